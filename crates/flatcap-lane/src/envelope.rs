@@ -38,7 +38,7 @@ const fn prefix() -> [u8; ENVELOPE_BYTES] {
         at += 1;
     }
     bytes[VTABLE] = (TABLE - VTABLE) as u8;
-    // The table ends after the offset of the vector, so the length is no part of it.
+    // The table ends after the offset of the vector, so the length is not a part of it.
     bytes[VTABLE + 2] = (PAYLOAD_LENGTH_AT - TABLE) as u8;
     bytes[VTABLE + 4] = (HEADER_AT - TABLE) as u8;
     bytes[VTABLE + 6] = (PAYLOAD_OFFSET - TABLE) as u8;
@@ -76,7 +76,7 @@ pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
 /// The `FrameHeader` of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleHeader {
-    /// When the sample began, in monotonic nanoseconds.
+    /// Time at which the sample began, in monotonic nanoseconds.
     pub mono_ns: u64,
     /// The same time in UTC since 1970, in nanoseconds.
     pub wall_ns: i64,
@@ -86,7 +86,7 @@ pub struct SampleHeader {
     pub source: u16,
     /// Whether it is incomplete, and why.
     pub flags: u16,
-    /// How long reading took, in nanoseconds.
+    /// Duration of reading, in nanoseconds.
     pub duration_ns: u32,
 }
 

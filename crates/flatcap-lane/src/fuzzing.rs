@@ -1,5 +1,5 @@
 //! Entry point for the fuzz targets, used by fuzz/ and by tests of this crate. No input may make
-//! them panic, or let a frame through that was not checked.
+//! them panic, or make a reader return a frame that was not checked.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -22,7 +22,7 @@ use super::writer::{LaneWriter, OnFullSlab, Refusal};
 const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 /// The sources' ids, by slot.
 const SOURCES: [u16; 3] = [7, 9, 4095];
-/// Longest time: of the clock that the reader sees.
+/// The time that the reader's clock shows, in nanoseconds.
 const NOW_NS: u64 = 1 << 40;
 /// A reading of memory that does not change ends after fewer batches.
 const BATCHES_MAX: usize = 4096;
@@ -61,7 +61,7 @@ impl Ring {
         Self { memory, writer, reader, on_full, now_ns: 1 }
     }
 
-    /// Pushes one sample of a slot with a payload that says its length.
+    /// Pushes one sample of a slot. Its payload contains its own length.
     fn push(&mut self, slot: u8, payload_bytes: usize) {
         self.now_ns += 10;
         loop {
@@ -77,7 +77,8 @@ impl Ring {
     }
 }
 
-/// Reads a lane until nothing is left or it is refused, and checks what is returned once more.
+/// Reads a lane until no frame is left or the lane is refused, and checks all returned frames
+/// again.
 fn read(reader: &mut LaneReader, memory: &TestMemory, taken: &mut Taken) {
     let clocks = LaneClocks { now_ns: &|| NOW_NS, wall_offsets_ns: &[WALL_OFFSET_NS] };
     let mut buffer = LaneBuffer::default();
@@ -91,7 +92,7 @@ fn read(reader: &mut LaneReader, memory: &TestMemory, taken: &mut Taken) {
     panic!("a reading without end");
 }
 
-/// What was taken from a lane.
+/// The samples that were taken from a lane.
 #[derive(Debug, Default)]
 struct Taken {
     last_seq: BTreeMap<u16, u64>,
@@ -128,9 +129,9 @@ impl Taken {
     }
 }
 
-/// Writes and reads a ring as the first half of the input says, changes bytes of it as the second
-/// half says, also while it is read, and reads it to the end: by the reader that knows it, and by
-/// one that has nothing but the memory.
+/// Writes and reads a ring as the first half of the input describes. Changes bytes of it as the
+/// second half describes, also while it is read. Then reads it to the end: with the same reader,
+/// and with one that has only the memory.
 pub fn ring(data: &[u8]) {
     let (choice, data) = data.split_first().map_or((0, data), |(choice, data)| (*choice, data));
     let (steps, changes) = data.split_at(data.len() / 2);
@@ -158,7 +159,7 @@ pub fn ring(data: &[u8]) {
     }
 }
 
-/// A change: most of them where they matter.
+/// Returns a change of a byte. Most changes are at important offsets.
 fn mutation(memory: &TestMemory, [after, high, low, value]: [u8; 4]) -> Mutation {
     let at = usize::from(high) << 8 | usize::from(low);
     let at = match after >> 5 {

@@ -5,13 +5,13 @@ use flatcap_stream::ChecksumKind;
 
 use super::envelope::ENVELOPE_BYTES;
 
-/// Bytes before the slabs: one page, which one read takes.
+/// Bytes before the slabs: one page, which is read at once.
 pub const CONTROL_BYTES: usize = 4096;
 /// Sources of a lane.
 pub(crate) const SLOTS: usize = 64;
-/// Fewest slabs: one is read while the other is written.
+/// Minimum number of slabs: one is read while the other is written.
 pub const SLABS_MIN: usize = 2;
-/// Most slabs: as many states as the page has room for.
+/// Maximum number of slabs: the number of states that fit in the page.
 pub const SLABS_MAX: usize = 256;
 /// Smallest slab: a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
@@ -31,9 +31,9 @@ const MAGIC: [u8; 8] = *b"FCLANE01";
 const HEADER_NUMBERS: usize = 16;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// How many uses were given back, a pair.
+/// Number of uses that were given back, as a pair.
 pub(crate) const RETURNED_AT: usize = 128;
-/// Wall time less monotonic time, a pair.
+/// Wall time minus monotonic time, as a pair.
 pub(crate) const WALL_OFFSET_AT: usize = 144;
 /// [`LaneFlags`].
 pub(crate) const FLAGS_AT: usize = 160;
@@ -49,18 +49,18 @@ const _: () = assert!(STATES_AT + NUMBER_BYTES * SLABS_MAX == CONTROL_BYTES);
 /// The page before the slabs.
 pub(crate) type ControlPage = [u8; CONTROL_BYTES];
 
-/// What the recorder tells the writer of a lane.
+/// Flags that the recorder sets for the writer of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneFlags(u64);
 
 impl LaneFlags {
-    /// Frames are taken.
+    /// The recorder takes frames.
     pub const NONE: Self = Self(0);
-    /// The client counts samples as lost.
+    /// The recorder takes no frames: the client counts samples as lost.
     pub const PAUSED: Self = Self(1);
-    /// The lane is not read again.
+    /// The recorder does not read the lane any more.
     pub const ENDED: Self = Self(2);
-    /// Where they are in the lane's memory.
+    /// Offset of the flags in the lane's memory.
     pub const OFFSET: u64 = FLAGS_AT as u64;
 
     /// Returns the number as stored.
@@ -106,13 +106,13 @@ pub struct LaneHeader {
     pub budget: LaneBudget,
 }
 
-/// Why bytes are no lane.
+/// The reason why bytes are not a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LaneLayoutError {
-    /// It does not begin as a lane does.
+    /// The bytes do not begin with the magic number of a lane.
     #[error("the memory does not begin with the magic of a lane")]
     Magic,
-    /// The sizes do not fit each other, the limits or the memory.
+    /// The sizes contradict each other, the limits or the memory.
     #[error(
         "the lane has {slabs} slabs of {slab_bytes} bytes in {bytes} bytes of memory; valid are 2 to 256 slabs of 4 KiB to 4 MiB, a power of two, after 4096 bytes"
     )]
@@ -124,7 +124,7 @@ pub enum LaneLayoutError {
         /// Bytes of the memory.
         bytes: u64,
     },
-    /// A number has no meaning.
+    /// A number has an invalid value.
     #[error("the number at offset {offset} of the lane is {value}, which has no meaning there")]
     Number {
         /// Where.
@@ -146,8 +146,8 @@ impl LaneHeader {
         (self.frame_max as usize).saturating_sub(ENVELOPE_BYTES).min(in_slab)
     }
 
-    /// Returns the first page of a new lane, to be written once before anyone else sees it. The
-    /// rest is zero.
+    /// Returns the first page of a new lane, which must be written once before others can access
+    /// the lane. The rest is zero.
     pub fn first_page(&self, wall_offset_ns: i64) -> Vec<u8> {
         let mut page = vec![0; CONTROL_BYTES];
         let numbers = [
@@ -183,7 +183,7 @@ impl LaneHeader {
     /// Reads the header of a lane in `bytes` of memory.
     ///
     /// # Errors
-    /// What makes it no lane.
+    /// The reason why the bytes are not a lane.
     pub fn parse(page: &[u8], bytes: u64) -> Result<Self, LaneLayoutError> {
         if page.first_chunk() != Some(&MAGIC) {
             return Err(LaneLayoutError::Magic);
@@ -244,7 +244,7 @@ pub(crate) fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-/// Reads a pair. None if its halves do not fit.
+/// Reads a pair. Returns `None` if its halves do not match.
 #[inline]
 pub(crate) fn pair(first: u64, second: u64) -> Option<u64> {
     (first == !second).then_some(first)
@@ -267,7 +267,7 @@ pub(crate) fn id_at(slot: u8) -> usize {
     IDS_AT + 2 * (usize::from(slot) % SLOTS)
 }
 
-/// Reads the number at an offset; 0 beyond the end.
+/// Reads the number at an offset. Returns 0 beyond the end.
 pub(crate) fn number_at(page: &[u8], at: usize) -> u64 {
     page.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

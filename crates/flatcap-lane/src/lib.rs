@@ -8,8 +8,8 @@
 //! | take frames out of it, in the recorder | [`LaneReader`], over a [`ReaderMemory`] |
 //! | speak on the push socket | [`PushRequest`], [`PushReply`] |
 //!
-//! The crate maps no memory, opens no socket and needs no `unsafe`. What a reader returns was
-//! checked in a copy of its own: the other side may write to the memory at any time.
+//! The crate never maps memory, never opens a socket and needs no `unsafe`. A reader checks frames
+//! in its own copy, because the other side may write to the memory at any time.
 
 pub mod envelope;
 #[cfg(all(any(test, feature = "fuzzing"), not(flatcap_model)))]
@@ -35,7 +35,7 @@ pub use reader::{
 };
 pub use writer::{LaneWriter, OnFullSlab, Refusal, WriterMemory};
 
-/// What the protocol needs of atomics: the standard library's, or in models those of loom.
+/// The atomics of the protocol, from the standard library, or, in models, from loom.
 mod atomics {
     #[cfg(all(test, flatcap_model))]
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

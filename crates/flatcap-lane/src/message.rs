@@ -1,9 +1,9 @@
-//! The messages of the push socket (docs/PUSH.md, "Messages"): one packet each. Pure: sockets and
-//! descriptors are the caller's.
+//! The messages of the push socket (docs/PUSH.md, "Messages"): one packet each. This module does no
+//! I/O: the caller owns sockets and descriptors.
 
 use super::layout::SLOTS;
 
-/// Longest packet. Schemas travel as memory.
+/// Maximum length of a packet, in bytes. Schemas are sent as memory.
 pub const PACKET_BYTES_MAX: usize = 4096;
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -11,9 +11,9 @@ pub const VERSION: u32 = 1;
 const NAME_BYTES_MAX: usize = 64;
 /// Longest name of a root, a thread's, or value of a label.
 const TEXT_BYTES_MAX: usize = 255;
-/// Most labels of a source: they are in every segment's header.
+/// Maximum number of labels of a source: they are in every segment's header.
 const LABELS_MAX: usize = 16;
-/// Added to the kind of a request: the kind of its reply.
+/// The kind of a reply is the kind of its request plus this number.
 const REPLY: u32 = 0x8000;
 const ERROR: u32 = 0xFFFF;
 const ENDED: u32 = 0xFFFE;
@@ -27,7 +27,7 @@ const WAKE: u32 = 5;
 const TRIGGER: u32 = 6;
 const RESUME: u32 = 7;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushRequest {
     /// The first message.
@@ -37,7 +37,7 @@ pub enum PushRequest {
         /// The client's name.
         client: String,
     },
-    /// Registers a source. Its schema comes as a descriptor, if it has a root.
+    /// Registers a source. Its schema is sent as a descriptor, if it has a root.
     Source(SourceRegistration),
     /// Asks for a lane.
     Lane {
@@ -74,7 +74,7 @@ pub enum PushRequest {
 /// A source as its client describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
-    /// The client's number of it, below 64: its slot in every lane.
+    /// The client's number of the source, below 64. It is the source's slot in every lane.
     pub number: u32,
     /// Nominal period in nanoseconds; 0 if there is none.
     pub period_ns: u64,
@@ -91,13 +91,13 @@ pub struct SourceRegistration {
 pub struct LaneResumption {
     /// Its run.
     pub run_id: u64,
-    /// Its number in the run.
+    /// The lane's number in the run.
     pub lane: u32,
-    /// Whether its writer has stopped.
+    /// Whether the lane's writer has stopped.
     pub is_final: bool,
 }
 
-/// What the recorder answers.
+/// A message of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushReply {
     /// To `hello`.
@@ -106,21 +106,21 @@ pub enum PushReply {
         version: u32,
         /// The recorder's run.
         run_id: u64,
-        /// Most sources of the client.
+        /// Maximum number of sources of the client.
         sources_max: u32,
-        /// Most lanes of the client.
+        /// Maximum number of lanes of the client.
         lanes_max: u32,
     },
     /// To `source`.
     Source {
-        /// The client's number of it.
+        /// The client's number of the source.
         number: u32,
     },
-    /// To `lane`. The memory comes as a descriptor.
+    /// Reply to `lane`. The memory is sent as a descriptor.
     Lane {
         /// The lane's number.
         lane: u32,
-        /// Bytes of its memory.
+        /// Length of the lane's memory, in bytes.
         bytes: u64,
     },
     /// To `bind`.
@@ -134,26 +134,27 @@ pub enum PushReply {
     Trigger,
     /// To `resume`.
     Resume,
-    /// Instead of any other reply.
+    /// Sent instead of any other reply.
     Error {
-        /// What kind of error.
+        /// The kind of error.
         code: PushErrorCode,
         /// For people.
         text: String,
     },
-    /// At any time: a lane is not read any more.
+    /// Sent at any time: the recorder does not read a lane any more.
     Ended {
         /// The lane.
         lane: u32,
         /// Why.
         reason: String,
     },
-    /// At any time: what was left in a resumed lane, whose writer has stopped, is in the recording,
-    /// or its run is not there any more. The client need not keep the lane.
+    /// Sent at any time: the remaining samples of a resumed lane, whose writer has stopped, are in
+    /// the recording, or the run of the lane does not exist any more. The client need not keep the
+    /// lane.
     Rescued {
         /// Its run.
         run_id: u64,
-        /// Its number in the run.
+        /// The lane's number in the run.
         lane: u32,
     },
 }
@@ -163,29 +164,29 @@ pub enum PushReply {
 pub enum PushErrorCode {
     /// The version is unknown.
     Version,
-    /// The message is malformed or out of turn.
+    /// The message is malformed or out of order.
     Malformed,
     /// The client may not do this.
     Denied,
-    /// A limit is reached.
+    /// A limit was reached.
     Limit,
-    /// The schema is refused.
+    /// The schema was refused.
     Schema,
-    /// There is no such lane or source.
+    /// No such lane or source exists.
     Unknown,
-    /// The lane to be resumed is of no known run.
+    /// The lane to be resumed belongs to no known run.
     Stale,
-    /// It is not available now.
+    /// The request cannot be served now.
     Unavailable,
 }
 
-/// A packet that is no message.
+/// The reason why a packet is not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// It is empty, or its kind is unknown.
+    /// The packet is empty, or its kind is unknown.
     #[error("a packet of an unknown kind; valid are 1 (hello) to 7 (resume)")]
     Kind,
-    /// It ends within a field, or does not end with the last one.
+    /// The packet ends within a field, or does not end with the last one.
     #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
     Length {
         /// Its kind.
@@ -193,14 +194,14 @@ pub enum MessageError {
         /// Its length.
         bytes: usize,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("a packet of kind {kind} with a wrong {field}: {expected}")]
     Value {
         /// Its kind.
         kind: u32,
         /// The field.
         field: &'static str,
-        /// What is valid.
+        /// The valid values.
         expected: &'static str,
     },
 }
@@ -221,7 +222,7 @@ impl PushErrorCode {
         (1..).zip(Self::ALL).find(|(_, code)| *code == self).map_or(0, |(number, _)| number)
     }
 
-    /// Whether the recorder closes the connection after it.
+    /// Returns whether the recorder closes the connection after this error.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::Version | Self::Malformed | Self::Denied)
     }
@@ -246,10 +247,10 @@ impl PushRequest {
         .0
     }
 
-    /// Reads a packet. Texts are within their limits.
+    /// Reads a packet. Refuses texts beyond their limits.
     ///
     /// # Errors
-    /// What makes it no request.
+    /// The reason why the packet is not a request.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut fields = Fields::new(bytes)?;
         let request = match fields.kind {
@@ -278,7 +279,7 @@ impl PushRequest {
         Ok(request)
     }
 
-    /// Returns how many descriptors come with it.
+    /// Returns the number of descriptors that are sent with it.
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Source(source) => usize::from(!source.root.is_empty()),
@@ -336,7 +337,7 @@ impl PushReply {
     /// Reads a packet.
     ///
     /// # Errors
-    /// What makes it no reply.
+    /// The reason why the packet is not a reply.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         const HELLO_REPLY: u32 = REPLY | HELLO;
         const SOURCE_REPLY: u32 = REPLY | SOURCE;
@@ -400,7 +401,7 @@ impl Packet {
         self
     }
 
-    /// Adds a text, cut at the end of the packet.
+    /// Adds a text. Cuts it at the end of the packet.
     fn text(mut self, text: &str) -> Self {
         let space = PACKET_BYTES_MAX.saturating_sub(self.0.len() + 2);
         let end = (0..=space.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -411,7 +412,7 @@ impl Packet {
     }
 }
 
-/// The fields of a packet that are left to be read.
+/// The fields of a packet that were not read yet.
 struct Fields<'a> {
     kind: u32,
     bytes: usize,
@@ -519,8 +520,8 @@ mod tests {
         ]
     }
 
-    // Proves that messages are read as they were written, and that one that is cut or has a byte
-    // too many is refused.
+    // Proves that messages are read back as written, and that a message that is cut or has an extra
+    // byte is refused.
     #[test]
     fn messages_are_read_back() {
         for request in requests() {
@@ -538,8 +539,8 @@ mod tests {
         }
     }
 
-    // Proves that texts that are too long are cut by a writer and refused by a reader, which never
-    // sees a packet above the limit.
+    // Proves that a writer cuts texts that are too long, that a reader refuses them, and that no
+    // packet exceeds the limit.
     #[test]
     fn texts_have_limits() {
         let long = "\u{e4}".repeat(PACKET_BYTES_MAX);

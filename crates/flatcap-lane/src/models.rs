@@ -1,8 +1,8 @@
-//! Models of a lane's protocol, both sides, checked in every order that the memory model allows.
+//! Models of both sides of a lane's protocol, checked in every order that the memory model allows.
 //!
 //! A system call of the reader is a number of relaxed loads or stores in its own thread, in any
-//! order; its fences are those of the code. A frame is two values, so that one that is half
-//! overwritten is seen.
+//! order; its fences are the same as in the code. A frame is two values, so that a half overwritten
+//! frame is detected.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const SOURCE: u16 = 7;
 /// The numbers of the first page that both sides use: returned, wall offset, flags, the slot's
 /// begun and lost, the states.
 const NUMBERS: [usize; 9] = [128, 136, 144, 152, 160, 512, 520, 2048, 2056];
-/// Those that the reader looks at.
+/// The numbers that the reader reads.
 const READ: [usize; 4] = [512, 520, 2048, 2056];
 
 #[derive(Debug, Clone)]
@@ -34,11 +34,11 @@ struct ModelMemory(Arc<Content>);
 struct Content {
     page: Vec<u8>,
     numbers: Vec<AtomicU64>,
-    /// Half frames: each the place of its bytes in `bytes`.
+    /// Half frames. Each value is the position of its bytes in `bytes`.
     halves: Vec<AtomicU64>,
     // std's: loom does not see it, so it orders nothing
     bytes: Mutex<Vec<[u8; HALF_BYTES]>>,
-    /// What the writer has written, for itself.
+    /// The writer's own copy of its bytes.
     own: Mutex<Vec<u8>>,
 }
 
@@ -109,16 +109,16 @@ impl ReaderMemory for ModelMemory {
     }
 }
 
-/// Checks every order with at most so many preemptions. There is no time limit: a run that hits one
-/// would look like a model that holds.
+/// Checks every order with at most this many preemptions. There is no time limit: a run that
+/// reaches one would look like a model that holds.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// Writes `samples` samples and counts those for which there is no space as lost; reads meanwhile
-/// `looks` times, then to the end. Returns how many were taken and how many are missing.
+/// Writes `samples` samples and counts samples without space as lost. At the same time reads
+/// `looks` times, then reads to the end. Returns the numbers of taken and missing samples.
 fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullSlab) -> (u64, u64) {
     let header = LaneHeader {
         slabs: SLABS,
@@ -184,8 +184,8 @@ fn take(reader: &mut LaneReader, memory: &ModelMemory, taken: &mut u64, missing:
     true
 }
 
-// Proves that a reader never sees half a frame nor a number that was not begun, and that every
-// sample is taken or missing, while slabs are given back and used again.
+// Proves that a reader never sees half a frame or a number that was not begun, and that every
+// sample is taken or missing, while slabs are given back and reused.
 #[test]
 fn model_slabs_given_back_are_used_again() {
     check(3, || {
@@ -204,8 +204,8 @@ fn model_an_open_slab_is_read_as_it_grows() {
     });
 }
 
-// Proves that a slab that is overwritten while it is read is given up as a whole, and that the
-// samples in it are missing.
+// Proves that a slab that is overwritten while it is read is completely dropped, and that the
+// samples in it count as missing.
 #[test]
 fn model_overwritten_slabs_are_given_up() {
     // Two preemptions, because three take more than a quarter of an hour.

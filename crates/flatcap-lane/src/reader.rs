@@ -1,5 +1,5 @@
 //! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies what the writer has
-//! committed, checks the copy, and believes nothing else.
+//! committed, checks the copy, and trusts nothing else.
 
 use std::fmt;
 use std::io;
@@ -14,13 +14,14 @@ use super::layout::{
 };
 use super::slab_state::{SlabState, SlabUse, USES_MAX};
 
-/// How far in the future a sample may be: the clocks of processors, and a timestamp counter that is
-/// converted, differ by less.
+/// Maximum time by which a sample may be in the future, in nanoseconds: the clocks of processors,
+/// and a converted timestamp counter, differ by less.
 const AHEAD_MAX_NS: u64 = 1_000_000;
-/// How often one look begins again because the writer has overwritten what was being read.
+/// Maximum number of times that a look starts again because the writer has overwritten the bytes
+/// being read.
 const OVERTAKEN_MAX: usize = 8;
-/// A lane is bad if this many readings in a row find it so: one could have met a number that was
-/// being stored.
+/// A lane is bad if this many readings in a row find it so: a single reading may see a number while
+/// it is being stored.
 const READINGS_MIN: usize = 2;
 
 /// The memory of a lane as its reader sees it.
@@ -28,7 +29,7 @@ pub trait ReaderMemory {
     /// Reads exactly these bytes.
     ///
     /// # Errors
-    /// Any error of the memory, also if it is shorter.
+    /// Any error of the memory, also if the memory is too short.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Writes all of these bytes.
@@ -77,7 +78,7 @@ pub struct LaneFrame {
     pub slot: u8,
     /// Its envelope.
     pub sample: SampleHeader,
-    /// Samples that are missing before it.
+    /// Number of samples that are missing before it.
     pub missing: u64,
 }
 
@@ -107,22 +108,23 @@ impl Default for LaneBuffer {
     }
 }
 
-/// The accounts of a slot.
+/// The counts of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotAccount {
     /// The slot.
     pub slot: u8,
     /// The source's id.
     pub source: u16,
-    /// Number of the first sample that was not taken yet; none if nothing is known of the slot.
+    /// Number of the first sample that was not taken yet, or `None` if no number of the slot is
+    /// known.
     pub next_seq: Option<u64>,
     /// The client's number of the next sample.
     pub begun: u64,
-    /// How many samples the client has counted as lost that no jump has accounted for.
+    /// Number of samples that the client has counted as lost and no jump has accounted for.
     pub lost: u64,
 }
 
-/// What is known of a slot.
+/// The progress of reading a slot.
 #[derive(Debug, Clone, Copy)]
 struct SlotProgress {
     source: u16,           // or NO_SOURCE
@@ -131,7 +133,7 @@ struct SlotProgress {
     may_jump: bool,        // a slab was overwritten since the last frame
 }
 
-/// The end of a lane that reads.
+/// The reading end of a lane.
 #[derive(Debug)]
 pub struct LaneReader {
     header: LaneHeader,
@@ -139,36 +141,36 @@ pub struct LaneReader {
     taken: usize,  // bytes of this use
     is_last: bool, // the frames that were found end a closed use
     found: usize,  // bytes that were found and not taken yet
-    /// The state of this use if the last look has found nothing: while it stays the same, there is
-    /// nothing.
+    /// The state of this use if the last look has found no frames. While the state stays the same,
+    /// there are no frames.
     empty_state: Option<SlabState>,
     gives_back: bool, // slabs that were read
     last_mono_ns: u64,
     slots: Box<[SlotProgress; SLOTS]>,
 }
 
-/// Why a lane cannot be read.
+/// The reason why a lane cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneReadError {
     /// The memory cannot be read or written.
     #[error("the memory of the lane cannot be read: {0}")]
     Memory(#[from] io::Error),
-    /// It is no lane.
+    /// The memory is not a lane.
     #[error(transparent)]
     Layout(#[from] LaneLayoutError),
-    /// The client has not kept to the protocol.
+    /// The client has violated the protocol.
     #[error("use {use_number} of the lane, offset {offset}: {defect}")]
     Defect {
-        /// Which filling of a slab.
+        /// The use of the slab.
         use_number: u64,
-        /// Where in the slab.
+        /// Offset in the slab.
         offset: usize,
-        /// What is wrong.
+        /// The violation.
         defect: LaneDefect,
     },
 }
 
-/// What is wrong with a frame, or with a slab's state.
+/// The violation in a frame, or in a slab's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LaneDefect {
     /// The state belongs to no use that the slab can have, or has more bytes than the slab.
@@ -180,13 +182,13 @@ pub enum LaneDefect {
     /// The checksum is wrong.
     #[error("the frame's checksum is wrong")]
     Checksum,
-    /// The envelope is cut, has another shape, or unknown flags.
+    /// The envelope is cut, or has another shape or unknown flags.
     #[error("the frame's envelope is cut, has another shape than a sample's, or unknown flags")]
     Envelope,
-    /// The id is of no source in this lane.
+    /// The id does not belong to a source in this lane.
     #[error("source {0} does not belong to the lane")]
     Source(u16),
-    /// The number repeats, or is not begun, or jumps further than `lost` says.
+    /// The number repeats, or is not begun, or jumps further than `lost` allows.
     #[error("sample {seq} of source {source_id} repeats, was not begun, or leaves out more than was lost")]
     Sequence {
         /// The source's id.
@@ -202,14 +204,14 @@ pub enum LaneDefect {
     WallTime(i64),
 }
 
-/// Where in a slab something is wrong.
+/// The position of a violation in a slab.
 struct Misfit {
     offset: usize,
     defect: LaneDefect,
 }
 
 impl LaneReader {
-    /// Creates the reader of a new lane, of which nothing was used yet.
+    /// Creates the reader of a new lane. None of its slabs may have been used.
     pub fn new(header: LaneHeader) -> Self {
         let slot = SlotProgress { source: NO_SOURCE, next_seq: Some(0), explained: 0, may_jump: false };
         Self {
@@ -231,7 +233,7 @@ impl LaneReader {
     /// reads it after this reader gets the same.
     ///
     /// # Errors
-    /// The memory cannot be read, or is no lane.
+    /// The memory cannot be read, or is not a lane.
     pub fn resume(memory: &impl ReaderMemory, bytes: u64) -> Result<Self, LaneReadError> {
         let mut page = [0; CONTROL_BYTES];
         memory.read_at(&mut page, 0)?;
@@ -277,7 +279,8 @@ impl LaneReader {
         Ok(())
     }
 
-    /// Tells the writer what to add to monotonic time to get wall time, from its next sample on.
+    /// Sets the offset that the writer adds to monotonic time to get wall time, from its next
+    /// sample on.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -285,8 +288,8 @@ impl LaneReader {
         memory.write_at(&encode_pair(wall_offset_ns.cast_unsigned()), WALL_OFFSET_AT as u64)
     }
 
-    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume); none if it
-    /// is not whole.
+    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume), or `None`
+    /// if it is not valid.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -296,7 +299,7 @@ impl LaneReader {
         Ok(pair(number_at(&bytes, 0), number_at(&bytes, PAIR_BYTES / 2)).map(u64::cast_signed))
     }
 
-    /// Tells the writer whether frames are taken.
+    /// Sets the flags, which state whether the recorder takes frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -304,12 +307,12 @@ impl LaneReader {
         memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
     }
 
-    /// Reads and checks the frames of one slab that are not taken yet. Returns none if there are
+    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` if there are
     /// none. Without [`take`](Self::take), the next call returns the same frames, and perhaps more.
     ///
     /// # Errors
-    /// The memory cannot be read; or the client has not kept to the protocol: the lane must not be
-    /// read again.
+    /// The memory cannot be read; or the client has violated the protocol. Then the lane must not
+    /// be read again.
     pub fn look<'b>(
         &mut self,
         memory: &impl ReaderMemory,
@@ -352,7 +355,7 @@ impl LaneReader {
     }
 
     /// Takes the frames that the last [`look`](Self::look) has returned from this buffer, and gives
-    /// the slab back if it has no others.
+    /// the slab back if it has no other frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -369,8 +372,8 @@ impl LaneReader {
         Ok(())
     }
 
-    /// Returns the accounts of all slots that have a source. Once nothing is written any more and
-    /// everything was taken, samples from `next_seq` up to `begun` are lost.
+    /// Returns the accounts of all slots that have a source. Once the writer has stopped and all
+    /// frames were taken, samples from `next_seq` up to `begun` are lost.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -389,8 +392,8 @@ impl LaneReader {
             .collect())
     }
 
-    /// Returns whether nothing has come since a look that found nothing. Most lanes are idle, and
-    /// the whole first page is too much to read for that.
+    /// Returns whether no frame was added since a look that found none. Most lanes are idle, and
+    /// reading the whole first page for this check would take too long.
     fn is_still_empty(&mut self, memory: &impl ReaderMemory) -> io::Result<bool> {
         let Some(state) = self.empty_state else { return Ok(false) };
         let mut word = [0; size_of::<u64>()];
@@ -405,11 +408,11 @@ impl LaneReader {
         SlabState(number_at(page, self.header.state_at(self.use_number)))
     }
 
-    /// Returns the state of the next use that has frames to be read. Skips uses that were
-    /// overwritten.
+    /// Returns the state of the next use with unread frames. Skips uses that were overwritten.
     fn committed(&mut self, page: &ControlPage) -> Result<Option<SlabState>, Misfit> {
         let slabs = self.header.slabs as u64;
-        // Each step leads to a later use; a page that has one for each slab is consistent.
+        // Each step leads to a later use; the number of slabs limits the steps on a consistent
+        // page.
         for _ in 0..=slabs {
             let state = self.state(page);
             let bytes = state.bytes();
@@ -431,7 +434,7 @@ impl LaneReader {
     }
 
     /// Reads the frames of the use up to what is committed. Returns false if the writer has
-    /// overwritten it meanwhile, or if nothing was left to be read in it.
+    /// overwritten the slab during the read, or if no unread frame was left in it.
     fn read(
         &mut self,
         memory: &impl ReaderMemory,
@@ -465,7 +468,7 @@ impl LaneReader {
         Ok(Ok(true))
     }
 
-    /// Goes on to the next use, and gives the slab back.
+    /// Continues with the next use, and gives the slab back.
     fn advance(&mut self, memory: &impl ReaderMemory) -> io::Result<()> {
         self.use_number += 1;
         self.taken = 0;
@@ -525,7 +528,7 @@ impl TimeBounds<'_> {
     }
 }
 
-/// Accounts for the number of a sample. Returns its slot, and how many samples are missing before
+/// Accounts for the number of a sample. Returns its slot, and the number of samples missing before
 /// it.
 fn number(
     slots: &mut [SlotProgress],
@@ -541,7 +544,7 @@ fn number(
     if (missing > lost && !slot.may_jump) || seq >= number_at(page, begun_at(number)) {
         return Err(wrong);
     }
-    // What was overwritten is not in `lost`, and how much that was nobody knows.
+    // `lost` does not include overwritten samples, whose number is unknown.
     if !std::mem::take(&mut slot.may_jump) {
         slot.explained += missing;
     }
@@ -549,7 +552,7 @@ fn number(
     Ok((number, missing))
 }
 
-/// Returns how many uses were given back. None if the number is not whole.
+/// Returns the number of uses that were given back, or `None` if the number is not valid.
 fn returned(page: &ControlPage) -> Option<u64> {
     pair(number_at(page, RETURNED_AT), number_at(page, RETURNED_AT + 8))
 }

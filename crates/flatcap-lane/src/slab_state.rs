@@ -1,5 +1,5 @@
 //! The state of a slab: which use of it, whether more frames may follow, and how many bytes of
-//! whole frames it has. One word, so that the three always fit.
+//! whole frames it has. One word contains all three, so that they are always consistent.
 
 /// Bits of the committed bytes: up to the largest slab.
 const BYTES_BITS: u32 = 23;
@@ -7,28 +7,29 @@ const CLOSED: u64 = 1 << BYTES_BITS;
 const USE_SHIFT: u32 = BYTES_BITS + 1;
 const USE_BITS: u32 = u64::BITS - USE_SHIFT;
 const USE_MASK: u64 = (1 << USE_BITS) - 1;
-/// Most uses of a lane: more than any writer can begin, and far from where sums overflow.
+/// Maximum number of uses of a lane: more than any writer can begin, and far from where sums
+/// overflow.
 pub(crate) const USES_MAX: u64 = 1 << 60;
 
 /// The state of a slab as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlabState(pub(crate) u64);
 
-/// What a slab's state says of a use.
+/// The relation of a slab's state to a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlabUse {
     /// This use.
     This,
-    /// An earlier one: this use has not begun.
+    /// The state belongs to an earlier use: this use has not begun.
     Earlier,
-    /// A later one, with this number: this use was overwritten.
+    /// The state belongs to a later use, with this number: this use was overwritten.
     Later(u64),
-    /// None that this slab can have.
+    /// The state belongs to a use that this slab cannot have.
     Impossible,
 }
 
 impl SlabState {
-    /// A slab in this use with `bytes` of whole frames, at most 2^23 - 1.
+    /// Creates the state of a slab in this use with `bytes` of whole frames, at most 2^23 - 1.
     #[inline]
     pub(crate) fn new(use_number: u64, bytes: usize, is_closed: bool) -> Self {
         let closed = if is_closed { CLOSED } else { 0 };
@@ -42,12 +43,12 @@ impl SlabState {
         (self.0 & (CLOSED - 1)) as usize
     }
 
-    /// Whether no frame will be added.
+    /// Returns whether no frame will be added.
     pub(crate) fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
     }
 
-    /// Whether both are states of the same use.
+    /// Returns whether both are states of the same use.
     pub(crate) fn is_same_use(self, other: Self) -> bool {
         self.0 >> USE_SHIFT == other.0 >> USE_SHIFT
     }

@@ -14,7 +14,7 @@ use super::writer::WriterMemory;
 /// A byte that changes by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mutation {
-    /// After how many readings.
+    /// Number of readings before the change.
     pub(crate) after: usize,
     /// Where.
     pub(crate) at: usize,
@@ -45,7 +45,7 @@ impl TestMemory {
         Self(Arc::new(Content { control, bytes, readings: AtomicU64::new(0), mutations: Mutex::default() }))
     }
 
-    /// Changes these bytes after so many readings from now on.
+    /// Changes these bytes after the given number of readings from now on.
     pub(crate) fn mutate(&self, mutations: impl IntoIterator<Item = Mutation>) {
         self.0.readings.store(0, Ordering::Relaxed);
         *self.0.mutations.lock().unwrap() = mutations.into_iter().collect();

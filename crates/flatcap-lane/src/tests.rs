@@ -1,4 +1,4 @@
-//! Writer and reader together: everything arrives, is accounted for or is refused.
+//! Tests of writer and reader together: every sample arrives, is accounted for, or is refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -39,7 +39,7 @@ fn clocks() -> LaneClocks<'static> {
     LaneClocks { now_ns: &|| 1000, wall_offsets_ns: &[5] }
 }
 
-/// A generator of bytes (splitmix64), so that each ring can be made again.
+/// A generator of bytes (splitmix64), so that each ring can be reproduced.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let word = |index: u64| {
         let mut z = (seed << 20 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -50,7 +50,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|index| word(index).to_le_bytes()[0]).collect()
 }
 
-/// Rings of a test: less under an interpreter.
+/// Number of rings of a test: fewer under an interpreter.
 const RINGS: u64 = if cfg!(miri) { 10 } else { 10_000 };
 
 // Proves that no change of a ring's bytes, before or while it is read, makes a reader panic, loop
@@ -80,7 +80,7 @@ proptest! {
 }
 
 // Proves that a sample arrives with its number, its times and its payload, and that losses before
-// it are told.
+// it are reported.
 #[test]
 fn a_sample_arrives() {
     let (memory, mut writer, mut reader) = lane(2);
@@ -103,8 +103,8 @@ fn a_sample_arrives() {
     assert_eq!((account.source, account.next_seq, account.begun), (77, Some(12), 12));
 }
 
-// Proves that a full ring is told, that a slab given back is used again, and that the recorder is
-// to be woken once.
+// Proves that a full ring is reported, that a slab is reused after it was given back, and that the
+// writer requests to wake the recorder once.
 #[test]
 fn a_full_ring_waits_for_its_reader() {
     let (memory, mut writer, mut reader) = lane(4);
@@ -133,8 +133,8 @@ fn a_full_ring_waits_for_its_reader() {
     assert_eq!(writer.counts(3), (17, 0));
 }
 
-// Proves that a writer heeds what the recorder says: paused, ended, a longer payload than allowed,
-// a slot without a source.
+// Proves that a writer refuses samples as the recorder requires: paused, ended, a longer payload
+// than allowed, a slot without a source.
 #[test]
 fn refusals_have_reasons() {
     let (memory, writer, _) = lane(2);
@@ -161,7 +161,8 @@ fn defect(change: impl FnOnce(&TestMemory, &mut LaneWriter<TestMemory>)) -> Lane
     }
 }
 
-// Proves that each rule of the reader holds: what breaks one is refused by it.
+// Proves that each rule of the reader is enforced: a violation is refused with the defect of that
+// rule.
 #[test]
 fn each_rule_has_its_defect() {
     let put = |at: u64, bytes: &'static [u8]| {
@@ -195,7 +196,7 @@ fn each_rule_has_its_defect() {
     assert_eq!(defect(skips), LaneDefect::Sequence { source_id: 77, seq: 12 });
 }
 
-// Proves that a number of the recorder that is copied by halves is not believed.
+// Proves that a number of the recorder of which only one half was copied is not used.
 #[test]
 fn half_a_number_is_not_believed() {
     let (memory, mut writer, mut reader) = lane(2);
@@ -213,8 +214,8 @@ fn half_a_number_is_not_believed() {
     }
 }
 
-// Proves that a header is read as it was written, and that one that fits neither the limits nor the
-// memory is refused.
+// Proves that a header is read back as written, and that a header that violates the limits or does
+// not fit the memory is refused.
 #[test]
 fn headers_are_read_back() {
     for slabs in [2, 256] {
@@ -240,7 +241,7 @@ fn headers_are_read_back() {
     assert!(LaneHeader::parse(&[], 0).is_err());
 }
 
-// Proves that what one thread pushes another one reads in order and complete, while both run.
+// Proves that one thread reads all samples that another one pushes, in order, while both run.
 #[test]
 fn two_threads_lose_nothing() {
     const SAMPLES: u64 = if cfg!(miri) { 40 } else { 20_000 };
@@ -275,7 +276,7 @@ fn two_threads_lose_nothing() {
     });
 }
 
-// Proves that a reader that is slower than an overwriting writer returns whole frames alone, and
+// Proves that a reader that is slower than an overwriting writer returns only whole frames, and
 // finds every other sample missing.
 #[test]
 fn an_overwritten_ring_is_accounted_for() {

@@ -1,4 +1,4 @@
-//! The writer of a lane: one thread, loads and stores alone (docs/PUSH.md, "Protocol").
+//! The writer of a lane: one thread, which uses only loads and stores (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
@@ -9,41 +9,41 @@ use super::layout::{
 };
 use super::slab_state::SlabState;
 
-/// The memory of a lane as its writer sees it.
+/// The memory of a lane, for its writer.
 pub trait WriterMemory {
     /// Returns the number at an offset of the first page, a multiple of 8.
     fn number(&self, at: usize) -> &AtomicU64;
 
     /// Calls `fill` with the `length` bytes at `at`, which lie within one slab. No other thread of
-    /// this process may have them.
+    /// this process may access these bytes.
     fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
-/// What to do with a full ring when a slab is opened.
+/// The action when a slab is opened and the ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFullSlab {
-    /// Leave it as it is.
+    /// Keeps the ring unchanged.
     Keep,
-    /// Overwrite the oldest slab.
+    /// Overwrites the oldest slab.
     Overwrite,
 }
 
-/// Why a sample cannot be written now.
+/// The reason why a sample cannot be written now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The slot has no source.
     Unbound,
-    /// The recorder takes no frames for now.
+    /// The recorder currently takes no frames.
     Paused,
     /// The recorder does not read this lane any more.
     Ended,
     /// The payload is longer than a frame of this lane can have.
     TooLarge,
-    /// The open slab has no space: [`LaneWriter::open_next`].
+    /// The open slab has no free space: call [`LaneWriter::open_next`].
     SlabFull,
 }
 
-/// The end of a lane that writes.
+/// The writing end of a lane.
 #[derive(Debug)]
 pub struct LaneWriter<M> {
     memory: M,
@@ -62,7 +62,7 @@ pub struct LaneWriter<M> {
     slots: Box<[Slot; SLOTS]>,
 }
 
-/// A source of the lane. The numbers are those in the memory.
+/// A source of the lane. The numbers are copies of those in the memory.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     source: u16, // or NO_SOURCE
@@ -71,7 +71,7 @@ struct Slot {
 }
 
 impl<M: WriterMemory> LaneWriter<M> {
-    /// Creates the writer of a new lane, of which nothing was used yet.
+    /// Creates the writer of a new lane. None of its slabs may have been used.
     pub fn new(memory: M, header: LaneHeader) -> Self {
         let offset = u64::from_le(memory.number(WALL_OFFSET_AT).load(Ordering::Relaxed));
         Self {
@@ -102,23 +102,23 @@ impl<M: WriterMemory> LaneWriter<M> {
         &self.memory
     }
 
-    /// Notes that the recorder has bound a source to a slot: its id and its next number.
+    /// Records that the recorder has bound a source to a slot: its id and its next number.
     pub fn bind(&mut self, slot: u8, source: u16, next_seq: u64) {
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
             *place = Slot { source, begun: next_seq, lost: 0 };
         }
     }
 
-    /// Returns whether a sample with a payload of `payload_bytes` can be written now. Nothing is
-    /// begun yet.
+    /// Returns whether a sample with a payload of `payload_bytes` can be written now. Does not
+    /// begin a sample.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The reason why it cannot be written.
     #[inline]
     pub fn ready(&self, slot: u8, payload_bytes: usize) -> Result<(), Refusal> {
         let flags = self.memory.number(FLAGS_AT).load(Ordering::Relaxed);
         let is_bound = self.slots.get(usize::from(slot)).is_some_and(|slot| slot.source != NO_SOURCE);
-        // All of the sum are at most the slab's length, which is at most 4 MiB.
+        // Each number in the sum is at most the slab's length, which is at most 4 MiB.
         if flags == 0
             && is_bound
             && payload_bytes <= self.payload_max
@@ -144,16 +144,16 @@ impl<M: WriterMemory> LaneWriter<M> {
         }
     }
 
-    /// Writes a sample that is [`ready`](Self::ready); `fill` writes its payload of
-    /// `payload_bytes`.
+    /// Writes a sample that is [`ready`](Self::ready). `fill` writes its payload of `payload_bytes`
+    /// bytes.
     #[inline]
     pub fn push(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64, fill: impl FnOnce(&mut [u8])) {
         self.payload(payload_bytes, fill);
         self.commit(slot, payload_bytes, mono_ns);
     }
 
-    /// Calls `fill` with the place of the payload of the next sample, which is
-    /// [`ready`](Self::ready) for this length. It becomes a sample by [`commit`](Self::commit).
+    /// Calls `fill` with the bytes for the payload of the next sample, which must be
+    /// [`ready`](Self::ready) for this length. [`commit`](Self::commit) makes it a sample.
     #[inline]
     pub fn payload<R>(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         let at = self.slab_at + self.committed + self.payload_at;
@@ -164,14 +164,14 @@ impl<M: WriterMemory> LaneWriter<M> {
     /// first `payload_bytes`.
     ///
     /// # Panics
-    /// Never: a payload has at most 4 MiB.
+    /// Cannot fail: a payload has at most 4 MiB.
     #[inline]
     pub fn commit(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64) {
         let wall_offset_ns = self.wall_offset_ns();
         let Some(own) = self.slots.get_mut(usize::from(slot)) else { return };
         let seq = own.begun;
         own.begun += 1;
-        // From here on the sample is accounted for.
+        // From here on, the sample is accounted for.
         self.memory.number(begun_at(slot)).store(own.begun.to_le(), Ordering::Relaxed);
         self.last_mono_ns = self.last_mono_ns.max(mono_ns);
         let sample = SampleHeader {
@@ -192,11 +192,11 @@ impl<M: WriterMemory> LaneWriter<M> {
             checksum.frame_in_place(frame).expect("a slab is shorter than 4 GiB");
         });
         self.committed += frame_bytes;
-        // Release: who sees this length sees the frame.
+        // Release: a reader that sees this length also sees the frame.
         self.store_state(false, Ordering::Release);
     }
 
-    /// Returns the wall offset in force. While it is being changed, the one before.
+    /// Returns the current wall offset, or the previous one while it is being changed.
     #[inline]
     fn wall_offset_ns(&mut self) -> i64 {
         let number = |at: usize| u64::from_le(self.memory.number(at).load(Ordering::Relaxed));
@@ -206,7 +206,7 @@ impl<M: WriterMemory> LaneWriter<M> {
         self.wall_offset_ns
     }
 
-    /// Counts a sample that was begun and comes to nothing.
+    /// Counts a sample that was begun and is lost.
     pub fn lose(&mut self, slot: u8) {
         let Some(own) = self.slots.get_mut(usize::from(slot)).filter(|slot| slot.source != NO_SOURCE) else {
             return;
@@ -219,7 +219,7 @@ impl<M: WriterMemory> LaneWriter<M> {
     }
 
     /// Closes the open slab and opens the next one. Returns false, and changes nothing, if the ring
-    /// is full and must be kept.
+    /// is full and must not be overwritten.
     #[cold]
     pub fn open_next(&mut self, on_full: OnFullSlab) -> bool {
         let (next, slabs) = (self.open_use + 1, self.header.slabs as u64);
@@ -236,13 +236,14 @@ impl<M: WriterMemory> LaneWriter<M> {
         self.slab_at = self.header.slab_at(next);
         self.state_at = self.header.state_at(next);
         self.store_state(false, Ordering::Relaxed);
-        // Who sees a byte that is written from now on sees that the slab is in another use.
+        // Release: a reader that sees a byte that is written after this also sees that the slab is
+        // in another use.
         fence(Ordering::Release);
         true
     }
 
     fn note_returned(&mut self) {
-        // Acquire: the recorder has read a slab before it gives it back.
+        // Acquire: the recorder has finished reading a slab before it gives the slab back.
         let first = self.memory.number(RETURNED_AT).load(Ordering::Acquire);
         let second = self.memory.number(RETURNED_AT + 8).load(Ordering::Acquire);
         if let Some(returned) = pair(u64::from_le(first), u64::from_le(second))
@@ -252,8 +253,8 @@ impl<M: WriterMemory> LaneWriter<M> {
         }
     }
 
-    /// Returns whether the recorder should be woken: more than half of the slabs are in use, and it
-    /// was not told since they last were not.
+    /// Returns whether the recorder should be woken: more than half of the slabs are in use, and
+    /// this method has not yet returned true since at most half of them were.
     pub fn should_wake(&mut self) -> bool {
         let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
         let is_due = is_half_full && !self.is_wake_sent;
@@ -261,7 +262,8 @@ impl<M: WriterMemory> LaneWriter<M> {
         is_due
     }
 
-    /// Returns how many samples of a slot were begun, and how many of them were counted as lost.
+    /// Returns the number of samples of a slot that were begun, and the number of those that were
+    /// counted as lost.
     pub fn counts(&self, slot: u8) -> (u64, u64) {
         self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))
     }

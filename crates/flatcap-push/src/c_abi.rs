@@ -1,4 +1,4 @@
-//! The C interface: `include/flatcap_push.h` says what each function does.
+//! The C interface: `include/flatcap_push.h` documents each function.
 
 #![allow(unsafe_code, reason = "the interface of C: pointers of the caller")]
 
@@ -23,7 +23,7 @@ thread_local! {
     static BUILDING: Cell<Option<(Box<ThreadLane>, BegunSample)>> = const { Cell::new(None) };
 }
 
-/// `flatcap_t`: a client, and its sources, which live as long.
+/// `flatcap_t`: a client, and its sources, which live as long as the client.
 #[derive(Debug)]
 struct CClient {
     client: PushClient,
@@ -62,7 +62,7 @@ fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(pointer) }.to_str().ok()
 }
 
-/// Returns the bytes at a pointer; none for null with a length.
+/// Returns the bytes at a pointer, or `None` for null with a length.
 fn bytes<'a>(pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
     if length == 0 {
         return Some(&[]);
@@ -71,10 +71,10 @@ fn bytes<'a>(pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
     unsafe { slice_from_raw_parts(pointer.cast::<u8>(), length).as_ref() }
 }
 
-/// Returns what a pointer of ours points to.
+/// Returns the object to which a pointer of this library points.
 fn object<'a, T>(pointer: *const T) -> Option<&'a T> {
-    // SAFETY: the header demands a pointer that this library has returned and that is not closed;
-    // null is none.
+    // SAFETY: the header demands a pointer that this library has returned and that is not closed.
+    // Null gives `None`.
     unsafe { pointer.as_ref() }
 }
 
@@ -213,7 +213,7 @@ extern "C" fn flatcap_begin(source: *const PushSource, length: usize) -> *mut c_
         return null_mut();
     };
     let place = sample.place.cast();
-    // If the thread ends, nothing is pushed any more.
+    // If the thread ends, no further samples are pushed.
     let _ends = BUILDING.try_with(|building| building.set(Some((lane, sample))));
     place
 }
@@ -272,7 +272,7 @@ extern "C" fn flatcap_budget(client: *const CClient, budget: *mut CBudget) -> c_
 extern "C" fn flatcap_error(client: *const CClient, buffer: *mut c_char, length: usize) -> usize {
     let error = object(client).map(|owner| owner.client.last_error()).unwrap_or_default();
     if length > 0 && !buffer.is_null() {
-        // SAFETY: the header demands that so many bytes are writable.
+        // SAFETY: the header demands that this number of bytes is writable.
         let place = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
         let bytes = error.len().min(length - 1);
         if let (Some(place), Some(text)) = (place.get_mut(..bytes), error.as_bytes().get(..bytes)) {
@@ -297,7 +297,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that pointers of a C program are read as far as it says and no further, null included.
+    // Proves that pointers of a C program are read only up to the stated length, and that null is
+    // not read.
     #[test]
     fn pointers_are_read() {
         assert_eq!(

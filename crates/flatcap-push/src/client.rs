@@ -15,20 +15,20 @@ use super::source::PushSource;
 
 /// The socket of the service.
 const SOCKET: &str = "/run/flatcap/push.sock";
-/// Names another socket.
+/// Sets another socket.
 const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
-/// Longest path of a Unix socket (`sun_path` less the zero byte).
+/// Maximum length of the path of a Unix socket (`sun_path` minus the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A client. It stays open as long as one of its sources is there.
+/// A client. It stays open as long as one of its sources exists.
 #[derive(Debug, Clone)]
 pub struct PushClient {
     pub(crate) handle: Arc<ClientHandle>,
 }
 
 impl PushClient {
-    /// Opens a client. Connects if there is a recorder, and else succeeds too: the threads that
-    /// push look for one once a second.
+    /// Opens a client. Connects if there is a recorder. Succeeds without one, too: the threads that
+    /// push look for a recorder once a second.
     ///
     /// # Errors
     /// The name or the socket's path is not valid.
@@ -48,14 +48,14 @@ impl PushClient {
             options,
         };
         let shared = ClientShared::new(setup);
-        // In case the kernel cannot tell a child from its parent, nothing is ever connected.
+        // If the kernel cannot distinguish a child from its parent, the client never connects.
         if ProcessMark::current().is_some() {
             shared.process().registry.check(&shared.setup, monotonic_ns());
         }
         Ok(Self { handle: Arc::new(ClientHandle { shared: Arc::new(shared) }) })
     }
 
-    /// Sets up a source, or returns the one that was set up with the same options.
+    /// Sets up a source, or returns the existing source with the same options.
     ///
     /// # Errors
     /// A name is not valid, or the client has 64 sources.
@@ -80,15 +80,15 @@ impl PushClient {
         Err(SetupError::TooManySources)
     }
 
-    /// Fires the recorder's black box, where that is configured.
+    /// Fires the recorder's black box, if it is configured.
     ///
     /// # Errors
-    /// There is no recorder, or what it answers.
+    /// There is no recorder, or the recorder reports an error.
     pub fn trigger(&self, text: &str) -> std::io::Result<()> {
         self.handle.shared.process().registry.trigger(&self.handle.shared.setup, text)
     }
 
-    /// Whether there is a connection to a recorder, as of the last look.
+    /// Returns whether there was a connection to a recorder at the last check.
     pub fn is_connected(&self) -> bool {
         self.handle.shared.process().registry.is_connected()
     }
@@ -107,7 +107,8 @@ impl PushClient {
     }
 }
 
-/// Returns where recorders listen by default: the service, and one that this user has started.
+/// Returns the sockets on which recorders listen by default: the socket of the service, and of a
+/// recorder that this user has started.
 fn default_places() -> Vec<SocketPlace> {
     let uid = rustix::process::geteuid().as_raw();
     vec![
@@ -139,8 +140,8 @@ mod tests {
         assert!(refused.contains("another user"), "{refused}");
     }
 
-    // Proves that the lane of a closed client goes when its thread pushes for another client, not
-    // at the end of the thread.
+    // Proves that the lane of a closed client is released when its thread pushes for another
+    // client, not only at the end of the thread.
     #[test]
     fn closed_clients_leave_no_lane() {
         let folder = tempfile::tempdir().unwrap();

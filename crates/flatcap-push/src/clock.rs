@@ -1,16 +1,18 @@
 //! CLOCK_MONOTONIC, or the processor's timestamp counter converted to it.
 //!
-//! Reading the kernel's clock takes some 25 ns, two thirds of a push. The counter takes a third of
-//! that. It is converted by a line through two points that are at most a second apart, so the
-//! kernel's corrections of its clock's speed (at most 500 ppm, in practice 1) are followed.
+//! Reading the kernel's clock takes about 25 ns, two thirds of a push. Reading the counter takes a
+//! third of that. The counter is converted by a line through two points that are at most a second
+//! apart, so it follows the kernel's corrections of its clock's speed (at most 500 ppm, in practice
+//! 1).
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds per second.
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
-/// Distance of points at which the speed is known well enough: an error of 40 ns is 4 ppm.
+/// Minimum distance of the points, in nanoseconds, for a sufficiently known speed: an error of 40
+/// ns is 4 ppm.
 const CALIBRATION_MIN_NS: u64 = 10_000_000;
-/// Longest time between two points.
+/// Maximum time between two points, in nanoseconds.
 pub(crate) const CALIBRATION_MAX_NS: u64 = NS_PER_S;
 
 /// Returns CLOCK_MONOTONIC, in nanoseconds.
@@ -35,7 +37,7 @@ pub(crate) struct CounterClock {
     ns_per_tick: u64, // times 2^32
 }
 
-/// Both clocks at once.
+/// Both clocks, read at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockPoint {
     ticks: u64,
@@ -52,7 +54,8 @@ impl PushClock {
         }
     }
 
-    /// Measures the counter once more. Returns for how long it is good.
+    /// Measures the counter again. Returns the time for which the measurement is valid, in
+    /// nanoseconds.
     pub(crate) fn calibrate(&mut self) -> u64 {
         if let Self::Counter(clock) = self {
             return clock.calibrate();
@@ -62,14 +65,15 @@ impl PushClock {
 }
 
 impl ClockPoint {
-    /// Reads both clocks. None if the kernel does not trust the counter for its own clock.
+    /// Reads both clocks. Returns `None` if the kernel does not trust the counter for its own
+    /// clock.
     pub(crate) fn if_trusted() -> Option<Self> {
         const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let source = std::fs::read_to_string(CLOCK_SOURCE).ok()?;
         (cfg!(target_arch = "x86_64") && source.trim() == "tsc").then(Self::now)
     }
 
-    /// Reads both clocks: of some attempts, the one that took the shortest time counts.
+    /// Reads both clocks several times, and returns the attempt that took the shortest time.
     fn now() -> Self {
         let attempt = |_| {
             let before = ticks();
@@ -98,13 +102,13 @@ impl CounterClock {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a point is seconds old: less than 2^64 ns")]
     fn at(&self, ticks: u64) -> u64 {
-        // A counter of another processor may be some ticks behind the point's.
+        // The counter of another processor may be a few ticks behind the counter of the point.
         let passed = ticks.wrapping_sub(self.point.ticks).cast_signed().max(0).cast_unsigned();
         self.point.mono_ns + ((u128::from(passed) * u128::from(self.ns_per_tick)) >> 32) as u64
     }
 
-    /// Returns for how long the line is good: at first for as long as was measured; 0 if the last
-    /// point is too near.
+    /// Returns the time for which the line is valid, in nanoseconds: the distance of its two
+    /// points, limited to `CALIBRATION_MAX_NS`; 0 if the last point is too near.
     fn calibrate(&mut self) -> u64 {
         let now = ClockPoint::now();
         let ns = now.mono_ns.saturating_sub(self.point.mono_ns);
@@ -136,8 +140,8 @@ fn ticks() -> u64 {
 mod tests {
     use super::*;
 
-    // Proves that the converted counter is the kernel's clock, within the time that reading both
-    // takes and a thousandth of what has passed since it was measured.
+    // Proves that the converted counter equals the kernel's clock, within the time that reading
+    // both takes plus a thousandth of the time since the measurement.
     #[test]
     fn the_counter_is_the_clock() {
         let Some(point) = ClockPoint::if_trusted() else {

@@ -18,7 +18,7 @@ use rustix::net::{
 
 use crate::clock::monotonic_ns;
 
-/// Shortest wait; the kernel takes one of nothing for one without an end.
+/// Minimum timeout: the kernel treats a timeout of 0 as no timeout.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// An open connection to a recorder.
@@ -26,7 +26,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Connection {
     socket: OwnedFd,
     reply_limit: Duration,
-    /// What the recorder has said by itself while a reply was awaited.
+    /// Messages that the recorder has sent unrequested while a reply was awaited.
     unasked: Vec<PushReply>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Connection {
 type Received = (PushReply, Option<OwnedFd>);
 
 impl Connection {
-    /// Connects. Fails at once if nobody listens. A reply that takes longer than the limit is an
-    /// error.
+    /// Connects. Fails immediately if no recorder listens. A reply that takes longer than the limit
+    /// is an error.
     pub(crate) fn open(path: &Path, reply_limit: Duration) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         for timeout in [Timeout::Recv, Timeout::Send] {
@@ -66,7 +66,7 @@ impl Connection {
                 Ok((news @ (PushReply::Ended { .. } | PushReply::Rescued { .. }), _)) => {
                     self.unasked.push(news);
                 }
-                // A timer that interrupts again and again must not make this wait longer.
+                // A timer that interrupts repeatedly must not extend this wait.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 reply => return reply,
             }
@@ -81,11 +81,11 @@ impl Connection {
 
     /// Sends a request without a reply. It is dropped if the recorder does not read.
     pub(crate) fn tell(&self, request: &PushRequest) {
-        // A connection that is closed is found by `poll`.
+        // `poll` detects a closed connection.
         let _closed = send(&self.socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Returns the next message that the recorder has sent by itself, without waiting.
+    /// Returns the next message that the recorder has sent unrequested. Does not wait.
     ///
     /// # Errors
     /// The connection is closed.
@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Returns memory with these bytes that nobody can change.
+/// Returns sealed memory with these bytes, which no process can change.
 pub(crate) fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let memory = memfd_create("flatcap-schema", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(memory);

@@ -1,30 +1,30 @@
-//! What can go wrong. No error stops an application: a push that fails is counted.
+//! Errors of pushing. No error stops an application: a push that fails is counted.
 
 use std::fmt;
 
-/// Why a sample was not pushed. It is counted as dropped.
+/// The reason why a sample was not pushed. The sample is counted as dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError {
-    /// There is no recorder, or it takes nothing from this client, source or thread.
+    /// There is no recorder, or it takes no samples from this client, source or thread.
     NoRecorder,
     /// The lane is full.
     Full,
-    /// The payload is longer than the recorder takes.
+    /// The payload is longer than the recorder's limit.
     TooLarge,
-    /// The recorder takes nothing for now: the client is above its limits.
+    /// The recorder currently takes no samples, because the client exceeds its limits.
     Paused,
     /// This thread is in the middle of another push: a signal handler, or a sample that was begun.
     Busy,
 }
 
-/// Why a client or a source cannot be set up.
+/// The reason why a client or a source cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupError {
     /// A name is empty, too long, or has control characters.
     Name,
-    /// The client has as many sources as it can have.
+    /// The client has the maximum number of sources.
     TooManySources,
     /// The socket's path is too long.
     Socket,

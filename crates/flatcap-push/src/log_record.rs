@@ -11,9 +11,9 @@ use super::source::PushSource;
 
 const SCHEMA: &[u8] = include_bytes!("../generated/log_record.bfbs");
 const ROOT: &str = "flatcap.push.LogRecord";
-/// Most fields of a record; further ones are left out.
+/// Maximum number of fields of a record; further ones are left out.
 const FIELDS_MAX: usize = 32;
-/// Longest text; the rest is cut, so that one record does not fill a lane.
+/// Maximum length of a text. The rest is cut, so that one record does not fill a lane.
 const TEXT_BYTES_MAX: usize = 8192;
 
 /// Returns the offset in a vtable of the field with this number.
@@ -25,7 +25,7 @@ thread_local! {
     static BUILDER: RefCell<FlatBufferBuilder<'static>> = RefCell::new(FlatBufferBuilder::with_capacity(1024));
 }
 
-/// How severe a record is: the numbers of the schema.
+/// The severity of a record, with the numbers of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Trace,
@@ -66,7 +66,7 @@ pub(crate) fn source(client: &PushClient, name: &str) -> Result<PushSource, Setu
 }
 
 impl LogRecord<'_> {
-    /// Pushes the record; one that is dropped is counted by the source.
+    /// Pushes the record. If it is dropped, the source counts it.
     pub(crate) fn push(&self, source: &PushSource) {
         let pushed = BUILDER.try_with(|builder| {
             let Ok(mut builder) = builder.try_borrow_mut() else { return source.count_busy() };
@@ -74,7 +74,7 @@ impl LogRecord<'_> {
             self.build(&mut builder);
             let _counted = source.push(builder.finished_data());
         });
-        // The thread ends, and its builder is gone.
+        // The thread ends, and its builder no longer exists.
         if pushed.is_err() {
             source.count_busy();
         }

@@ -15,7 +15,8 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// Creates a sink for records of at least this level, as the source `name` of a client.
+    /// Creates a sink for records of at least this level. They become samples of the source `name`
+    /// of a client.
     ///
     /// # Errors
     /// As [`PushClient::source`].

@@ -1,4 +1,4 @@
-//! The mapped memory of a lane: the only place that reaches it, through a raw pointer. Rust has no
+//! The mapped memory of a lane. Only this module accesses it, through a raw pointer: Rust has no
 //! safe way to share memory with another process.
 
 use std::fs::File;
@@ -11,11 +11,11 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::process_mark::ProcessMark;
 
-/// A lane, mapped shared. One thread at a time has it.
+/// A lane, mapped as shared memory. One thread at a time owns it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     map: ManuallyDrop<MmapRaw>, // longer than CONTROL_BYTES
-    /// The process that made it; by its id where the kernel has no marks.
+    /// The process that made the mapping, identified by its id if the kernel has no marks.
     mark: Option<ProcessMark>,
     process: u32,
 }
@@ -31,9 +31,10 @@ impl Mapping {
         };
         let header = LaneHeader::parse(&page, bytes).map_err(io::Error::other)?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
-        // Populated, so that no push meets a page fault.
+        // The mapping is populated, so that no push causes a page fault.
         let map = MmapOptions::new().len(length).populate().map_raw(file)?;
-        // A child has no use for it, and could only damage it. Kernels since 2.6.16 have this.
+        // A child does not need the mapping, and could only damage it. Kernels since 2.6.16 support
+        // this.
         map.advise(Advice::DontFork)?;
         let (mark, process) = (ProcessMark::current(), std::process::id());
         Ok((Self { map: ManuallyDrop::new(map), mark, process }, header))
@@ -45,9 +46,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let is_own =
             self.mark.map_or_else(|| std::process::id() == self.process, ProcessMark::is_own_process);
-        // A child has no such mapping: at its address there may be something else by now.
+        // A child does not have this mapping. At its address there may be another one.
         if is_own {
-            // SAFETY: it is dropped once, here, and not used any more.
+            // SAFETY: the mapping is dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.map) };
         }
     }
@@ -70,7 +71,7 @@ impl WriterMemory for Mapping {
     fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         let is_inside = at >= CONTROL_BYTES && self.map.len() - at >= length && at <= self.map.len();
         assert!(is_inside, "frames lie in the slabs");
-        // SAFETY: the range lies within the mapping and behind the first page, so no number is in
+        // SAFETY: the range lies within the mapping and after the first page, so no number is in
         // it. `&mut self` excludes every other reference in this process: the mapping is made once
         // a lane, and no child inherits it. The recorder only reads the memory, through the kernel,
         // and checks its copy.
@@ -88,7 +89,7 @@ mod tests {
 
     const SLAB_BYTES: usize = 4096;
 
-    /// A lane in memory of this process alone, which the model of memory of miri knows.
+    /// A lane in private memory of this process, which miri's memory model supports.
     fn lane() -> (Mapping, LaneHeader) {
         let header = LaneHeader {
             slabs: 2,
@@ -109,7 +110,8 @@ mod tests {
     }
 
     // Proves that frames are written one after the other into the slabs, and numbers into the first
-    // page, through the raw pointer; run under miri, that no access is outside or aliased.
+    // page, through the raw pointer. Under miri, also proves that no access is out of bounds or
+    // aliased.
     #[test]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn a_lane_is_written() {
@@ -127,7 +129,7 @@ mod tests {
         }
         assert_eq!(writer.counts(0), (pushed, 0));
         let map = &writer.memory().map;
-        // SAFETY: the mapping has so many bytes, and nobody writes to it any more.
+        // SAFETY: the mapping has this number of bytes, and no thread writes to it any more.
         let bytes = unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) };
         let mut frames = 0;
         for slab in bytes[CONTROL_BYTES..].chunks(SLAB_BYTES) {
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(frames, pushed);
     }
 
-    // Proves that a place outside the slabs is refused.
+    // Proves that a range outside of the slabs is refused.
     #[test]
     #[should_panic(expected = "frames lie in the slabs")]
     fn a_place_outside_is_refused() {

@@ -1,5 +1,5 @@
-//! Whether this is still the process that made something: a word in a page that the kernel clears
-//! in a child (`MADV_WIPEONFORK`). One load, whatever way the process was forked.
+//! Detects a fork: a mark is a word in a page that the kernel clears in a child
+//! (`MADV_WIPEONFORK`). The check is one load, and works for every way of forking.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,8 @@ pub(crate) struct ProcessMark {
 }
 
 impl ProcessMark {
-    /// Returns the mark of this process. None if the kernel has no such page (before 4.14).
+    /// Returns the mark of this process. Returns `None` if the kernel has no such page (before
+    /// 4.14).
     pub(crate) fn current() -> Option<Self> {
         static WORD: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
         let word = (*WORD.get_or_init(wiped_word))?;
@@ -25,7 +26,7 @@ impl ProcessMark {
         Some(Self { word, value })
     }
 
-    /// Whether this is the process of the mark.
+    /// Returns whether this is the process that made the mark.
     #[inline]
     pub(crate) fn is_own_process(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.value

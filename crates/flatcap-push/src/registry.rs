@@ -1,5 +1,6 @@
-//! What a process knows of the recorder: the connection, and its lanes. Every message passes here,
-//! under one lock; a push takes the lock only when it opens a slab, and once a second.
+//! The state of a process: its connection to the recorder, and its lanes. This module sends and
+//! receives all messages, under one lock. A push takes the lock only when it opens a slab, and once
+//! a second.
 
 use std::fs::File;
 use std::io;
@@ -14,14 +15,15 @@ use super::connection::{Connection, sealed_memory};
 use super::mapping::Mapping;
 use super::setup::{ClientSetup, PushBudget, SOURCES_MAX};
 
-/// How often to look for a recorder.
+/// Time between two attempts to find a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
-/// Most lanes that are kept for a recorder. Beyond them, the oldest without a writer goes: a
-/// recorder that never says that it has rescued one must not cost ever more memory.
+/// Maximum number of lanes that are kept for a recorder. If there are more, the oldest one without
+/// a writer is dropped, so that memory does not grow with a recorder that never reports a rescued
+/// lane.
 const HELD_LANES_MAX: usize = 1024;
 
-/// Samples of each source that one thread after the other, with the same lane, has dropped. One
-/// thread writes it at a time.
+/// Dropped samples of each source, counted by threads that use the same counters one after the
+/// other. One thread writes at a time.
 #[derive(Debug)]
 pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 
@@ -29,7 +31,7 @@ pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 #[derive(Debug)]
 pub(crate) struct LaneEnd {
     pub(crate) writer: LaneWriter<Mapping>,
-    /// Which connection it belongs to.
+    /// The connection to which it belongs.
     pub(crate) connection: u64,
     memory: Arc<File>,
 }
@@ -54,14 +56,14 @@ struct RegistryState {
     budget: LaneBudget,    // as this recorder has stated it
 }
 
-/// Refusals of a recorder. The first text is mostly the cause of the others.
+/// Refusals of a recorder. The first text is mostly the cause of later ones.
 #[derive(Debug, Default)]
 struct RefusalTexts {
     first: String,
     last: String,
 }
 
-/// A lane that threads write to.
+/// A lane to which threads write.
 #[derive(Debug)]
 struct HeldLane {
     resumption: LaneResumption,
@@ -76,7 +78,7 @@ impl Default for DropCounters {
 }
 
 impl DropCounters {
-    /// Counts one. No read-modify-write: one thread counts.
+    /// Counts one sample. No read-modify-write is needed, because only one thread counts.
     #[inline]
     pub(crate) fn add(&self, slot: u8) {
         if let Some(count) = self.0.get(usize::from(slot)) {
@@ -90,8 +92,8 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what the recorder has said, and connects if there is no connection and it is time.
-    /// Returns the number of the connection.
+    /// Reads the messages of the recorder. If there is no connection, connects when the next
+    /// attempt is due. Returns the number of the connection.
     pub(crate) fn check(&self, client: &ClientSetup, now_ns: u64) -> u64 {
         let mut state = self.lock();
         state.poll();
@@ -102,7 +104,7 @@ impl Registry {
         state.connections
     }
 
-    /// Tells the recorder of a source, if there is one.
+    /// Registers a source with the recorder, if there is one.
     pub(crate) fn register(&self, client: &ClientSetup, slot: u8) {
         self.lock().register(client, slot);
     }
@@ -150,8 +152,8 @@ impl Registry {
         }
     }
 
-    /// Hands over a lane whose thread has stopped writing to it, because another recorder is there
-    /// or this one has ended it.
+    /// Hands over a lane whose thread has stopped writing to it, because there is another recorder,
+    /// or because this one has ended the lane.
     pub(crate) fn hand_over(&self, end: &LaneEnd) {
         self.lock().hand_over(end);
     }
@@ -215,10 +217,10 @@ impl Registry {
     /// Returns counters for one more thread.
     pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of those of a thread that has ended this list has the only reference; their counts stay
-        // in the sum.
+        // After a thread has ended, only this list refers to its counters. Their counts stay in the
+        // sum.
         if let Some(free) = counters.iter().find(|own| Arc::strong_count(own) == 1) {
-            // Pairs with the release of that thread's reference.
+            // Synchronizes with the release of that thread's reference.
             fence(Ordering::Acquire);
             return Arc::clone(free);
         }
@@ -227,7 +229,7 @@ impl Registry {
         new
     }
 
-    /// Returns how many samples of a source were dropped.
+    /// Returns the number of dropped samples of a source.
     pub(crate) fn dropped(&self, slot: u8) -> u64 {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let of_thread = |counters: &Arc<DropCounters>| {
@@ -247,7 +249,8 @@ impl RefusalTexts {
 }
 
 impl RegistryState {
-    /// Connects to the first recorder that listens. Nobody listens: that is no refusal.
+    /// Connects to the first recorder that listens. If no recorder listens, this does not count as
+    /// a refusal.
     fn connect(&mut self, client: &ClientSetup) {
         self.unreachable.clear();
         for place in &client.sockets {
@@ -268,8 +271,8 @@ impl RegistryState {
         }
     }
 
-    /// Begins a connection: says who we are, what we have, and what earlier recorders have not
-    /// read.
+    /// Begins a connection: sends the name of the client, its sources, and the lanes that earlier
+    /// recorders have not read.
     fn begin(&mut self, client: &ClientSetup) {
         let hello = PushRequest::Hello { version: VERSION, client: client.name.clone() };
         let welcome =
@@ -290,8 +293,8 @@ impl RegistryState {
                 lane.resumption.is_final = true;
             }
         }
-        // Also those that are being written to: their threads hand them over once they have
-        // stopped. And those that an earlier recorder was given, and that it has not rescued.
+        // These include lanes that are still written to, whose threads hand them over once they
+        // have stopped, and lanes that an earlier recorder was given and has not rescued.
         for lane in std::mem::take(&mut self.lanes) {
             if self.resume(&lane) {
                 self.lanes.push(lane);
@@ -357,9 +360,9 @@ impl RegistryState {
         }
     }
 
-    /// Offers a lane of an earlier connection. Returns whether to keep it: until the recorder has
-    /// rescued it, since that one may be killed, too. One without a writer that it refuses is
-    /// wanted by nobody.
+    /// Offers a lane of an earlier connection. Returns whether to keep the lane. It is kept until
+    /// the recorder has rescued it, because that recorder may be killed too. If the recorder
+    /// refuses a lane without a writer, the lane is not kept.
     fn resume(&mut self, lane: &HeldLane) -> bool {
         let request = PushRequest::Resume(lane.resumption);
         let is_taken = |reply, _| matches!(reply, PushReply::Resume).then_some(());
@@ -367,8 +370,9 @@ impl RegistryState {
         taken.is_some() || self.connection.is_none() || !lane.resumption.is_final
     }
 
-    /// Sends a request. Returns what is wanted of the reply; none if there is no recorder, or it
-    /// refuses, or does not answer in time: then the connection is closed.
+    /// Sends a request. Returns the wanted part of the reply, or `None` if there is no recorder, or
+    /// it refuses, or does not reply in time. After a missing reply or a fatal refusal, the
+    /// connection is closed.
     fn ask<R>(
         &mut self,
         request: &PushRequest,
@@ -392,7 +396,7 @@ impl RegistryState {
         }
     }
 
-    /// Reads what the recorder has said by itself.
+    /// Reads the messages that the recorder has sent unrequested.
     fn poll(&mut self) {
         while let Some(connection) = &mut self.connection {
             match connection.poll() {
@@ -415,8 +419,8 @@ impl RegistryState {
 mod tests {
     use super::*;
 
-    // Proves that counters of a thread that has ended are used again, and that nothing counted is
-    // lost by that.
+    // Proves that the counters of a thread that has ended are reused, and that no count is lost by
+    // this.
     #[test]
     fn counters_are_reused() {
         let registry = Registry::default();

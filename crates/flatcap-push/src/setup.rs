@@ -1,4 +1,4 @@
-//! How a client and its sources are set up: what every part reads and none changes.
+//! The setup of a client and its sources. All other modules read it, and none changes it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,48 +12,49 @@ use flatcap_lane::{LaneBudget, SourceRegistration};
 use super::clock::ClockPoint;
 use super::error::SetupError;
 
-/// Sources of a client.
+/// Maximum number of sources of a client.
 pub(crate) const SOURCES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 255;
 const LABELS_MAX: usize = 16;
 
-/// What a push does when the lane of its thread is full.
+/// The action of a push when the lane of its thread is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFullLane {
     /// Drops the sample.
     #[default]
     DropNewest,
-    /// Drops the oldest samples of the lane, of whatever source: a slab of them.
+    /// Drops the oldest samples of the lane, of any source: one slab of them.
     DropOldest,
     /// Waits for space, up to a limit.
     Block,
 }
 
-/// A source of a client: what a push needs of it.
+/// A source of a client: the data that a push needs.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceSlot {
-    /// The client's number of it, which is its slot in each lane.
+    /// The client's number of the source, which is its slot in each lane.
     pub(crate) number: u8,
     pub(crate) on_full: OnFullLane,
 }
 
-/// How a client is set up.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// The push socket. By default the value of the environment variable `FLATCAP_PUSH_SOCKET`,
-    /// else the socket of the service (/run/flatcap/push.sock) or of a recorder that this user has
-    /// started (/dev/shm/flatcap-UID/push.sock).
+    /// otherwise the socket of the service (/run/flatcap/push.sock) or of a recorder that this user
+    /// has started (/dev/shm/flatcap-UID/push.sock).
     pub socket: Option<PathBuf>,
     /// Bytes of a thread's ring; 0 for the recorder's default.
     pub ring_bytes: u64,
-    /// Stamps samples by the processor's timestamp counter, if the kernel uses it for its own
-    /// clock.
+    /// Whether samples are stamped with the processor's timestamp counter, if the kernel uses it
+    /// for its own clock.
     pub use_counter: bool,
-    /// How long a push waits at most for space, with [`OnFullLane::Block`].
+    /// Maximum time that a push waits for space, with [`OnFullLane::Block`].
     pub block_limit: Duration,
-    /// How long a thread waits at most for the recorder's reply, when a source or a lane is new.
-    /// The recorder replies within microseconds; one that does not is stuck, and counts as gone.
+    /// Maximum time that a thread waits for the recorder's reply, when a source or a lane is new.
+    /// The recorder replies within microseconds. A recorder that does not reply in time is stuck,
+    /// and counts as gone.
     pub reply_limit: Duration,
 }
 
@@ -69,7 +70,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A source as it is set up. The default is opaque: its payloads are any bytes.
+/// The options of a source. The default is opaque: its payloads are any bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
     /// Its name.
@@ -82,7 +83,7 @@ pub struct SourceOptions<'a> {
     pub labels: &'a [(&'a str, &'a str)],
     /// Nominal period, if it has one.
     pub period: Duration,
-    /// What to do when the lane is full.
+    /// The action when the lane is full.
     pub on_full: OnFullLane,
 }
 
@@ -119,7 +120,7 @@ pub(crate) struct ClientSetup {
     pub(crate) sockets: Vec<SocketPlace>,
     pub(crate) options: ClientOptions,
     pub(crate) sources: [OnceLock<ClientSource>; SOURCES_MAX],
-    /// When the client was opened, if the counter is used.
+    /// The time at which the client was opened, if the counter is used.
     pub(crate) opened: Option<ClockPoint>,
 }
 
@@ -127,12 +128,12 @@ pub(crate) struct ClientSetup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketPlace {
     pub(crate) path: PathBuf,
-    /// The user who must own its directory, if that matters. Any user
-    /// can make one of this name in /dev/shm.
+    /// The user who must own the socket's directory, if required. Any user can create a directory
+    /// with this name in /dev/shm.
     pub(crate) owner: Option<u32>,
 }
 
-/// A source, and pushes of it for which the thread had no lane at hand.
+/// A source, and the number of its pushes for which the thread had no lane available.
 #[derive(Debug)]
 pub(crate) struct ClientSource {
     pub(crate) registration: SourceRegistration,
@@ -141,7 +142,7 @@ pub(crate) struct ClientSource {
 }
 
 impl SocketPlace {
-    /// Checks that the socket is in a directory of its owner.
+    /// Checks that the socket is in a directory that belongs to the required owner.
     pub(crate) fn check_owner(&self) -> io::Result<()> {
         let Some(owner) = self.owner else { return Ok(()) };
         let folder = self.path.parent().ok_or(io::ErrorKind::NotFound)?;
@@ -179,7 +180,7 @@ impl ClientSource {
         self.registration == other.registration && self.schema == other.schema
     }
 
-    /// Counts a push for which the thread had no lane at hand.
+    /// Counts a push for which the thread had no lane available.
     #[cold]
     pub(crate) fn count_busy(&self) {
         self.busy.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A client as its threads share it: the setup, and for each process its registry.
+//! The part of a client that its threads share: the setup, and for each process its registry.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,15 +11,15 @@ pub(crate) struct ClientHandle {
     pub(crate) shared: Arc<ClientShared>,
 }
 
-/// What all threads use.
+/// The part that all threads use.
 #[derive(Debug)]
 pub(crate) struct ClientShared {
     pub(crate) setup: ClientSetup,
     first: ProcessState,
 }
 
-/// What one process has of a client. A child does not touch its parent's, whose locks may be held
-/// by threads that it does not have.
+/// The part of a client in one process. A child does not use its parent's part, whose locks may be
+/// held by threads that the child does not have.
 #[derive(Debug)]
 pub(crate) struct ProcessState {
     process: u32,
@@ -44,7 +44,7 @@ impl ClientShared {
         let process = std::process::id();
         let mut state = &self.first;
         while state.process != process {
-            // The next generation: each fork that uses the client adds one.
+            // The part of the next generation: each fork that uses the client adds one.
             state = state.next.get_or_init(|| Box::new(ProcessState::new()));
         }
         state

@@ -10,7 +10,7 @@ use super::setup::{ClientSource, SourceSlot};
 use super::shared::ClientHandle;
 use super::thread_lane::push;
 
-/// A source. Cheap to clone; any thread may push.
+/// A source. It is cheap to clone, and any thread may push.
 #[derive(Debug, Clone)]
 pub struct PushSource {
     client: Arc<ClientHandle>,
@@ -22,20 +22,20 @@ impl PushSource {
         Self { client, slot }
     }
 
-    /// Pushes a sample with this payload, stamped now.
+    /// Pushes a sample with this payload, with the current time.
     ///
     /// # Errors
-    /// Why it was dropped. It is counted.
+    /// The reason why the sample was dropped. It is counted.
     #[inline]
     pub fn push(&self, payload: &[u8]) -> Result<(), PushError> {
         self.push_with(payload.len(), |place| copy(place, payload))
     }
 
-    /// Pushes a sample; `fill` writes its payload of `bytes` in place. The place has any content
-    /// and alignment.
+    /// Pushes a sample. `fill` writes its payload of `bytes` bytes in place. The memory has any
+    /// content and alignment.
     ///
     /// # Errors
-    /// Why it was dropped. It is counted.
+    /// The reason why the sample was dropped. It is counted.
     #[inline]
     pub fn push_with(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), PushError> {
         let pushed = push(&self.client.shared, &self.slot, bytes, fill);
@@ -50,7 +50,7 @@ impl PushSource {
         self.source().inspect(|source| source.count_busy());
     }
 
-    /// Returns how many samples of this source were dropped in this process.
+    /// Returns the number of samples of this source that were dropped in this process.
     pub fn dropped(&self) -> u64 {
         let busy = self.source().map_or(0, |source| source.busy.load(Ordering::Relaxed));
         self.client.shared.process().registry.dropped(self.slot.number) + busy

@@ -1,4 +1,4 @@
-//! The lane of a thread, and what it needs at hand for a push.
+//! The lane of a thread, and the data that it needs for a push.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -15,18 +15,20 @@ use super::registry::{DropCounters, LaneEnd};
 use super::setup::{OnFullLane, SourceSlot};
 use super::shared::ClientShared;
 
-/// Without a recorder, one of up to so many pushes reads the clock, as many as come in
-/// [`LOOK_EVERY_NS`]: reading it takes as long as twenty pushes that drop.
+/// Maximum number of pushes without a recorder for each reading of the clock. The actual number is
+/// the number of pushes in [`LOOK_EVERY_NS`]: reading the clock takes as long as twenty pushes that
+/// drop.
 const UNTIMED_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = NS_PER_S / 10;
-/// First and longest pause of a push that waits for space.
+/// Minimum and maximum pause of a push that waits for space.
 const PAUSE_MIN_NS: u64 = 50_000;
 const PAUSE_MAX_NS: u64 = 1_000_000;
-/// Steps to get ready for one sample: a new lane, a slot, the next slab.
+/// Maximum number of steps to prepare for one sample: a new lane, a slot, the next slab.
 const STEPS_MAX: u32 = 8;
 
 thread_local! {
-    /// The lane that was used last. None while it is being used: a signal handler finds none.
+    /// The lane that was used last. Empty while it is being used, so that a signal handler does not
+    /// find it.
     static CURRENT: LaneCell = const { Cell::new(None) };
     /// Whether this thread has had a lane.
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
@@ -51,10 +53,10 @@ pub(crate) struct ThreadLane {
     refused: u64, // sources, by bit, that this recorder does not take
 }
 
-/// The place of the lane that was used last.
+/// The slot of the lane that was used last.
 type LaneCell = Cell<Option<Box<ThreadLane>>>;
 
-/// Pushes a sample of `bytes` by the lane of this thread; `fill` writes its payload.
+/// Pushes a sample of `bytes` bytes through the lane of this thread. `fill` writes its payload.
 #[inline]
 pub(crate) fn push(
     client: &Arc<ClientShared>,
@@ -62,7 +64,7 @@ pub(crate) fn push(
     bytes: usize,
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<(), PushError> {
-    // Nothing is left when the thread ends.
+    // When the thread ends, no lane is left.
     let pushed = CURRENT.try_with(|current| match current.take() {
         Some(lane) if Arc::ptr_eq(&lane.client, client) => push_by(current, lane, source, bytes, fill),
         other => {
@@ -73,7 +75,7 @@ pub(crate) fn push(
     pushed.unwrap_or(Err(PushError::Busy))
 }
 
-/// Pushes a sample by this lane, or drops it, and puts the lane back.
+/// Pushes a sample through this lane, or drops it, and puts the lane back.
 #[inline]
 fn push_by(
     current: &LaneCell,
@@ -89,8 +91,8 @@ fn push_by(
     push_to_lane(current, lane, source, bytes, fill)
 }
 
-/// Pushes a sample by this lane and puts the lane back. Not inlined, so that the fast path of a
-/// drop does not save the registers that this needs.
+/// Pushes a sample through this lane and puts the lane back. Not inlined, so that the fast path of
+/// a drop does not save the registers that this function needs.
 #[inline(never)]
 fn push_to_lane(
     current: &LaneCell,
@@ -99,16 +101,16 @@ fn push_to_lane(
     bytes: usize,
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<(), PushError> {
-    // Puts it back even if the caller's code panics.
+    // Puts the lane back even if the caller's code panics.
     let mut held = HeldLane { current, lane: Some(lane) };
     let Some(lane) = &mut held.lane else { return Err(PushError::Busy) };
     lane.push(source, bytes, fill)
 }
 
-/// Takes the lane of this thread. None if it is being used.
+/// Takes the lane of this thread. Returns `None` if the lane is in use.
 #[inline]
 pub(crate) fn take_lane(client: &Arc<ClientShared>) -> Option<Box<ThreadLane>> {
-    // Nothing is left when the thread ends.
+    // When the thread ends, no lane is left.
     match CURRENT.try_with(Cell::take).ok()? {
         Some(lane) if Arc::ptr_eq(&lane.client, client) => Some(lane),
         other => find_lane(client, other),
@@ -118,11 +120,11 @@ pub(crate) fn take_lane(client: &Arc<ClientShared>) -> Option<Box<ThreadLane>> {
 /// Puts a lane back.
 #[inline]
 pub(crate) fn put_lane(lane: Box<ThreadLane>) {
-    // At the end of the thread it is released instead.
+    // At the end of the thread, the lane is released instead.
     let _ends = CURRENT.try_with(|current| current.set(Some(lane)));
 }
 
-/// A lane in use, and its place.
+/// A lane in use, and the slot to which it belongs.
 struct HeldLane<'c> {
     current: &'c LaneCell,
     lane: Option<Box<ThreadLane>>,
@@ -147,9 +149,11 @@ fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Opti
             if let Some(found) = others.iter().position(|lane| Arc::ptr_eq(&lane.client, client)) {
                 return Some(others.swap_remove(found));
             }
-            // Closed clients have no other sample: their lanes need not wait for the thread's end.
+            // Closed clients push no further samples, so their lanes need not wait for the end of
+            // the thread.
             others.retain(|lane| !lane.client.process().registry.is_closed());
-            // Neither the first use, nor was there a lane at hand: it is being used below us.
+            // This is not the first use, and there is no lane: a caller further up the stack is
+            // using it.
             (is_first || is_at_hand).then(|| Box::new(ThreadLane::new(client)))
         })
         .ok()?
@@ -242,7 +246,7 @@ impl ThreadLane {
         }
     }
 
-    /// Makes the lane ready for a sample; one that cannot be pushed is counted.
+    /// Prepares the lane for a sample. If this fails, counts the sample as dropped.
     fn prepare(&mut self, source: &SourceSlot, bytes: usize) -> Result<(), PushError> {
         let SourceSlot { number: slot, on_full } = *source;
         self.abandon_in_child();
@@ -264,7 +268,7 @@ impl ThreadLane {
         Err(self.drop_sample(slot, PushError::NoRecorder))
     }
 
-    /// Counts a sample that the recorder is to account for.
+    /// Counts a sample for which the recorder must account.
     fn lose(&mut self, slot: u8, why: PushError) -> PushError {
         self.end.as_mut().into_iter().for_each(|end| end.writer.lose(slot));
         self.drop_sample(slot, why)
@@ -275,8 +279,8 @@ impl ThreadLane {
         why
     }
 
-    /// In a child of the process that had the lane: forgets it. The memory is not mapped here, and
-    /// is not to be unmapped.
+    /// Drops the lane in a child of the process that had it. The memory is not mapped in the child,
+    /// and must not be unmapped.
     fn abandon_in_child(&mut self) {
         if self.mark.is_some_and(ProcessMark::is_own_process) {
             return;
@@ -287,8 +291,8 @@ impl ThreadLane {
         self.next_check_ns = 0;
     }
 
-    /// Once a second: reads what the recorder has said, looks for one if there is none, and moves
-    /// on if there is another one.
+    /// Once a second: reads the messages of the recorder, looks for a recorder if there is none,
+    /// and changes the lane if there is another recorder.
     fn check(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.choose_untimed(now_ns);
@@ -305,7 +309,7 @@ impl ThreadLane {
         }
     }
 
-    /// Chooses after how many pushes the clock is read again.
+    /// Chooses the number of pushes after which the clock is read again.
     fn choose_untimed(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.last_look_ns);
         self.last_look_ns = now_ns;
@@ -314,7 +318,8 @@ impl ThreadLane {
         self.untimed = self.untimed_from;
     }
 
-    /// Hands over the lane and asks for another; of the same recorder once a second at most.
+    /// Hands over the lane and requests another one. Does so at most once a second with the same
+    /// recorder.
     fn renew(&mut self, now_ns: u64) {
         let registry = &self.client.process().registry;
         if let Some(end) = self.end.take() {
@@ -337,7 +342,7 @@ impl ThreadLane {
         is_bound
     }
 
-    /// Opens the next slab, as the policy says if the ring is full.
+    /// Opens the next slab. If the ring is full, follows the policy.
     fn open_next(&mut self, on_full: OnFullLane, now_ns: u64) -> bool {
         let Some(end) = &mut self.end else { return false };
         let registry = &self.client.process().registry;
@@ -388,6 +393,6 @@ impl BegunSample {
 
 fn pause(ns: u64) {
     let nanoseconds = i64::try_from(ns).unwrap_or_default();
-    // Woken early by a signal: the caller looks again.
+    // If a signal ends the wait early, the caller checks again.
     let _early = nanosleep(&Timespec { tv_sec: 0, tv_nsec: nanoseconds });
 }

@@ -21,7 +21,7 @@ pub struct PushLayer {
     source: PushSource,
 }
 
-/// What is known of an open span.
+/// The data of an open span.
 #[derive(Debug)]
 struct OpenSpan {
     begin_ns: u64,
@@ -29,7 +29,7 @@ struct OpenSpan {
 }
 
 impl PushLayer {
-    /// Creates a layer that is the source `name` of a client.
+    /// Creates a layer whose samples belong to the source `name` of a client.
     ///
     /// # Errors
     /// As [`PushClient::source`].

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(XxHash64.calculate(check), 0x72DC_B18B_67A1_7DFF);
     }
 
-    // Proves that XXH3 is right on every code path. The expected values are those of the reference
+    // Proves that XXH3 is correct on every code path. The expected values come from the reference
     // implementation (xxhsum 0.8.1) for bytes 0, 1, 2, ... 250, 0, ... at lengths around the limits
     // of each path.
     #[cfg(feature = "xxhash")]

@@ -265,7 +265,8 @@ mod tests {
         assert!("md5".parse::<ChecksumKind>().is_err());
     }
 
-    // Proves that the wire format is that of flatstream 0.2.7, by its published frames of "abc".
+    // Proves that the wire format equals the format of flatstream 0.2.7, by its published frames of
+    // "abc".
     #[cfg(all(feature = "crc16", feature = "crc32", feature = "xxhash"))]
     #[test]
     fn golden_bytes() {

@@ -6,10 +6,10 @@ use super::checksum::{CHECKSUM_BYTES_MAX, Checksum, NoChecksum};
 use super::error::{Error, Result};
 use super::framer::LENGTH_BYTES;
 
-/// Default limit on the length of a payload: that of a FlatBuffer, 2 GiB.
+/// Default limit on the length of a payload: the maximum length of a FlatBuffer, 2 GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
-/// Bytes allocated ahead of the data for a declared length, at most: a damaged length then costs
-/// this much memory instead of what it claims.
+/// Maximum number of bytes that are allocated for a declared length before the data is read: a
+/// damaged length then takes only this much memory.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// Reads frames from a source.
@@ -56,9 +56,9 @@ pub trait SliceDeframer {
     /// of a search.
     fn frame_length(&self, bytes: &[u8]) -> FrameLength;
 
-    /// Returns whether the checksum in a frame's `header` is that of `payload`, whatever the length
-    /// field says. This identifies a frame whose length was damaged. Always false without a
-    /// checksum.
+    /// Returns whether the checksum in a frame's `header` is the checksum of `payload`, independent
+    /// of the length field. This identifies a frame whose length was damaged. Always false without
+    /// a checksum.
     fn checksum_matches(&self, _header: &[u8], _payload: &[u8]) -> bool {
         false
     }
@@ -297,7 +297,7 @@ pub(super) fn frame_length(header_bytes: usize, limit: usize, bytes: &[u8]) -> F
     }
 }
 
-/// Returns whether the checksum after the length in `header` is that of `payload`.
+/// Returns whether the checksum after the length in `header` is the checksum of `payload`.
 pub(super) fn checksum_matches<C: Checksum>(checksum: &C, header: &[u8], payload: &[u8]) -> bool {
     let stored = header.get(LENGTH_BYTES..LENGTH_BYTES + C::SIZE).filter(|stored| !stored.is_empty());
     stored.is_some_and(|stored| checksum.verify(checksum.read_bytes(stored), payload).is_ok())

@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
 pub struct Error(Box<ErrorKind>);
 
-/// The kinds of [`Error`]. They are those of flatstream 0.2.7, so that a `match` over them needs no
+/// The kinds of [`Error`], the same as in flatstream 0.2.7, so that a `match` over them needs no
 /// change.
 #[derive(Debug)]
 pub enum ErrorKind {

@@ -4,7 +4,8 @@
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! Wire format and names are those of flatstream 0.2.7, byte for byte: see docs/MIGRATION.md.
+//! The wire format and the names are the same as in flatstream 0.2.7, byte for byte: see
+//! docs/MIGRATION.md.
 //!
 //! | to | use |
 //! |---|---|

@@ -50,7 +50,8 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`, `ChecksumMismatch`, `Io`, and the errors of adapters. After
     /// `ChecksumMismatch` and after a validator's error the source is at the next frame, and
-    /// reading may continue. After the others, those of a length limit included, it may not.
+    /// reading may continue. After the other errors, including errors of a length limit, reading
+    /// must not continue.
     #[inline]
     pub fn read_message(&mut self) -> Result<Option<&[u8]>> {
         if self.reclaim.is_some() {
@@ -68,7 +69,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor`, up to a clean end or the first error.
     ///
     /// # Errors
-    /// As [`read_message`](Self::read_message), and those of `processor`.
+    /// The errors of [`read_message`](Self::read_message) and of `processor`.
     #[inline]
     pub fn process_all<P>(&mut self, mut processor: P) -> Result<()>
     where
@@ -83,7 +84,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor` as a verified root.
     ///
     /// # Errors
-    /// As [`process_all`](Self::process_all), and those of `T`.
+    /// The errors of [`process_all`](Self::process_all) and of `T`.
     pub fn process_typed<T, P>(&mut self, mut processor: P) -> Result<()>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -220,7 +221,7 @@ where
     /// Returns the next root, or `None` at a clean end.
     ///
     /// # Errors
-    /// As [`StreamReader::read_message`], and those of `T`.
+    /// The errors of [`StreamReader::read_message`] and of `T`.
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {

@@ -1,8 +1,8 @@
 //! Crash recovery: finds the offset at which an interrupted stream may be cut and continued.
 //!
-//! Only an end within a frame is a sign of an interrupted write. Everything else may be damage in
-//! the middle of good data, a wrong checksum or a wrong limit, and is an error. A damaged length
-//! can look like a torn tail too; use [`salvage`](super::salvage()) to read what follows it.
+//! Only an end within a frame is a sign of an interrupted write. Anything else may be damage in the
+//! middle of good data, a wrong checksum kind or a wrong limit, and is an error. A damaged length
+//! can also look like a torn tail: use [`salvage`](super::salvage()) to read the data after it.
 
 use std::io::{Read, Seek, SeekFrom};
 

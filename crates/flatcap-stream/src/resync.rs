@@ -1,5 +1,5 @@
-//! Resynchronization: what a reader of a damaged stream does where no intact frame begins. It finds
-//! the next intact frame, or repairs a frame of which only the length is damaged.
+//! Resynchronization: at an offset where no intact frame begins, the reader of a damaged stream
+//! finds the next intact frame, or repairs a frame if only its length is damaged.
 //!
 //! The procedure is the same for streams in memory and in files. A [`DamagedStream`] has the rules
 //! of the format: which frames are intact, and how they are found.

@@ -7,7 +7,7 @@
 //! shortens the time of medium payloads by a quarter; and a framed payload is hashed from the
 //! registers that copy it, which makes one of the two almost free.
 //!
-//! The algorithm is that of the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
+//! The algorithm follows the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
 use super::short_bytes::copy;
 

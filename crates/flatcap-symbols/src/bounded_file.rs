@@ -1,6 +1,7 @@
-//! A file of which each part is read only if its length is within a limit.
+//! A file whose parts are read only if their lengths are within limits.
 //!
-//! Files are read and not mapped: who shortens a mapped file ends the process that reads it.
+//! Files are read and not mapped: if another process truncates a mapped file, the kernel ends the
+//! process that reads it.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -23,11 +24,11 @@ pub(crate) struct BoundedFile {
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FilePart {
-    /// What it is, for errors.
+    /// Name of the part, for errors.
     pub(crate) what: &'static str,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// Most bytes that are read.
+    /// Maximum number of bytes that are read.
     pub(crate) limit: u64,
 }
 

@@ -1,17 +1,18 @@
-//! What identifies the code of a file.
+//! The build id: it identifies the code of a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the longest build id: the kernel records at most 20 (`BUILD_ID_SIZE_MAX`).
+/// Maximum length of a build id, in bytes: the kernel records at most 20 (`BUILD_ID_SIZE_MAX`).
 const BYTES_MAX: usize = 20;
 
-/// The build id of an executable, a library or a kernel: its linker made it of the contents.
+/// The build id of an executable, a library or a kernel: its linker has computed it from the
+/// contents.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId(Vec<u8>);
 
 impl BuildId {
-    /// Takes the bytes of a build id. Returns `None` for none or more than 20 bytes.
+    /// Creates a build id from its bytes. Returns `None` for 0 or more than 20 bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (1..=BYTES_MAX).contains(&bytes.len()).then(|| Self(bytes.to_vec()))
     }
@@ -57,8 +58,8 @@ impl fmt::Debug for BuildId {
 mod tests {
     use super::*;
 
-    // Proves that digits become bytes and back, that other texts are none, and that a padded id is
-    // recognized and a longer one not.
+    // Proves that digits are converted to bytes and back, that other texts are refused, and that a
+    // padded id is recognized but a longer one is not.
     #[test]
     fn digits_become_an_id() {
         let id = BuildId::from_hex("00aBcD").unwrap();

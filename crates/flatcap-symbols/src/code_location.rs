@@ -1,15 +1,15 @@
-//! Where code is, as recordings say it.
+//! The location of code, as recordings state it.
 
 use crate::build_id::BuildId;
 
-/// Where code comes from.
+/// The kind of an object that contains code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// An executable or a library: offsets are in the file.
     File,
     /// The kernel and its modules: offsets are from the symbol `_text`.
     Kernel,
-    /// The kernel, where the address of `_text` was not known: offsets are addresses.
+    /// The kernel, if the address of `_text` was not known: offsets are addresses.
     KernelAddress,
     /// Memory without a file.
     Unknown,
@@ -18,9 +18,9 @@ pub enum ObjectKind {
 /// A file with code, the kernel, or memory without a file, as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// What it is.
+    /// The kind of the object.
     pub kind: ObjectKind,
-    /// Path of the file, as its process saw it; a name in brackets for others.
+    /// Path of the file, as its process saw it. For other objects, a name in brackets.
     pub path: String,
     /// Its build id, if it was recorded.
     pub build_id: Option<BuildId>,
@@ -54,15 +54,15 @@ pub struct CodeProcess {
 /// A place in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeLocation {
-    /// The offset, by the kind of the object.
+    /// The offset, as the kind of the object defines it.
     pub offset: u64,
-    /// Whether it is the address to which a call returns. That may already belong to the next
-    /// function, so that the byte before it is looked up.
+    /// Whether the offset is the address to which a call returns. That address may already belong
+    /// to the next function, so the byte before it is looked up.
     pub is_return: bool,
 }
 
 impl ObjectKey {
-    /// Returns the name that is shown: that of the file without its folders.
+    /// Returns the name that is shown: the name of the file without its directories.
     pub fn short_name(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         match (name, self.kind) {
@@ -72,8 +72,9 @@ impl ObjectKey {
         }
     }
 
-    /// Returns what is shown of a place without a name: `name+0xoffset`. Of memory without a file
-    /// the name alone: its addresses say nothing to anybody else.
+    /// Returns the text that is shown for a place without a name: `name+0xoffset`. For memory
+    /// without a file, returns only the name, because its addresses are meaningless outside of its
+    /// process.
     pub fn unnamed(&self, location: CodeLocation) -> String {
         match self.kind {
             ObjectKind::Unknown => self.short_name().to_owned(),

@@ -1,4 +1,4 @@
-//! Inlined functions, by the debug information (DWARF) of a file.
+//! Inlined functions, read from the debug information (DWARF) of a file.
 
 use std::fmt;
 use std::io::Read;
@@ -14,19 +14,19 @@ use crate::demangling::demangled;
 use crate::elf_file::{ElfFile, SectionCodec};
 use crate::error::SymbolError;
 
-/// Most bytes of all debug information of a file, uncompressed. Above, the names of functions are
-/// those of the table of symbols alone.
+/// Maximum number of bytes of all debug information of a file, uncompressed. If there are more,
+/// only the symbol table gives the names of functions.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of the tables of lines, which take up to 24 times as much memory.
+/// Maximum number of bytes of the line tables, which take up to 24 times as much memory.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// Most entries within each other. Compilers write some 30; reading them is recursive.
+/// Maximum nesting of entries. Compilers write about 30 levels. Reading entries is recursive.
 const DEPTH_MAX: isize = 512;
-/// Most ranges of addresses of all functions, which take 32 bytes each. Many entries can share one
-/// list, which is then kept as often. A browser has some 5 million.
+/// Maximum number of ranges of addresses of all functions, which take 32 bytes each. Many entries
+/// can share one list, which is then stored once for each. A browser has about 5 million.
 const RANGES_MAX: usize = 16 << 20;
-/// Most inlined functions that are shown at one place.
+/// Maximum number of inlined functions that are shown at one place.
 const INLINED_MAX: usize = 32;
-/// Most bytes of a name. Names of C++ with templates can be long.
+/// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a file.
@@ -56,7 +56,7 @@ impl DebugInfo {
         if !is_bounded(&dwarf) {
             return Err(elf.file.malformed("the debug information"));
         }
-        // Units that share a table of abbreviations have it once.
+        // Units that share an abbreviation table share one copy of it.
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let context = Context::from_dwarf(dwarf).map_err(|_| elf.file.malformed("the debug information"))?;
         Ok(Some(Self { context, bytes }))
@@ -82,7 +82,7 @@ impl DebugInfo {
         names
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
     }
@@ -94,8 +94,8 @@ impl fmt::Debug for DebugInfo {
     }
 }
 
-/// Returns whether the entries can be read without too much of the stack, and whether their ranges
-/// fit into memory. A damaged unit is not read beyond its damage later, either.
+/// Returns whether the entries can be read without using too much of the stack, and whether their
+/// ranges fit into memory. A damaged unit is later not read beyond its damage either.
 fn is_bounded(dwarf: &Dwarf<FileBytes>) -> bool {
     let mut left = RANGES_MAX;
     let mut units = dwarf.units();
@@ -133,7 +133,7 @@ fn has_kept_ranges(tag: DwTag) -> bool {
     matches!(tag, gimli::DW_TAG_compile_unit | gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine)
 }
 
-/// Returns how many ranges an attribute has, but at most one more than `limit`.
+/// Returns the number of ranges of an attribute, but at most one more than `limit`.
 fn range_count(
     unit: UnitRef<'_, FileBytes>,
     attribute: &Attribute<FileBytes>,
@@ -205,8 +205,8 @@ mod tests {
         [&[1, 2][..], &vec![3; depth], &vec![0; depth + 2]].concat()
     }
 
-    // Proves that entries within each other are accepted as compilers write them, and refused where
-    // reading them would take all of the stack.
+    // Proves that nested entries are accepted as compilers write them, and refused if reading them
+    // would exhaust the stack.
     #[test]
     fn nesting_is_limited() {
         assert!(is_bounded(&dwarf(&nested(100), &[])));
@@ -217,8 +217,8 @@ mod tests {
         );
     }
 
-    // Proves that many functions that share a long list of ranges are refused: a small file would
-    // take all memory.
+    // Proves that many functions that share a long list of ranges are refused: otherwise, a small
+    // file would exhaust memory.
     #[test]
     fn ranges_are_limited() {
         let range = [1_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();

@@ -1,17 +1,19 @@
-//! Names as they are in the source, of the names in files.
+//! Converts the names in files to the names in the source code.
 
 use std::fmt;
 
 use cpp_demangle::DemangleOptions;
 
-/// Most bytes of a name. Some few bytes in a file can state a name that is longer than any memory.
+/// Maximum number of bytes of a name. A few bytes in a file can describe a name that exceeds any
+/// memory.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
-/// Returns a name as in the source, if it is of Rust or C++; else as it is.
+/// Returns the name in the source code, if it is a name of Rust or C++. Returns other names
+/// unchanged.
 pub(crate) fn demangled(name: &str) -> String {
     let mut text = BoundedText(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // Without the hash that tells crates apart.
+        // Omits the hash that distinguishes crates.
         if fmt::write(&mut text, format_args!("{rust:#}")).is_ok() {
             return text.0;
         }
@@ -23,7 +25,7 @@ pub(crate) fn demangled(name: &str) -> String {
     name.to_owned()
 }
 
-/// A text that takes no more bytes than the longest name.
+/// A text of limited length: at most the length of the longest name.
 struct BoundedText(String);
 
 impl fmt::Write for BoundedText {
@@ -40,8 +42,8 @@ impl fmt::Write for BoundedText {
 mod tests {
     use super::*;
 
-    // Proves that names of Rust and C++ are as in the source, others as they are, and that a short
-    // name that stands for an endless one ends.
+    // Proves that names of Rust and C++ are converted, that others are unchanged, and that a short
+    // name that describes an endless one is cut.
     #[test]
     fn names_are_as_in_the_source() {
         for (name, expected) in [
@@ -54,7 +56,7 @@ mod tests {
         ] {
             assert_eq!(demangled(name), expected);
         }
-        // Each parameter is a pair of the one before.
+        // Each parameter is a pair of the previous parameter.
         let pairs = |count: usize| {
             let digit = |at: usize| char::from_digit(u32::try_from(at).unwrap(), 36).unwrap();
             let pair = |at: usize| format!("S_IS{0}_S{0}_E", digit(at).to_ascii_uppercase());

@@ -14,15 +14,16 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::build_id::BuildId;
 use crate::error::SymbolError;
 
-/// Most bytes of a table of segments or sections: 65,535 entries of 64 bytes.
+/// Maximum number of bytes of a table of segments or sections: 65,535 entries of 64 bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of the names of all sections, and of a note.
+/// Maximum number of bytes of the names of all sections, and of a note.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a section's name that are kept. Those that are looked for have fewer than 20.
+/// Maximum number of bytes of a section's name that are kept. Names that are looked up have fewer
+/// than 20.
 const NAME_BYTES_MAX: usize = 64;
-/// Most notes in which the build id is looked for. Files have some three.
+/// Maximum number of notes that are searched for the build id. Files have about three.
 const NOTES_MAX: usize = 64;
-/// Bytes of the smallest page. Those of other hosts are multiples of it.
+/// Size of the smallest page, in bytes. Page sizes of other hosts are multiples of it.
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of the larger file header.
 const HEADER_BYTES: u64 = 64;
@@ -53,9 +54,9 @@ pub(crate) struct LoadedSegment {
 pub(crate) struct ElfSection {
     pub(crate) name: String,
     pub(crate) content: SectionContent,
-    /// Number of another section: of symbols, that with their names.
+    /// Number of another section. For symbols: the section with their names.
     pub(crate) link: usize,
-    /// Whether it has code.
+    /// Whether the section has code.
     pub(crate) is_code: bool,
     pub(crate) address: u64,
     pub(crate) offset: u64,
@@ -63,19 +64,18 @@ pub(crate) struct ElfSection {
     pub(crate) compression: Option<SectionCompression>,
 }
 
-/// What a section contains, as far as it matters here.
+/// The content of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionContent {
     Symbols,
     DynamicSymbols,
     Notes,
-    /// The file lacks its bytes: they are in another file.
+    /// The file lacks the section's bytes: they are in another file.
     Absent,
     Other,
 }
 
-/// How the bytes of a section are compressed; `offset` and `bytes` are those of its compressed
-/// bytes.
+/// The compression of a section. `offset` and `bytes` refer to its compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SectionCompression {
     pub(crate) codec: SectionCodec,
@@ -89,8 +89,8 @@ pub(crate) enum SectionCodec {
 }
 
 impl ElfFile {
-    /// Opens a file and reads its tables. Only files of little-endian hosts are read, as are
-    /// recordings.
+    /// Opens a file and reads its tables. Like recordings, only files of little-endian hosts are
+    /// read.
     pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
         let file = BoundedFile::open(path)?;
         let part = FilePart { what: "the ELF header", offset: 0, bytes: HEADER_BYTES, limit: HEADER_BYTES };
@@ -138,8 +138,8 @@ impl ElfFile {
         let sections = sections::<Elf>(&file, header, endian, &section_bytes)?;
         let of_sections = sections.iter().filter(|section| section.content == SectionContent::Notes);
         let of_sections = of_sections.map(|section| (section.offset, section.bytes));
-        // A debug file keeps the table of segments of the other file, whose offsets are wrong in
-        // it, so sections come first.
+        // A debug file has a copy of the segment table of the other file. The offsets in it are
+        // wrong for the debug file, so sections are used first.
         let of_segments = headers.iter().filter(|header| header.p_type(endian) == PT_NOTE);
         let of_segments =
             of_segments.map(|header| (header.p_offset(endian).into(), header.p_filesz(endian).into()));
@@ -164,10 +164,11 @@ impl ElfFile {
         })
     }
 
-    /// Returns the same for a debug file, which lacks the bytes of segments, so that its offsets
-    /// may be of no use. GNU ld and gold lay out code at its offset after the address of the first
-    /// segment. lld and mold do not: with them, addresses are some pages further, and code does not
-    /// begin a page. Their files have no answer here, only together with the executable.
+    /// Returns the address of the code at an offset, for a debug file. It lacks the bytes of
+    /// segments, so its offsets may be useless. GNU ld and gold lay out code at its offset after
+    /// the address of the first segment. lld and mold do not: with them, addresses are some pages
+    /// further, and code does not begin a page. For their files this returns `None`: the executable
+    /// is needed too.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
         let first = self.segments.first()?.address;
         let address = first.checked_add(offset)?;
@@ -203,7 +204,7 @@ where
     })?;
     let section = |header: &Elf::SectionHeader| {
         let at = usize::try_from(header.sh_name(endian)).unwrap_or(usize::MAX);
-        // All names may be one long text, so each is cut before it is copied.
+        // All names may share one long text, so each is cut before it is copied.
         let rest = names.get(at..).unwrap_or_default();
         let rest = rest.get(..NAME_BYTES_MAX).unwrap_or(rest);
         let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -232,7 +233,7 @@ where
     headers.iter().map(section).collect()
 }
 
-/// Reads how a section is compressed.
+/// Reads the compression of a section.
 fn set_compression<Compression>(
     file: &BoundedFile,
     endian: LittleEndian,
@@ -263,7 +264,7 @@ pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<BuildId> {
 
 /// Returns the build id among notes.
 fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: LittleEndian) -> Option<BuildId> {
-    // The default alignment is 4 bytes, that of all notes of GNU about build ids.
+    // The default alignment is 4 bytes, which all GNU build id notes have.
     let mut notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), notes).ok()?;
     while let Ok(Some(note)) = notes.next() {
         if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {

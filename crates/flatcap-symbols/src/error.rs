@@ -1,11 +1,11 @@
-//! Why a file gives no names.
+//! The reasons why a file gives no names.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::build_id::BuildId;
 
-/// A file that gives no names.
+/// The reason why a file gives no names.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SymbolError {
@@ -14,7 +14,7 @@ pub enum SymbolError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The error of the system call, or that the file is not a regular one.
+        /// The error of the system call, or an error for a file that is not regular.
         #[source]
         error: io::Error,
     },
@@ -23,7 +23,7 @@ pub enum SymbolError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         what: &'static str,
     },
     /// A part of the file is larger than its limit.
@@ -38,7 +38,7 @@ pub enum SymbolError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The file has other code than the recorded one.
+    /// The file has other code than the recorded file.
     #[error(
         "{} has the build id {found}, recorded is {recorded}: it was replaced since; a copy of the old one, or its \
          debug file, can be passed by --symbols DIR",
@@ -47,9 +47,9 @@ pub enum SymbolError {
     OtherBuildId {
         /// The file.
         path: PathBuf,
-        /// Its build id.
+        /// Build id of the file.
         found: BuildId,
-        /// The one in the recording.
+        /// Build id in the recording.
         recorded: BuildId,
     },
     /// The file has no build id, and another size or time of modification than the recorded one.
@@ -74,7 +74,7 @@ pub enum SymbolError {
     NoBuildId {
         /// The file.
         path: PathBuf,
-        /// `file` or `recording`.
+        /// The one without a build id: `file` or `recording`.
         missing_in: &'static str,
     },
     /// The file has no names of functions.

@@ -13,18 +13,19 @@ use crate::error::SymbolError;
 use crate::function_span::FunctionSpan;
 use crate::go_functions::GoFunctions;
 
-/// Most bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
+/// Maximum number of bytes of a symbol table. The table of a browser of 250 MB has about 30 MB.
 const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
-/// Most functions of a file; further ones are left out.
+/// Maximum number of functions of a file; further ones are left out.
 const FUNCTIONS_MAX: usize = 4 << 20;
-/// Symbols that are read at once.
+/// Number of symbols that are read at once.
 const CHUNK_SYMBOLS: u64 = 1 << 15;
-/// Most bytes of a name. Names of C++ with templates can be long.
+/// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
-/// Symbols before the nearest one that may contain an address: functions that contain others.
+/// Number of symbols before the nearest one that may contain an address: functions may contain
+/// others.
 const OUTER_SYMBOLS_MAX: usize = 16;
 
-/// The functions of a file in the order of their addresses. Names are read when asked for.
+/// The functions of a file in the order of their addresses. Names are read on demand.
 #[derive(Debug)]
 pub(crate) struct FunctionTable {
     functions: Vec<FunctionSpan>,
@@ -113,16 +114,16 @@ impl FunctionTable {
             .then(|| elf.file.read_text(self.names_offset.saturating_add(name), NAME_BYTES_MAX))?
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.functions.len() * size_of::<FunctionSpan>()
     }
 }
 
-/// The ranks of functions whose length the file does not state begin here.
+/// From this rank on, functions have no length in the file.
 const LABEL_RANK: u8 = 3;
 
-/// Returns where a symbol is, if it is a function.
+/// Returns the location of a symbol, if it is a function.
 fn function_span<Symbol>(elf: &ElfFile, symbol: &Symbol, is_exported: bool) -> Option<FunctionSpan>
 where
     Symbol: Sym<Endian = LittleEndian>,
@@ -135,7 +136,8 @@ where
     }
     let is_code = match symbol.st_type() {
         STT_FUNC | STT_GNU_IFUNC => true,
-        // Functions in assembly language often have no type. Local ones are labels.
+        // Functions in assembly language often have no type. Local symbols without a type are
+        // labels.
         STT_NOTYPE => symbol.st_bind() != STB_LOCAL && is_in_code(elf, symbol.st_shndx(LittleEndian).0),
         SymbolType(_) => false,
     };
@@ -144,10 +146,10 @@ where
         STB_WEAK => 1,
         _ => 2,
     };
-    // A label at the begin of a function has no length.
+    // A label at the beginning of a function has no length.
     let rank = if bytes == 0 { rank + LABEL_RANK } else { rank };
     let end = match bytes {
-        // After an exported function there are others, which are not exported.
+        // An exported function is followed by functions that are not exported.
         0 if is_exported => begin.checked_add(1)?,
         0 => section_end(elf, symbol.st_shndx(LittleEndian).0).unwrap_or(u64::MAX),
         bytes => begin.checked_add(bytes)?,

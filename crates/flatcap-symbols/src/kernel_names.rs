@@ -1,4 +1,4 @@
-//! The functions of a kernel and of its modules, from all that is known of them.
+//! The functions of a kernel and of its modules, from all sources of names.
 
 use crate::kernel_symbols::KernelSymbols;
 use crate::object_symbols::{ObjectSymbols, RecordedOffset};
@@ -12,7 +12,7 @@ pub(crate) struct KernelNames {
     of_boot: Option<KernelSymbols>,
 }
 
-/// What has the functions of the kernel itself, at the same offsets in each boot.
+/// The source of the kernel's own functions, at the same offsets in each boot.
 #[derive(Debug)]
 enum KernelImage {
     Files(ObjectSymbols),
@@ -35,7 +35,7 @@ impl KernelNames {
         Self { image: None, of_boot: Some(list) }
     }
 
-    /// Returns the names of the functions at an offset from `_text`; none if it is not known.
+    /// Returns the names of the functions at an offset from `_text`, or none if they are not known.
     pub(crate) fn names_at_offset(&self, offset: u64) -> Vec<String> {
         let names = match &self.image {
             Some(KernelImage::Files(files)) => files.names_at(RecordedOffset::InMemory(offset)),
@@ -54,7 +54,7 @@ impl KernelNames {
         one(self.of_boot.as_ref().and_then(|list| list.name_at(address, true)))
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let image = match &self.image {
             Some(KernelImage::Files(files)) => files.memory_bytes(),
@@ -83,8 +83,8 @@ mod tests {
     const MAP: &str = "9000 T _text\n9000 T by_map\n9100 B _end\n";
     const RUNNING: &str = "19000 T _text\n19000 T by_list\n19100 B _end\n20000 t send\t[driver]\n";
 
-    // Proves that the kernel's own functions are named by what was named by the user, and what that
-    // lacks by the list of the running kernel, if it is of the recorded boot.
+    // Proves that the files that the user named give the names of the kernel's own functions, and
+    // that the list of the running kernel, if it is the recorded boot, gives missing names.
     #[test]
     fn modules_are_named_beside_an_image() {
         let names = |names: &KernelNames| [0x80, 0x7010].map(|offset| names.names_at_offset(offset).concat());

@@ -9,19 +9,19 @@ use flatcap_format::storage::linux::open_regular;
 
 use crate::error::SymbolError;
 
-/// Most bytes of the text. That of a kernel with 4,000 modules has 15 MB.
+/// Maximum number of bytes of the text. The text of a kernel with 4,000 modules has 15 MB.
 const TEXT_BYTES_MAX: u64 = 128 << 20;
-/// Most bytes of a line.
+/// Maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Bytes after the begin of a module's last function that belong to it, and of the kernel's last
-/// one, if the text has no end of the kernel.
+/// Length of a module's last function, in bytes. Also of the kernel's last one, if the text does
+/// not state the end of the kernel.
 const LAST_FUNCTION_BYTES: u64 = 4096;
 
 /// The functions of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelSymbols {
-    /// In the order of their addresses.
+    /// The functions, in the order of their addresses.
     functions: Vec<KernelFunction>,
     names: String,
     /// The address of the symbol `_text`.
@@ -33,7 +33,7 @@ pub(crate) struct KernelSymbols {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct KernelFunction {
     begin: u64,
-    /// Where its name begins in `names`.
+    /// Offset of the beginning of its name in `names`.
     name: usize,
     name_bytes: usize,
     /// Number of its module; 0 is the kernel itself.
@@ -41,7 +41,8 @@ struct KernelFunction {
 }
 
 impl KernelSymbols {
-    /// Reads the text. `_text`, if it is not in it, is the first function that is of no module.
+    /// Reads the text. If it lacks `_text`, uses the first function that does not belong to a
+    /// module.
     pub(crate) fn read(path: &Path) -> Result<Self, SymbolError> {
         let failed = |error| SymbolError::Read { path: path.to_owned(), error };
         let file = open_regular(path).map_err(failed)?;
@@ -104,15 +105,15 @@ impl KernelSymbols {
         }
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.names.capacity() + self.functions.capacity() * size_of::<KernelFunction>()
     }
 
-    /// Returns the name of the function at an offset from `_text`. Those of modules are found only
-    /// if their addresses are those of the recorded boot.
+    /// Returns the name of the function at an offset from `_text`. Functions of modules are found
+    /// only if their addresses belong to the recorded boot.
     pub(crate) fn name_at_offset(&self, offset: u64, is_same_boot: bool) -> Option<&str> {
-        // Modules can be before the kernel, so that their offsets wrap.
+        // Modules may be before the kernel, so their offsets wrap.
         self.name_at(self.text.wrapping_add(offset), is_same_boot)
     }
 
@@ -122,7 +123,8 @@ impl KernelSymbols {
         let after = self.functions.partition_point(|function| function.begin <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
         let is_last = self.functions.get(after).is_none_or(|next| next.module != function.module);
-        // The last function before a hole is not what is in the hole: of a module that was removed.
+        // A hole does not belong to the last function before it: the hole is left by a removed
+        // module.
         let is_in_hole = match function.module {
             0 => !is_of_kernel,
             _ => is_of_kernel || is_last && address - function.begin >= LAST_FUNCTION_BYTES,
@@ -145,8 +147,8 @@ mod tests {
         KernelSymbols::read(&path)
     }
 
-    // Proves that offsets from _text are named, those of modules only in the same boot, and that
-    // code after the kernel is none of its functions.
+    // Proves that offsets from _text are named, for modules only in the same boot, and that code
+    // after the kernel does not belong to its functions.
     #[test]
     fn offsets_are_named() {
         let text = "ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t schedule\n\
@@ -179,7 +181,7 @@ mod tests {
     }
 
     // Proves that a function of a module does not reach over the hole after it, unless the same
-    // module goes on there.
+    // module continues there.
     #[test]
     fn holes_between_modules_have_no_name() {
         let symbols =

@@ -4,11 +4,12 @@
 //! information where it is asked to, and takes none with another build id. A file without a build
 //! id counts if its size and the time of its modification are the recorded ones.
 //!
-//! The library `blazesym` has all of this, but it maps files, so that who shortens one kills the
-//! reader, and opens what `.gnu_debuglink` names. So `object` has the structures of ELF files,
-//! `addr2line` the inlined functions, and the search is our own.
+//! The library `blazesym` does all of this, but it maps files, so that truncating one ends the
+//! reader, and it opens files that `.gnu_debuglink` names. So this crate uses `object` for ELF
+//! files and `addr2line` for inlined functions, and searches for files itself.
 //!
-//! Never: waits for a file, runs a program, or trusts a length that a file states.
+//! This crate never waits for a file, never runs a program, and never trusts a length that a file
+//! states.
 
 mod bounded_file;
 mod build_id;

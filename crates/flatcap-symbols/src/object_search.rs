@@ -1,23 +1,23 @@
-//! Where the files of an object may be.
+//! The possible locations of an object's files.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::build_id::BuildId;
 use crate::code_location::{ObjectKey, ObjectKind};
 
-/// Where distributions install debug information, by build ids.
+/// Directories in which distributions install debug information, by build id.
 const SYSTEM_TREE: &str = "/usr/lib/debug/.build-id";
 
-/// A file that may be of an object.
+/// A file that may belong to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileCandidate {
     pub(crate) path: PathBuf,
-    /// Whether it is in a directory that the user named: the user knows what a file without a build
-    /// id is.
+    /// Whether it is in a directory that the user named. Only there, a file without a build id is
+    /// accepted.
     pub(crate) is_named_by_user: bool,
 }
 
-/// Returns the files that may be of an object, the first ones preferred.
+/// Returns the files that may belong to an object, in order of preference.
 pub(crate) fn candidates(object: &ObjectKey, directories: &[PathBuf]) -> Vec<FileCandidate> {
     let mut paths = Vec::new();
     let mut add = |path: PathBuf, is_named_by_user| paths.push(FileCandidate { path, is_named_by_user });
@@ -66,8 +66,8 @@ fn plain_path(text: &str) -> Option<&Path> {
 mod tests {
     use super::*;
 
-    // Proves that the named directories come before the file itself and the system's debug files,
-    // and that a path that leads out of a directory is not looked for.
+    // Proves that the named directories are searched before the file itself and the system's debug
+    // files, and that a path that leads out of a directory is not searched.
     #[test]
     fn named_directories_come_first() {
         let mut object = ObjectKey {

@@ -1,4 +1,4 @@
-//! The functions of one object, from all files that have something about it.
+//! The functions of one object, from all files with information about it.
 
 use std::path::PathBuf;
 
@@ -13,29 +13,29 @@ use crate::object_search::FileCandidate;
 /// The functions of an executable, a library, or a kernel.
 #[derive(Debug)]
 pub(crate) struct ObjectSymbols {
-    /// The files of the object: its own, or debug files, or both.
+    /// The files of the object: its own file, debug files, or both.
     files: Vec<ElfFile>,
-    /// The file whose segments say which address an offset has.
+    /// The file whose segments map offsets to addresses.
     layout: usize,
     /// The functions, and the file with their names.
     table: Option<(usize, FunctionTable)>,
     debug_info: Option<DebugInfo>,
 }
 
-/// How a recording states a place in an object.
+/// The form in which a recording states a place in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordedOffset {
-    /// In the file.
+    /// As an offset in the file.
     InFile(u64),
-    /// From the first address of the object in memory.
+    /// As an offset from the first address of the object in memory.
     InMemory(u64),
 }
 
 impl ObjectSymbols {
-    /// Reads the files of an object, until one has its code and one has all symbols.
+    /// Reads the files of an object, until one with its code and one with all symbols are found.
     ///
     /// # Errors
-    /// None of the files gives names: the error that says most.
+    /// None of the files gives names. Returns the most informative error.
     pub(crate) fn read(object: &ObjectKey, candidates: &[FileCandidate]) -> Result<Self, SymbolError> {
         let (mut files, mut errors) = (Vec::<ElfFile>::new(), Vec::new());
         for candidate in candidates {
@@ -51,7 +51,7 @@ impl ObjectSymbols {
             return Err(most_telling(errors, object));
         }
         let layout = files.iter().position(has_code).unwrap_or_default();
-        // Files with all symbols first.
+        // Files with all symbols come first.
         let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by_key(|at| !files.get(*at).is_some_and(has_all_symbols));
         let (mut table, mut debug_info) = (None, None);
@@ -60,7 +60,7 @@ impl ObjectSymbols {
                 table = FunctionTable::read(elf)?.map(|table| (at, table));
             }
             if debug_info.is_none() {
-                // Without it only inlined functions are missing.
+                // Without debug information, only inlined functions are missing.
                 debug_info = DebugInfo::read(elf).ok().flatten();
             }
         }
@@ -71,14 +71,15 @@ impl ObjectSymbols {
         Ok(Self { files, layout, table, debug_info })
     }
 
-    /// Returns the names of the functions at a place, as in the files, the innermost first; none if
-    /// no function is known there.
+    /// Returns the names of the functions at a place, as in the files, with the innermost first.
+    /// Empty if no function is known there.
     pub(crate) fn names_at(&self, place: RecordedOffset) -> Vec<String> {
         let Some(address) = self.address_of(place) else { return Vec::new() };
         let outer = self.table.as_ref().and_then(|(at, table)| table.name_at(self.files.get(*at)?, address));
         let outer = outer.map(|name| demangled(&name));
         let mut inlined = self.debug_info.as_ref().map(|info| info.functions_at(address)).unwrap_or_default();
-        // Both know the function that is not inlined. The table of symbols says which copy it is.
+        // Both know the function that is not inlined. The symbol table shows which copy of the
+        // function it is.
         let by_debug_info = inlined.pop().flatten();
         inlined.into_iter().flatten().chain(outer.or(by_debug_info)).collect()
     }
@@ -92,14 +93,14 @@ impl ObjectSymbols {
         }
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let table = self.table.as_ref().map_or(0, |(_, table)| table.memory_bytes());
         table + self.debug_info.as_ref().map_or(0, DebugInfo::memory_bytes)
     }
 }
 
-/// Whether a file has the code itself; a debug file has not.
+/// Returns whether a file has the code itself. A debug file does not.
 fn has_code(elf: &ElfFile) -> bool {
     elf.section(".text").is_some()
 }
@@ -108,7 +109,7 @@ fn has_all_symbols(elf: &ElfFile) -> bool {
     elf.section(".symtab").is_some()
 }
 
-/// Opens a file if it is of the object.
+/// Opens a file if it belongs to the object.
 fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, SymbolError> {
     let elf = ElfFile::open(&candidate.path)?;
     let path = || candidate.path.clone();
@@ -117,7 +118,8 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         (Some(found), Some(recorded)) => {
             Err(SymbolError::OtherBuildId { path: path(), found: found.clone(), recorded: recorded.clone() })
         }
-        // Nothing tells it apart from another version, but the user who named the directory.
+        // Nothing distinguishes it from another version, so only a directory that the user named is
+        // trusted.
         (None, None) if candidate.is_named_by_user => Ok(elf),
         // The recorder states the version of files alone that have no build id, or whose build id
         // it does not find.
@@ -133,7 +135,7 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
     }
 }
 
-/// Returns the error that says most about why an object has no names.
+/// Returns the error that best explains why an object has no names.
 fn most_telling(errors: Vec<SymbolError>, object: &ObjectKey) -> SymbolError {
     let is_missing = |error: &SymbolError| matches!(error, SymbolError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound);
     let own = std::path::Path::new(&object.path);

@@ -1,4 +1,4 @@
-//! Names of functions, with what was read of files so far.
+//! Names of functions, and a cache of the data read from files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,22 +13,22 @@ use crate::object_search::candidates;
 use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 use crate::perf_map::PerfMap;
 
-/// Most memory of what was read of files, about, in bytes. Above, all of it is dropped, and read
-/// again if it is needed.
+/// Approximate maximum memory for data read from files, in bytes. Above it, all data is dropped,
+/// and read again if it is needed.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Most places whose names are kept, and most bytes of their names.
+/// Maximum number of places whose names are kept, and maximum number of bytes of their names.
 const NAMES_MAX: usize = 1 << 18;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Most objects that are known at a time.
+/// Maximum number of objects that are known at a time.
 const OBJECTS_MAX: usize = 4096;
-/// Most characters of a name.
+/// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
-/// The kernel's symbols while it runs, and its notes, which have its build id.
+/// The symbols of the running kernel, and its notes, which contain its build id.
 const KALLSYMS: &str = "/proc/kallsyms";
 const KERNEL_NOTES: &str = "/sys/kernel/notes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Names functions. What it reads of a file it keeps.
+/// Names functions. Keeps the data that it reads from files.
 #[derive(Debug)]
 pub struct Symbolizer {
     directories: Vec<PathBuf>,
@@ -41,14 +41,14 @@ pub struct Symbolizer {
 /// The names of the functions at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionNames {
-    /// The names, the innermost first: functions that were inlined there, then the one that they
-    /// were inlined into. At least one.
+    /// The names, with the innermost first: functions that were inlined, then the function into
+    /// which they were inlined. At least one.
     pub names: Vec<String>,
-    /// Whether they are names of functions. Else there is one text: the file and the offset.
+    /// Whether they are names of functions. Otherwise there is one text: the file and the offset.
     pub is_known: bool,
 }
 
-/// What gives the names of an object.
+/// The source of the names of an object.
 #[derive(Debug)]
 enum ObjectSource {
     Files(Box<ObjectSymbols>),
@@ -61,14 +61,14 @@ enum ObjectSource {
 }
 
 impl Symbolizer {
-    /// Creates one that looks for files in these directories first.
+    /// Creates a symbolizer that searches these directories first.
     pub fn new(directories: Vec<PathBuf>) -> Self {
         Self { directories, objects: HashMap::new(), names: HashMap::new(), names_bytes: 0, memory_bytes: 0 }
     }
 
     /// Returns the names of the functions at a place in an object.
     pub fn names(&mut self, object: &ObjectKey, location: CodeLocation) -> FunctionNames {
-        // A key of the map is owned, so that a look-up copies the object; files are far slower.
+        // The map has owned keys, so a lookup copies the object. Reading files takes far longer.
         let key = (object.clone(), location);
         if let Some(names) = self.names.get(&key) {
             return names.clone();
@@ -89,7 +89,7 @@ impl Symbolizer {
         names
     }
 
-    /// Returns why objects have no names so far, in the order of their paths.
+    /// Returns the reasons why objects have no names so far, in the order of their paths.
     pub fn errors(&self) -> Vec<&SymbolError> {
         let mut errors: Vec<(&ObjectKey, &SymbolError)> = self
             .objects
@@ -137,9 +137,9 @@ impl Symbolizer {
         }
     }
 
-    /// Reads the symbols of a kernel: of its files, of the named directories, or of the running
-    /// one, if it is the recorded one. What the first two lack in the same boot, such as modules,
-    /// the running one has.
+    /// Reads the symbols of a kernel: from its files, from the named directories, or from the
+    /// running kernel, if it is the recorded one. In the same boot, the running kernel adds symbols
+    /// that the others lack, such as those in modules.
     fn kernel(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
         let is_same_boot = is_this_boot(object.boot_id.as_deref());
         let modules = || is_same_boot.then(|| KernelSymbols::read(Path::new(KALLSYMS)).ok()).flatten();
@@ -149,7 +149,7 @@ impl Symbolizer {
             }
             let mut maps = self.directories.iter().map(|directory| directory.join("System.map"));
             if let Some(map) = maps.find(|map| map.is_file()) {
-                // A System.map has no build id: the user knows of which kernel it is.
+                // A System.map has no build id. The user must know the kernel to which it belongs.
                 let list = KernelSymbols::read(&map)?;
                 return Ok(ObjectSource::Kernel(Box::new(KernelNames::of_list(list, modules()))));
             }
@@ -169,7 +169,7 @@ impl Symbolizer {
 }
 
 impl ObjectSource {
-    /// Returns about how many bytes of memory it takes; 0 if it is not to be read again.
+    /// Returns the approximate memory that it takes, in bytes; 0 if it must not be read again.
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Files(symbols) => symbols.memory_bytes(),
@@ -180,7 +180,7 @@ impl ObjectSource {
         }
     }
 
-    /// Returns the names at a place; none if no function is known there.
+    /// Returns the names at a place. Empty if no function is known there.
     fn names_at(&self, object: &ObjectKey, location: CodeLocation) -> Vec<String> {
         let offset = location.lookup_offset();
         match self {
@@ -206,7 +206,8 @@ fn running_build_id() -> Option<BuildId> {
     crate::elf_file::build_id_of_notes(&fs::read(KERNEL_NOTES).ok()?)
 }
 
-/// Returns a name on one line, without what could control a terminal, and not too long.
+/// Returns a name on one line, without characters that control a terminal, and with a limited
+/// length.
 fn plain(name: &str) -> String {
     let printable = name.chars().map(|c| if c.is_control() { '?' } else { c });
     printable.take(NAME_CHARS_MAX).collect()

@@ -13,12 +13,12 @@ use super::layout::grouping::{ROWS_MAX, is_block, source_of};
 use super::layout::lengths;
 use crate::schema::segment as wire;
 
-/// Most raw bytes of a block. Reading a block takes memory for at most some twenty times its raw
-/// bytes (docs/FORMAT.md, section 11).
+/// Maximum raw bytes of a block. Reading a block takes memory for at most about twenty times its
+/// raw bytes (docs/FORMAT.md, section 11).
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
-/// Most frames of a block.
+/// Maximum number of frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
-/// Most groups and most parts of a block.
+/// Maximum number of groups, and maximum number of parts, of a block.
 const GROUPS_MAX: usize = 1 << 16;
 
 /// A Block table with checked numbers.
@@ -34,7 +34,7 @@ pub(super) struct CheckedBlock<'a> {
 
 impl<'a> CheckedBlock<'a> {
     pub(super) fn open(payload: &'a [u8]) -> Result<Self, BlockError> {
-        // A Block is one table with vectors of structs: low limits suffice.
+        // A Block is one table with vectors of structs, so low limits suffice.
         let options = VerifierOptions { max_depth: 4, max_tables: 4, ..VerifierOptions::default() };
         let block = flatbuffers::root_with_opts::<wire::Block<'_>>(&options, payload)
             .map_err(|_| BlockError::Block("is not a valid FlatBuffer"))?;
@@ -70,7 +70,7 @@ impl<'a> CheckedBlock<'a> {
         })
     }
 
-    /// Returns the source of all frames of a group, if it states it.
+    /// Returns the source of all frames of a group, if the group states it.
     pub(super) fn source_of_group(group: &wire::BlockGroup) -> Option<u16> {
         let is_stated = match group.layout() {
             wire::BlockLayout::Matrix => true,
@@ -80,7 +80,7 @@ impl<'a> CheckedBlock<'a> {
         is_stated.then(|| group.source())
     }
 
-    /// Checks a payload of a group that is no matrix.
+    /// Checks a payload of a group that is not a matrix.
     pub(super) fn check_payload(group: &wire::BlockGroup, payload: &[u8]) -> Result<(), BlockError> {
         if is_block(payload) {
             return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
@@ -114,7 +114,7 @@ impl<'a> CheckedBlock<'a> {
     pub(super) fn group_order(&self, parts: &mut PartReader<'_>) -> Result<Vec<u16>, BlockError> {
         let order: Vec<u16> = match self.groups.len() {
             0 => return Err(BlockError::Block("has no groups")),
-            // The sum of the groups' frames was checked on opening.
+            // Opening the block has checked that its groups have as many frames as the block.
             1 => return Ok(vec![0; self.frames]),
             2..=256 => parts.of_length(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
             _ => {
@@ -128,7 +128,8 @@ impl<'a> CheckedBlock<'a> {
                 .get_mut(usize::from(*group))
                 .ok_or(BlockError::Block("assigns a frame to a group that does not exist"))? += 1;
         }
-        // Later loops number rows by counting frames: equal counts keep them within a matrix.
+        // Later loops number rows by counting frames. Because the counts are equal, they stay
+        // within a matrix.
         if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
             return Err(BlockError::Block("assigns a wrong number of frames to a group"));
         }
@@ -148,7 +149,7 @@ pub(super) struct PartReader<'a> {
 }
 
 impl<'a> PartReader<'a> {
-    /// Reads the parts of a block in a file that announces these features; no others are read.
+    /// Reads the parts of a block. Refuses codecs whose features the file does not announce.
     pub(super) fn new(
         decompressor: &'a mut PartDecompressor,
         announced: BlockFeatures,
@@ -173,8 +174,9 @@ impl<'a> PartReader<'a> {
         // Encoded data takes at most four times the raw bytes, plus directories.
         let left = (block.raw_bytes as u64).saturating_mul(4).saturating_add(1 << 20);
         let raw_bytes = block.raw_bytes as u64;
-        // A column takes some hundred bytes of memory. A writer's matrix has at least eight rows,
-        // and its columns at least two bytes a row: so at most one column for sixteen raw bytes.
+        // A column takes about a hundred bytes of memory. A matrix from our writer has at least
+        // eight rows, and a column at least two bytes for each row. So a block has at most one
+        // column for each sixteen raw bytes.
         let lanes_left = raw_bytes / 16;
         Ok(Self {
             decompressor,
@@ -187,7 +189,7 @@ impl<'a> PartReader<'a> {
         })
     }
 
-    /// Returns a part, decompressed into memory of its own.
+    /// Returns a part, decompressed into a new vector.
     pub(super) fn decompressed(&mut self, number: usize) -> Result<Vec<u8>, BlockError> {
         let mut out = Vec::new();
         self.decompress_into(number, &mut out)?;
@@ -210,7 +212,7 @@ impl<'a> PartReader<'a> {
         'a: 'r,
     {
         let (part, stored) = self.stored(number)?;
-        // With other lengths a part without codec is malformed, which `decompress` reports.
+        // A part without a codec whose two lengths differ is malformed: `decompress` reports it.
         if part.codec() == 0 && part.bytes() == part.stored_bytes() {
             return Ok(stored);
         }
@@ -222,8 +224,8 @@ impl<'a> PartReader<'a> {
     fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
         let (part, start) =
             *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;
-        // Groups may name the same part: each use is charged, or a few bytes could be read any
-        // number of times.
+        // Groups may name the same part. Each use is charged: otherwise a few bytes could be read
+        // any number of times.
         self.bytes_left = self
             .bytes_left
             .checked_sub(u64::from(part.bytes()))
@@ -270,7 +272,8 @@ impl<'a> PartReader<'a> {
         Ok(lengths)
     }
 
-    /// Replaces the contents of `lengths` with those of a group. `buffer` is for decompression.
+    /// Replaces the contents of `lengths` with the payload lengths of a group. `buffer` is for
+    /// decompression.
     pub(super) fn lengths_into(
         &mut self,
         group: &wire::BlockGroup,

@@ -30,8 +30,8 @@ pub enum Codec {
 const ZSTD_LEVEL_MAX: u8 = 19;
 /// Highest quality of Brotli.
 const BROTLI_QUALITY_MAX: u8 = 11;
-/// Brotli's window as a power of two: 4 MiB, as long as a default block. A window longer than its
-/// part has no effect.
+/// Brotli's window as a power of two: 4 MiB, the length of a default block. A window longer than
+/// its part has no effect.
 const BROTLI_WINDOW: u32 = 22;
 /// Parts of up to this many bytes use a lower Brotli quality. At quality 7 to 9 Brotli touches
 /// tables of up to 32 MiB for every part, however short.
@@ -53,8 +53,8 @@ pub(super) struct PartCompressor {
     codec: Codec,
     zstd: Option<zstd::bulk::Compressor<'static>>,
     snappy: snap::raw::Encoder,
-    // Output space for one part. Kept, as zero-filling it anew takes a tenth of a fast codec's
-    // time.
+    // Output space for one part. Reused, because filling it with zeros for each part takes a tenth
+    // of a fast codec's time.
     output: Vec<u8>,
     gathered: Vec<u8>, // gathered rows: all of them, or one Snappy block
 }
@@ -116,8 +116,8 @@ impl PartCompressor {
         self.codec
     }
 
-    /// Appends the compressed bytes and returns the number of the codec used. Bytes that are few,
-    /// or do not get shorter, are stored as they are.
+    /// Appends the compressed bytes and returns the number of the codec used. Bytes are stored as
+    /// they are if they are few or do not get shorter.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let compressed = match self.codec {
             _ if bytes.len() < COMPRESSED_BYTES_MIN => bytes,
@@ -140,7 +140,8 @@ impl PartCompressor {
                     brotli::CompressorWriter::new(&mut self.output, 4096, u32::from(quality), BROTLI_WINDOW);
                 writer.write_all(bytes)?;
                 writer.flush()?;
-                // Only dropping the writer ends the stream. It hides errors, but a vector has none.
+                // Only dropping the writer ends the stream. Dropping hides errors, but writing to a
+                // vector cannot fail.
                 drop(writer);
                 &self.output
             }
@@ -168,7 +169,7 @@ impl PartCompressor {
         Ok(match compressed {
             Ok(_) if out.len() - start < bytes.len() => self.codec.number(),
             other => {
-                // Before `?`, so that an error leaves nothing in `out`.
+                // Truncates before `?`, so that an error leaves nothing in `out`.
                 out.truncate(start);
                 other?;
                 out.extend_from_slice(bytes);
@@ -177,7 +178,7 @@ impl PartCompressor {
         })
     }
 
-    /// Compresses rows that lie at many places, like [`compress`](Self::compress). Also returns the
+    /// Compresses rows that are not contiguous, like [`compress`](Self::compress). Also returns the
     /// sum of their lengths.
     pub(super) fn compress_rows<'r>(
         &mut self,
@@ -205,7 +206,7 @@ impl PartCompressor {
     }
 
     /// Compresses one Snappy block at a time, so that the output buffer stays in the nearest cache.
-    /// The result equals that of one call for all bytes.
+    /// The output is the same as from one call for all bytes.
     fn snappy(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let start = out.len();
         put_varint(bytes.len() as u64, out);
@@ -262,7 +263,7 @@ impl PartCompressor {
     }
 }
 
-/// Returns the first `bytes` bytes of a buffer that only grows.
+/// Returns the first `bytes` bytes of `kept`, which grows if necessary and never shrinks.
 fn growing_slice(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if kept.len() < bytes {
         kept.resize(bytes, 0);
@@ -283,7 +284,7 @@ impl PartDecompressor {
     ) -> Result<(), BlockError> {
         const BROKEN: BlockError = BlockError::Part("is not valid data of its codec");
         match number {
-            // LZ4, Snappy and Brotli write into a slice, so the vector needs its length before.
+            // LZ4, Snappy and Brotli write into a slice, so the vector must have its length first.
             0 | 3 => out.clear(),
             _ => out.resize(raw_bytes, 0),
         }
@@ -315,8 +316,8 @@ impl PartDecompressor {
                 out.reserve_exact(raw_bytes);
                 decompressor.decompress_to_buffer(stored, out).map_err(|_| BROKEN)?
             }
-            // Refuse windows of up to 1 GiB: Brotli would allocate them before the first byte comes
-            // out.
+            // Refuses windows of up to 1 GiB: Brotli would allocate them before it decodes the
+            // first byte.
             4 if stored.first().is_some_and(|first| first & 0x7F == BROTLI_LARGE_WINDOW) => {
                 return Err(BROKEN);
             }
@@ -382,8 +383,7 @@ mod tests {
 
     #[test]
     fn snappy_in_pieces_is_snappy() {
-        // Proves that block-wise Snappy output equals that of a single call, for rows too.
-        // Lengths lie around the block size and the shortest part that is compressed.
+        // Proves that block-wise Snappy output equals the output of a single call, for rows too.
         let noise = |at: u32| {
             let mask = if at % 512 < 200 { 0xFF } else { 3 };
             at.wrapping_mul(0x9E37_79B9).to_le_bytes()[3] & mask
@@ -433,8 +433,8 @@ mod tests {
 
     #[test]
     fn parts_that_are_not_what_they_say_are_refused() {
-        // Proves that streams which are truncated, of another length or codec, or have a large
-        // window are errors.
+        // Proves that decompression reports an error for streams that are truncated, have another
+        // length or codec, or have a large window.
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
         let mut out = Vec::new();
         let mut decompressor = PartDecompressor::default();

@@ -1,8 +1,8 @@
-//! Trials of a block's codec: how small it makes some bytes.
+//! Trials of a block's codec: the compressed length of some bytes.
 
 use super::codec::{Codec, PartCompressor};
 
-/// The codec of a block, and space for what it writes. Reused from trial to trial.
+/// A block's codec, and buffers for its output. Reused from trial to trial.
 #[derive(Debug, Default)]
 pub(super) struct CodecTrial {
     compressor: Option<PartCompressor>,
@@ -10,8 +10,8 @@ pub(super) struct CodecTrial {
 }
 
 impl CodecTrial {
-    /// Sets the block's codec. Zstd:1 stands in for slow codecs, and may be wrong if sizes are
-    /// close.
+    /// Sets the block's codec. Zstandard level 1 represents slower codecs, so comparisons of nearly
+    /// equal sizes may be wrong.
     pub(super) fn set_codec(&mut self, codec: Codec) {
         let codec = match codec {
             Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),

@@ -1,5 +1,5 @@
-//! Byte ranges of payloads that are also in the first block of their segment: the schemas in the
-//! header's copy that a footer has. They are stored once.
+//! Byte ranges of payloads that the first block of their segment also contains, such as the schemas
+//! in the copy of the header in a footer. The segment stores them once.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use flatcap_stream::ChecksumKind;
 use super::encoding::varint::{put_varint, take_varint};
 use super::error::BlockError;
 
-/// Shortest copied range. A list of copies that claims more ranges than its bytes can hold is thus
-/// refused.
+/// Shortest copied range. It lets the decoder refuse a list with more ranges than its bytes can
+/// hold.
 const COPY_BYTES_MIN: usize = 64;
-/// `FlatBuffers` aligns what is long at four bytes or more, so copies begin at such offsets.
+/// `FlatBuffers` aligns long values at four bytes or more, so copies begin at such offsets.
 const STEP_BYTES: usize = 4;
 
-/// A range of bytes that is also in the first block.
+/// A range of bytes that the first block also contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CopiedRange {
-    /// Offset in the bytes that have the copy.
+    /// Offset in the payload bytes.
     at: usize,
     /// Offset in the first block.
     from: usize,
@@ -28,7 +28,7 @@ pub(super) struct CopiedRange {
 pub(super) fn find_copies(bytes: &[u8], first_block: &[u8], header_bytes: usize) -> Vec<CopiedRange> {
     let hash = |window: &[u8]| ChecksumKind::Xxh3.calculate(window);
     let windows = first_block.get(header_bytes..).unwrap_or_default().chunks_exact(COPY_BYTES_MIN);
-    // Of equal windows the first counts.
+    // If windows are equal, the first one is used.
     let mut known: HashMap<u64, usize> = HashMap::new();
     for (number, window) in windows.enumerate() {
         known.entry(hash(window)).or_insert(header_bytes + number * COPY_BYTES_MIN);
@@ -56,7 +56,7 @@ pub(super) fn find_copies(bytes: &[u8], first_block: &[u8], header_bytes: usize)
     copies
 }
 
-/// Splits bytes into the list of their copies and the rest.
+/// Splits bytes into the list of their copies and the remaining bytes.
 pub(super) fn encode_copies(bytes: &[u8], copies: &[CopiedRange]) -> (Vec<u8>, Vec<u8>) {
     let (mut list, mut rest, mut end) = (Vec::new(), Vec::new(), 0);
     for copy in copies {
@@ -70,8 +70,8 @@ pub(super) fn encode_copies(bytes: &[u8], copies: &[CopiedRange]) -> (Vec<u8>, V
     (list, rest)
 }
 
-/// Appends the `bytes` bytes that were split into this list and this rest. The caller has checked
-/// their number against a limit.
+/// Appends the `bytes` bytes that were split into this list and these remaining bytes. The caller
+/// has checked `bytes` against a limit.
 pub(super) fn decode_copies(
     mut list: &[u8],
     mut rest: &[u8],
@@ -112,9 +112,9 @@ mod tests {
     #[allow(clippy::cast_possible_truncation, reason = "the highest byte")]
     #[test]
     fn copied_ranges_come_back() {
-        // Proves that ranges of the first block are found wherever they are, stored in a few bytes,
-        // and come back; that a wrong list or another first block is refused or gives other bytes,
-        // never a panic.
+        // Proves that ranges of the first block are found at any offset, are stored in a few bytes,
+        // and are restored. A wrong list or another first block is refused or gives other bytes,
+        // and never panics.
         let noise = |seed: u64| {
             let mut state = seed;
             std::iter::repeat_with(move || {

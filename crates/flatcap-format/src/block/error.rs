@@ -1,9 +1,9 @@
 //! Errors of decoding a block.
 
-/// A block uses what its file does not announce (docs/FORMAT.md, "Reader levels").
+/// A block uses features that its file does not announce (docs/FORMAT.md, "Reader levels").
 pub(super) const UNANNOUNCED: BlockError = BlockError::Block("uses features that its file does not announce");
 
-/// The reason why a block cannot be decoded. The caller adds file and offset.
+/// The reason why a block cannot be decoded. The caller adds the file and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The block's FlatBuffer or its contents are malformed.

@@ -15,20 +15,20 @@ impl BlockFeatures {
     /// Reader level 3, all: the numeric codec, Snappy and Brotli.
     pub const ALL: Self = Self(1 << 2);
 
-    /// All that this program knows.
+    /// All features that this program knows.
     pub const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
 
-    /// Returns the features of these bits, without those that this program does not know.
+    /// Returns the features of these bits. Bits that this program does not know are dropped.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits & Self::EVERY.0)
     }
 
-    /// Returns the bits of a header.
+    /// Returns the bits for a header.
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether all features of the other set are in this one.
+    /// Returns whether all features of the other set are in this set.
     pub(crate) fn has(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }

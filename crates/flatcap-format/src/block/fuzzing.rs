@@ -14,13 +14,14 @@ use super::{
 };
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 
-/// Most bytes copied out of an untrusted block: one of a hundred bytes may claim 128 MiB.
+/// Maximum number of bytes copied out of an untrusted block: a block of a hundred bytes may claim
+/// 128 MiB.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 /// Every codec, at its fastest level.
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
 
-/// Decodes any bytes as the payload of a Block: either an error, or the same frames through every
-/// interface.
+/// Decodes any bytes as the payload of a Block. Checks that the result is an error, or the same
+/// frames through every interface.
 ///
 /// # Panics
 /// A property is violated.
@@ -50,7 +51,7 @@ pub fn decode(payload: &[u8]) {
     assert_eq!(block.copy(0, &mut whole), whole.len());
     let (from, to) = (whole.len() / 3, whole.len() / 3 * 2);
     compare(&block, &whole, from, to);
-    // The output can be encoded again, unless it contains a frame that no writer makes.
+    // The output can be encoded again, unless it contains a frame that writers never make.
     if whole.len() == block.raw_bytes()
         && let Ok(again) = BlockEncoder::new(SourceCompression::default()).encode(
             &whole,
@@ -85,8 +86,8 @@ pub fn compression(number: u8) -> SourceCompression {
     SourceCompression { general: way(number), sources }
 }
 
-/// Encodes, decodes and compares: all bytes, ranges of them, and the values of scans with those in
-/// the frames.
+/// Encodes, decodes and compares: all bytes, ranges of bytes, and the values that scans return with
+/// the values in the frames.
 ///
 /// # Panics
 /// A property is violated.
@@ -141,8 +142,8 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, compression: &SourceCom
     }
 }
 
-/// Checks that a seek skips the same frames in an opened block and in one of which only bounds and
-/// wall times are read.
+/// Checks that a seek skips the same frames in an opened block and in a block of which only bounds
+/// and wall times are read.
 fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) {
     let mut times = vec![0];
     each_payload(frames, checksum, |payload| times.extend(split(payload).map(|(at, _)| at.wall_ns())));
@@ -150,7 +151,7 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     let highest = times.iter().max().copied().unwrap_or_default();
     let some = times.len() / 2;
     let mut decoder = BlockDecoder::default();
-    // The end of a frame in the middle.
+    // Includes the end of a frame in the middle.
     let mut ends = vec![0];
     let header_bytes = checksum.frame_bytes(0);
     each_payload(frames, checksum, |payload| {
@@ -165,7 +166,7 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     }
 }
 
-/// Checks that payloads come out of a block without frames, and that payloads alone give the same
+/// Checks that a block returns payloads without frames, and that payloads alone give the same
 /// block.
 fn check_payloads(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut BlockEncoder) {
     let mut right = Payloads::new();
@@ -181,7 +182,7 @@ fn check_payloads(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: 
     let mut again = vec![1, 2, 3];
     encoder.append_payloads(&right, 77, checksum, &mut again).expect("payloads fit if their frames do");
     assert!(again.get(3..) == Some(block), "the same block as from frames");
-    // Exactly these features are needed.
+    // The block needs exactly these features.
     let needed = encoder.features();
     for missing in [BlockFeatures::NONE, BlockFeatures::ROWS, BlockFeatures::COLUMNS, BlockFeatures::ALL] {
         decoder.set_announced(BlockFeatures::from_bits(needed.bits() & !missing.bits()));
@@ -211,8 +212,8 @@ fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
     assert!(part.starts_with(expected), "bytes {from} to {to} of {}", frames.len());
 }
 
-/// Returns the values of some fields in the frames of a source, in order, as a reader of the groups
-/// finds them: only the columns of these fields are loaded, and none if bounds exclude all rows.
+/// Returns the values of some fields in the frames of a source, in order. Reads them by groups, as
+/// a scan does: loads only the columns of these fields, and no columns if bounds exclude all rows.
 /// Frames that are too short for a field are left out.
 pub(super) fn scanned(
     decoder: &mut BlockDecoder,
@@ -264,7 +265,7 @@ pub(super) fn scanned(
     Ok(values)
 }
 
-/// Returns the values that [`scanned`] has to give, read from the frames.
+/// Returns the values that [`scanned`] must return, read from the frames.
 fn expected_scan(
     frames: &[u8],
     checksum: ChecksumKind,
@@ -308,10 +309,11 @@ fn each_payload(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8
 }
 
 /// Generates frames from a small language. Each step of four bytes makes a frame like the last one
-/// of its source with some bytes changed, of another length, of no source, or many frames at once.
+/// of its source with some bytes changed, a frame of another length, a frame without a source, or
+/// many frames at once.
 ///
 /// # Panics
-/// Never: payloads are short.
+/// Never panics: payloads are short.
 pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bodies: [Vec<u8>; 4] = Default::default();

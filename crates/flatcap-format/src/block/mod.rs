@@ -1,7 +1,8 @@
-//! Blocks: frames of a segment, compressed so that the exact bytes come back (docs/FORMAT.md,
-//! section 11).
+//! Blocks: frames of a segment, compressed without loss: decoding returns the exact bytes
+//! (docs/FORMAT.md, section 11).
 //!
-//! Never: reads or writes a file, or a clock; trusts a length before checking it against a limit.
+//! This module never reads or writes a file, never reads a clock, and never trusts a length before
+//! checking it against a limit.
 
 mod checked_block;
 mod checksum;

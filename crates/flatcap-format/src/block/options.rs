@@ -27,15 +27,15 @@ pub struct CompressionOptions {
 /// The compression options of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceCompression {
-    /// Options of all frames without others.
+    /// The options of frames whose source has no options of its own.
     pub general: CompressionOptions,
-    /// Options of some sources, by id. The first entry of an id counts.
+    /// Options of some sources, by id. If an id has several entries, the first one is used.
     pub sources: Vec<(u16, CompressionOptions)>,
 }
 
 impl Default for CompressionOptions {
     /// Columnar with zstd:1. After columnar encoding, zstd:3 saves less than 1 %
-    /// (docs/BENCHMARKS.md), and high levels take far more time.
+    /// (docs/BENCHMARKS.md), and higher levels take much more time.
     fn default() -> Self {
         Self { layout: Layout::Columnar, codec: Codec::Zstd(1) }
     }
@@ -60,7 +60,7 @@ impl SourceCompression {
         of_sources.fold(self.general.features(), BlockFeatures::and)
     }
 
-    /// Returns the options of a source's frames; `None` for frames of no source.
+    /// Returns the options of a source's frames. `None` means frames without a source.
     pub(super) fn options_of(&self, source: Option<u16>) -> CompressionOptions {
         let own = self.sources.iter().find(|(id, _)| Some(*id) == source);
         own.map_or(self.general, |(_, options)| *options)
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_source_has_its_own_options_or_the_general_ones() {
-        // Proves that the options of a source hold for it alone.
+        // Proves that the options of a source apply to this source only.
         let own = CompressionOptions { layout: Layout::Row, codec: Codec::Lz4 };
         let compression =
             SourceCompression { general: CompressionOptions::default(), sources: vec![(3, own)] };

@@ -35,7 +35,7 @@ pub enum FieldSelection {
     /// Only these fields.
     Fields {
         /// Fields on which the offsets of values depend, such as offsets in a `FlatBuffer`. If one
-        /// of them differs from row to row, everything is decompressed.
+        /// of them differs from row to row, all columns are decompressed.
         dependencies: Vec<FieldRef>,
         /// The values.
         values: Vec<FieldRef>,
@@ -61,7 +61,7 @@ impl From<NumericKind> for ValueType {
 }
 
 impl ColumnSelection<'static> {
-    /// Everything: frames come out exactly as they went in.
+    /// Selects all fields: the decoded frames equal the encoded ones.
     pub const ALL: Self = Self(None);
 }
 
@@ -94,12 +94,12 @@ impl FieldRef {
         self.at as usize..self.at as usize + usize::from(self.bytes)
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns whether the two fields have a byte in common.
     pub(super) fn overlaps(self, other: Self) -> bool {
         u64::from(self.at) < other.end() && u64::from(other.at) < self.end()
     }
 
-    /// [`ValueType::key`] of bits of this field.
+    /// Returns the [`ValueType::key`] of the bits of this field.
     #[inline]
     pub(super) fn key(self, bits: u64) -> u64 {
         self.kind.key(bits, self.bytes)
@@ -113,7 +113,7 @@ impl ValueType {
     }
 
     /// Maps the bits of a value of `bytes` bytes (1 to 8) to an unsigned number with the same
-    /// order. NaNs lie beyond the infinities, by their sign.
+    /// order. NaNs are beyond the infinity of their sign.
     #[inline]
     pub(crate) fn key(self, bits: u64, bytes: u8) -> u64 {
         let sign = 1_u64 << (8 * u32::from(bytes.clamp(1, 8)) - 1);

@@ -18,7 +18,7 @@ fn rows_of(rows: usize, fields: &[fn(u64) -> u64]) -> Vec<u8> {
     let mut out = Vec::new();
     for row in 0..rows as u64 {
         let body: Vec<u8> = fields.iter().flat_map(|field| field(row).to_le_bytes()).collect();
-        // In the language of `fuzzing::frames`: a new body of this length.
+        // Four bytes in the language of `fuzzing::frames`: a new body of this length.
         let mut payload =
             frames(&[0x1C, u8::try_from(body.len()).unwrap(), 0, 0], ChecksumKind::Xxh3).split_off(12);
         payload.truncate(64);
@@ -81,8 +81,8 @@ proptest! {
     #[test]
     fn frames_come_back(data in proptest::collection::vec(any::<u8>(), 0..600), way: u8, kind in 0_usize..4) {
         // Proves that any frames round-trip with any options and checksum, whole and in parts, and
-        // that scans give the values in the frames.
-        // Frames come from random bytes, once with few changes and many rows.
+        // that scans return the values in the frames. The frames are made from random bytes, once
+        // with few changes and many rows.
         let checksum = ChecksumKind::ALL[kind];
         round_trip(&frames(&data, checksum), checksum, &compression(way));
         let calm: Vec<u8> = data.as_chunks::<4>().0.iter().take(24).flat_map(|step| [step[0] & 0xE3 | 0x20, step[1] & 0x7F, step[2], step[3]]).collect();
@@ -110,7 +110,7 @@ proptest! {
         }
         decode(&wrong);
         decode(&payload[..usize::from(places[0].0) % payload.len()]);
-        // Tables are at the front: damage there affects what no codec checks.
+        // Tables are at the front. Damage there affects bytes that no codec checks.
         let mut front = payload;
         let place = usize::from(places[0].0) % front.len().min(200);
         front[place] ^= places[0].1;
@@ -162,8 +162,8 @@ fn long_rows_come_back() {
 
 #[test]
 fn described_fields_have_bounds_of_their_kind() {
-    // Proves that rows with a schema round-trip at about the same size, and that a schema that does
-    // not fit, or is none, does no harm.
+    // Proves that rows with a schema round-trip at about the same size, and that a schema that is
+    // invalid or does not fit has no effect.
     let frames = rows_of(400, &FIELDS);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let plain = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().len();
@@ -189,8 +189,8 @@ fn decimal_noise_is_encoded_by_pco() {
 
 #[test]
 fn noise_of_few_values_takes_the_bits_of_an_index() {
-    // Proves that noise with few values takes the bits of a dictionary index: 90 scaled values take
-    // 6.5 bits each.
+    // Proves that noise with few distinct values takes only the bits of a dictionary index: 90
+    // scaled values take 6.5 bits each.
     let frames = rows_of(4000, &[FIELDS[12], |row| FIELDS[12](row + 999_999), |row| FIELDS[12](3 * row + 5)]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let bytes = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().len();
@@ -200,8 +200,8 @@ fn noise_of_few_values_takes_the_bits_of_an_index() {
 
 #[test]
 fn text_is_smaller_in_columns_than_in_rows() {
-    // Proves that rows with text are smaller in columns than in rows with every codec, and that
-    // fields in raw ranges can be selected, scanned and tested.
+    // Proves that rows with text are smaller in columnar layout than in row layout with every
+    // codec, and that fields in raw ranges can be selected, scanned and tested.
     let frames = rows_of(
         1000,
         &[
@@ -254,7 +254,7 @@ fn text_is_smaller_in_columns_than_in_rows() {
         assert!(
             payloads.iter().zip(frames.chunks(frame_bytes)).all(|(payload, frame)| *payload == frame[12..])
         );
-        // Bounds exclude nothing in raw ranges.
+        // In raw ranges, bounds do not exclude any value.
         let may = |at, bytes, value| {
             let place = FieldRef { at, bytes, kind: ValueType::Unsigned };
             let range = ValueRange { field: place, lowest: value, highest: value };
@@ -272,7 +272,7 @@ fn text_is_smaller_in_columns_than_in_rows() {
 #[test]
 fn unselected_columns_are_not_decompressed() {
     // Proves that selected fields are correct, that others have the values of the first row, and
-    // that everything is read if a dependency changes.
+    // that all columns are read if a dependency changes.
     let frames = rows_of(300, &[noise, |row| row, noise]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let payload = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().to_vec();
@@ -409,9 +409,8 @@ fn fuzz_seeds() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn seeds_of_the_fuzzer_stay_readable() {
     // Proves that the fuzzer's seeds cover every layout and codec, and that blocks of earlier
-    // versions stay readable.
-    // Compares the frames in fuzz/corpus/block with those of new blocks. FLATCAP_SEEDS=write
-    // rewrites the corpus.
+    // versions stay readable. Compares the frames in fuzz/corpus/block with the frames of new
+    // blocks. FLATCAP_SEEDS=write rewrites the corpus.
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/block");
     let is_wanted = std::env::var_os("FLATCAP_SEEDS").is_some();
     if !is_wanted && !corpus.is_dir() {
@@ -503,8 +502,8 @@ fn block_of_columns(count: u32) -> Vec<u8> {
 
 #[test]
 fn columns_have_a_budget() {
-    // Proves that a block with more columns than one for sixteen raw bytes is refused: they would
-    // take more memory than its frames justify.
+    // Proves that a block with more columns than one for each sixteen raw bytes is refused: they
+    // would take too much memory for the length of its frames.
     let mut decoder = BlockDecoder::default();
     let block = decoder.open(&block_of_columns(200), &ColumnSelection::ALL).unwrap();
     assert_eq!((block.frames(), block.raw_bytes()), (1, 4108));

@@ -14,7 +14,7 @@ use crate::segment::SampleView;
 pub struct ColumnBatch {
     /// Index of the table in [`QueryResults::tables`](super::QueryResults::tables).
     pub table: usize,
-    /// The id that the source has in the run.
+    /// The source's id in the run.
     pub source: u16,
     /// The samples of the rows, in the order of time.
     pub times: BatchTimes,
@@ -22,9 +22,9 @@ pub struct ColumnBatch {
     pub rows: RowSource,
     /// The columns of the table, in its order.
     pub columns: Vec<ValueColumn>,
-    /// The samples that leave out elements that exist; empty if none does.
+    /// For each sample, whether it leaves out elements that exist; empty if no sample does.
     pub sparse: Vec<bool>,
-    /// Counters that begin again at 0 when they reach a value, and that value in each row.
+    /// The columns of counters that wrap to 0 at a value, and that value in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
     /// The rows that pass the condition of the query, in ascending order, if the batch also
     /// contains the other rows.
@@ -40,7 +40,7 @@ pub struct BatchTimes {
     pub mono_ns: Vec<u64>,
     /// Begin of each sample, in wall nanoseconds.
     pub wall_ns: Vec<i64>,
-    /// Time that each sample took, in nanoseconds.
+    /// Duration of each sample, in nanoseconds.
     pub duration_ns: Vec<u32>,
     /// Flags of each sample (`flatcap.frame.Flags`).
     pub flags: Vec<u16>,
@@ -49,12 +49,12 @@ pub struct BatchTimes {
 /// The sample and the element of each row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RowSource {
-    /// Row `i` is sample `i`: the table is no list.
+    /// Row `i` is sample `i`: the table is not a list.
     #[default]
     Samples,
-    /// The table is a list: a row is an element of it in a sample.
+    /// The table is a list: a row is one of its elements in one sample.
     Elements {
-        /// The sample's position in [`BatchTimes`], rising.
+        /// The sample's position in [`BatchTimes`], ascending.
         samples: Vec<u32>,
         /// The element, for [`ElementNames`](super::ElementNames).
         elements: Vec<u32>,
@@ -82,7 +82,8 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns whether a sample may leave out elements that exist: it says so, or was cut.
+    /// Returns whether a sample may leave out elements that exist: it is marked as such, or was
+    /// cut.
     pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
@@ -98,7 +99,7 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns how the element of a row was named; none in a table that is no list.
+    /// Returns the name of a row's element in its sample, or `None` if the table is not a list.
     pub fn name(&self, row: usize) -> Option<ElementName> {
         match &self.rows {
             RowSource::Samples => None,
@@ -106,7 +107,7 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns the element of a row; none in a table that is no list.
+    /// Returns the element of a row, or `None` if the table is not a list.
     pub fn element(&self, row: usize) -> Option<u32> {
         match &self.rows {
             RowSource::Samples => None,
@@ -138,7 +139,7 @@ impl BatchTimes {
         self.flags.push(sample.flags);
     }
 
-    /// Appends rows of a matrix, of which the columns of [`FIELDS`](Self::FIELDS) are loaded.
+    /// Appends rows of a matrix. The columns of [`FIELDS`](Self::FIELDS) must be loaded.
     #[allow(clippy::cast_possible_truncation, reason = "values of fewer bits")]
     pub(super) fn extend(&mut self, matrix: &MatrixRows, rows: Range<usize>) {
         self.seq.extend_from_slice(&matrix.values(SEQ, rows.clone()));
@@ -150,7 +151,7 @@ impl BatchTimes {
         self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
     }
 
-    /// Returns the number of samples before the first one that is not before a monotonic time.
+    /// Returns the number of samples before the first one at or after a monotonic time.
     pub(super) fn before(&self, mono_ns: u64) -> usize {
         if mono_ns == u64::MAX {
             return self.len();
@@ -169,7 +170,7 @@ impl BatchTimes {
         }
     }
 
-    /// Splits off the samples from `at` on, with space for so many samples.
+    /// Splits off the samples from `at` on, with space for `samples` samples.
     pub(super) fn split_off(&mut self, at: usize, samples: usize) -> Self {
         Self {
             seq: split_off(&mut self.seq, at, samples),

@@ -1,4 +1,4 @@
-//! How many samples a batch has.
+//! The number of samples in a batch.
 
 use super::test_segment::{TimedSample, write_samples};
 use super::*;
@@ -6,8 +6,8 @@ use crate::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::storage::Folder;
 
-// Proves that a batch ends after some 32 MiB of text, also of one that is held once: a reader that
-// writes a text for each row, such as a table of Arrow, takes no more memory.
+// Proves that a batch ends after about 32 MiB of text, even if the text is stored once. This limits
+// the memory of a reader that writes a text for each row, such as an Arrow table.
 #[test]
 fn batches_of_long_texts_are_short() {
     const TEXT_BYTES: usize = 256 << 10;

@@ -13,10 +13,10 @@ use crate::block::BlockDecoder;
 use crate::replay::{Notice, WholeSegment};
 use crate::segment::{BlockEntry, Damage, SampleView, SegmentError};
 
-/// Values that are appended at once: enough to make their columns worth opening, and few enough
-/// that those of a list, which are written column by column, stay in the cache.
+/// Number of values that are appended at once: enough to justify opening their columns, and few
+/// enough that the values of a list, which are written column by column, stay in the cache.
 const CHUNK_VALUES: usize = 1 << 14;
-/// Rows that are appended at once.
+/// Number of rows that are appended at once.
 const CHUNK_ROWS: usize = 1 << 13;
 
 /// A compressed segment being read.
@@ -28,7 +28,7 @@ pub(super) struct BlockScan {
     frame: Vec<u8>,
     open: Option<OpenBlock>,
     templates: TemplatePool,
-    /// Time of the latest sample of the blocks so far.
+    /// Time of the latest sample in the blocks read so far.
     newest_ns: u64,
 }
 
@@ -96,16 +96,17 @@ impl BlockScan {
         Ok(ScanStep::Continue)
     }
 
-    /// Returns the monotonic time before which no row follows.
+    /// Returns the monotonic time before which no further row follows.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // Each source is in order. Sources may step back behind each other by the window.
+        // The samples of each source are in the order of time. Samples of different sources may
+        // step back by the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         let of_blocks = self.newest_ns.saturating_sub(window_ns);
         self.open.as_ref().and_then(OpenBlock::next_ns).map_or(of_blocks, |next| next.min(of_blocks))
     }
 }
 
-/// Appends the next rows of an open block. Returns none at its end.
+/// Appends the next rows of an open block. Returns `None` at its end.
 fn read_rows(
     block: &mut OpenBlock,
     segment: &WholeSegment,

@@ -15,11 +15,11 @@ use crate::block::MatrixRows;
 use crate::schema::{ColumnType, DecodeError};
 use crate::segment::SampleView;
 
-/// The collectors of a query, by the ids that sources have in the current run.
+/// The collectors of a query, by the ids of the sources in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Bytes of a payload that count as one value if texts are read, so that a batch has some 32 MiB of
-/// text. A reader may write a text for each row, although it is held once.
+/// Bytes of a payload that count as one value if texts are read, so that a batch has at most about
+/// 32 MiB of text. A reader may write a text for each row, although the batch stores it once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.
@@ -29,14 +29,14 @@ pub(super) struct Collector {
     source: u16,
     pub(super) plan: SourcePlan,
     times: BatchTimes,
-    /// Space for samples at the begin of a batch.
+    /// Space for samples at the start of a batch.
     space: usize,
-    /// Length of the payloads that are held, if texts are read.
+    /// Length of the payloads of the collected samples, if texts are read.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
     templates: TemplateCache,
-    /// None while payloads are walked value by value.
+    /// `None` while payloads are walked value by value.
     elements: Option<StructElements>,
     pub(super) filter: Option<RowFilter>,
 }
@@ -63,7 +63,7 @@ impl Collector {
     /// Adds a sample.
     ///
     /// # Errors
-    /// The payload does not fit its schema; no row of it remains.
+    /// The payload does not fit its schema. Then none of its rows is kept.
     pub(super) fn add(
         &mut self,
         sample: &SampleView<'_>,
@@ -88,7 +88,7 @@ impl Collector {
     /// Adds a sample by a walk of its payload.
     ///
     /// # Errors
-    /// The payload does not fit its schema; no row of it remains.
+    /// The payload does not fit its schema. Then none of its rows is kept.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn add_walked(
         &mut self,
@@ -131,19 +131,19 @@ impl Collector {
         self.times.extend(matrix, rows);
     }
 
-    /// Returns the number of values that are held; long texts count as several.
+    /// Returns the number of collected values. Long texts count as several values.
     pub(super) fn values(&self) -> usize {
         let texts = if self.has_texts { self.payload_bytes / VALUE_PAYLOAD_BYTES } else { 0 };
         texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()
     }
 
-    /// Returns the number of samples that are held.
+    /// Returns the number of collected samples.
     pub(super) fn samples(&self) -> usize {
         self.times.len()
     }
 
-    /// Moves the rows before a monotonic time to `batches`: one batch per table, even if it has
-    /// samples without rows.
+    /// Moves the rows before a monotonic time to `batches`: one batch for each table, even if no
+    /// sample has rows in it.
     pub(super) fn take(&mut self, before_ns: u64, batches: &mut impl Extend<ColumnBatch>) {
         let count = self.times.before(before_ns);
         if count == 0 {
@@ -151,7 +151,8 @@ impl Collector {
         }
         self.space = next_space(self.space, self.times.len());
         let later = self.times.split_off(count, self.space);
-        // Payloads of a source have much the same length.
+        // Payloads of a source have similar lengths, so the bytes are divided in proportion to the
+        // samples.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);
         let Self { source, plan, tables, filter, .. } = self;
@@ -170,7 +171,7 @@ impl Collector {
 /// are read at once if their elements are kept.
 ///
 /// # Errors
-/// The payload does not fit its schema; no row of it remains.
+/// The payload does not fit its schema. Then none of its rows is kept.
 pub(super) fn walk_payload(
     plan: &SourcePlan,
     (tables, structs, names): (&mut [TableRows], Option<&mut StructElements>, &mut ElementNames),

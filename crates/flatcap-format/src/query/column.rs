@@ -9,7 +9,7 @@ use crate::schema::{ColumnType, CompiledSchema, FieldValue, ScalarReader};
 /// The values of one field, one per row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueColumn {
-    /// The values; one of a row without a value is 0, false or empty.
+    /// The values. In a row without a value, the value is 0, false or empty.
     pub values: ColumnValues,
     /// The rows that have a value.
     pub valid: ValidRows,
@@ -35,7 +35,7 @@ pub enum ColumnValues {
 /// A set of rows.
 #[derive(Debug, Clone, Default)]
 pub struct ValidRows {
-    // One bit per row, from the lowest; none if all rows are in the set.
+    // One bit per row, beginning with the lowest bit. `None` if all rows are in the set.
     bits: Option<Vec<u64>>,
     rows: usize,
 }
@@ -48,7 +48,7 @@ impl Default for ValueColumn {
 }
 
 impl ValueColumn {
-    /// Creates an empty column, with space for so many rows.
+    /// Creates an empty column, with space for `rows` rows.
     pub(super) fn new(column_type: ColumnType, rows: usize) -> Self {
         let values = match column_type {
             ColumnType::Unsigned => ColumnValues::Unsigned(Vec::with_capacity(rows)),
@@ -77,7 +77,7 @@ impl ValueColumn {
         value.unwrap_or(FieldValue::Absent)
     }
 
-    /// Returns the value of a row as a number; none for a text, NaN, or a row without a value.
+    /// Returns the value of a row as a number, or `None` for a text, NaN, or a row without a value.
     /// Integers are rounded to the nearest float.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub fn number(&self, row: usize) -> Option<f64> {
@@ -142,7 +142,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends rows, which are to be written next.
+    /// Appends rows that the caller writes next.
     pub(super) fn grow(&mut self, rows: usize) {
         let length = self.valid.rows + rows;
         match &mut self.values {
@@ -219,9 +219,9 @@ impl ValueColumn {
         self.remove_absent(rows, bits, reader);
     }
 
-    /// Takes the value from rows whose bits mean that there is none.
+    /// Makes the rows absent whose bits mean that there is no value.
     fn remove_absent(&mut self, rows: StridedRows, bits: &[u64], reader: &ScalarReader) {
-        // Most fields with a value for absence have it nowhere.
+        // Most fields with a value for absence do not contain it in any row.
         if let Some(absent) = reader.absent_bits().filter(|absent| bits.contains(absent)) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| **bits == absent) {
                 self.valid.remove(row);
@@ -260,7 +260,7 @@ impl ValueColumn {
         Self { values, valid }
     }
 
-    /// Splits off the rows from `at` on, with space for so many rows.
+    /// Splits off the rows from `at` on, with space for `rows` rows.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let values = match &mut self.values {
             ColumnValues::Unsigned(values) => ColumnValues::Unsigned(split_off(values, at, rows)),
@@ -273,7 +273,7 @@ impl ValueColumn {
         Self { values, valid: self.valid.split_off(at) }
     }
 
-    /// Keeps the first `rows` rows.
+    /// Removes all but the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             ColumnValues::Unsigned(values) => values.truncate(rows),
@@ -345,7 +345,7 @@ impl ValidRows {
         let from = self.rows;
         self.rows += rows;
         if let Some(bits) = &mut self.bits {
-            // The bits beyond the last row are of no row so far.
+            // The bits beyond the last row belong to no row so far.
             if let Some(word) = bits.get_mut(from / 64) {
                 *word |= u64::MAX << (from % 64);
             }
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     // Proves that values are returned as they were set, and that rows without a value are absent,
-    // also after rows were taken back.
+    // also after rows were removed.
     #[test]
     fn columns_keep_their_values() {
         let mut column = ValueColumn::new(ColumnType::Unsigned, 0);
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!((column.number(1), column.get(132)), (Some(1.0), FieldValue::Absent));
     }
 
-    // Proves that a text is stored once, and that a value of another type is not taken.
+    // Proves that a text is stored once, and that a value of another type is not stored.
     #[test]
     fn texts_are_stored_once() {
         let mut column = ValueColumn::new(ColumnType::Text, 0);

@@ -1,4 +1,4 @@
-//! Finds the fields that a condition compares, and the columns that they become.
+//! Finds the fields that a condition compares, and the columns with their values.
 
 use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
@@ -8,16 +8,16 @@ use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use crate::schema::LeafField;
 
-/// For each comparison, positions among the selected fields: of the field itself, and of the same
-/// field for the elements of each table of its list.
+/// For each comparison, two kinds of positions in the selected fields: the position of the field
+/// itself, and the positions of the same field for the elements of each table of its list.
 pub(super) type ComparedFields = Vec<(usize, Vec<usize>)>;
 
-/// Adds the fields that a condition compares to the selected ones. Returns none for a source that
-/// lacks one of them, to which the condition does not apply.
+/// Adds the fields that a condition compares to the selected ones. Returns `None` if the source
+/// lacks one of them: then the condition does not apply to it.
 ///
 /// # Errors
-/// A path that leads to several fields, or with `checks_values` a value that does not fit its
-/// field. Of a field that has another type in other runs, no value passes.
+/// A path leads to several fields, or, with `checks_values`, a value does not fit its field. If a
+/// field has another type in other runs, no value of it passes there.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,
@@ -77,7 +77,7 @@ fn list_of<'l>(leaves: &'l [LeafField<'_>], field: &SelectedField) -> Option<&'l
 }
 
 /// Returns the filter of a source, or `None` if one of the fields has no column. With `keeps_all`,
-/// the filter removes no rows, but lists the rows that pass.
+/// the filter does not remove rows, but lists the rows that pass.
 pub(super) fn row_filter(
     condition: &RowCondition,
     compared: &ComparedFields,

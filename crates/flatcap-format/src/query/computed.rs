@@ -1,49 +1,52 @@
-//! Sources that no segment contains: their samples are computed from those of another source.
+//! Computed sources: no segment contains them, and their samples are computed from the samples of
+//! another source.
 //!
-//! What threads did is no part of `process`: the samples of that source have times and numbers of
-//! their own, and a row has the values of one sample. At the period of /proc these counters would
-//! be no better than those of /proc. The number of a computed sample is its time divided by the
-//! step, so missing numbers are holes. Its counters begin at 0 where a reading begins: only their
-//! changes mean something.
+//! The counters of threads are not a part of the source `process`: its samples have other times and
+//! numbers, and a row has the values of one sample. At the period of /proc, these counters would be
+//! no better than the counters in /proc. The number of a computed sample is its time divided by the
+//! step, so missing numbers are holes. Its counters begin at 0 at the start of a query: only their
+//! changes are meaningful.
 
 use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
 
 use crate::segment::{SourceInfo, SourceKind};
 
-/// Its id in the readings of a run, which no recorded source has.
+/// Its id in the results for a run. No recorded source has this id.
 pub(super) const TASKS_ID: u16 = u16::MAX;
-/// Its period, unless a query asks for shorter steps: that of the times in /proc.
+/// Its period in nanoseconds, unless a query asks for shorter steps: the resolution of the times in
+/// /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// A step is cut into at most so many parts more than it takes.
+/// Maximum number of part counts that are tried, above the smallest possible one, to divide a step
+/// evenly.
 const PARTS_MORE_MAX: u64 = 1_000;
 
-/// Returns the source that is computed from these. A recorded source with the same name does not
-/// replace it: paths select the recorded source by its id.
+/// Returns the source that is computed from these sources. A recorded source with the same name
+/// does not replace it: paths select the recorded source by its id.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
     events_of(sources).map(|_| tasks_source())
 }
 
-/// Returns the recorded sources with the same name as a source that is computed from these.
+/// Returns the recorded sources with the same name as a source that is computed from these sources.
 pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item = &SourceInfo> {
     let has_events = events_of(sources).is_some();
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
 }
 
-/// Returns the source with the events of the host's scheduler. One that was pushed says nothing of
-/// the host.
+/// Returns the source with the events of the host's scheduler. Ignores pushed sources: an
+/// application chose their contents.
 pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
     sources.iter().find(|source| source.root == SCHED_ROOT && source.sender().is_none())
 }
 
-/// Returns the length of the steps of which rows of this step consist: as many equal ones as it
-/// takes for the period.
+/// Returns the length of the parts of which rows of this step consist, in nanoseconds: equal parts
+/// that are not longer than the period. Returns the whole step if no such division is found.
 pub(super) fn part_of_step(step_ns: u64) -> u64 {
     let least = step_ns.div_ceil(TASKS_STEP_NS).max(1);
     let count = (least..least.saturating_add(PARTS_MORE_MAX)).find(|count| step_ns.is_multiple_of(*count));
     step_ns / count.unwrap_or(1)
 }
 
-/// Returns the computed source as a run with it would describe it.
+/// Returns the description of the computed source, as in a header of a run.
 pub(super) fn tasks_source() -> SourceInfo {
     SourceInfo {
         id: TASKS_ID,

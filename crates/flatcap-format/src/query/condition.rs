@@ -8,18 +8,18 @@ use super::error::ConditionError;
 use super::path::{FieldPath, length_outside_quotes, read_quoted_value, whole_match};
 use crate::schema::{ColumnType, FieldValue};
 
-/// Deepest nesting of parentheses and `not`: parsing recurses.
+/// Maximum nesting of parentheses and `not`, because the parser is recursive.
 const DEPTH_MAX: usize = 64;
 
 /// A condition on the rows of a source, parsed.
 ///
-/// `condition = all { "or" all }`, `all = single { "and" single }`, `single = "not" single |
-/// "(" condition ")" | path operator value`. Operators are `=`, `==`, `!=`, `<`, `<=`, `>`, `>=`
-/// and `=~`, which matches a whole text with a regular expression. A value with spaces or
-/// parentheses stands in double quotes.
+/// `condition = all { "or" all }`, `all = single { "and" single }`, `single = "not" single | "("
+/// condition ")" | path operator value`. Operators are `=`, `==`, `!=`, `<`, `<=`, `>`, `>=` and
+/// `=~`, which matches a whole text with a regular expression. A value with spaces or parentheses
+/// is written in double quotes.
 ///
 /// A comparison with an absent value, or with NaN, is false. Integers are compared exactly with
-/// integers, and as the nearest 64-bit float with other numbers.
+/// integers. With other numbers, they are compared as the nearest 64-bit float.
 #[derive(Debug, Clone)]
 pub struct RowCondition {
     text: Box<str>,
@@ -47,7 +47,7 @@ pub(super) struct Comparison {
     expression: Option<regex::Regex>,
 }
 
-/// How a comparison compares.
+/// The operator of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompareOperator {
     Equal,
@@ -65,7 +65,7 @@ enum LiteralNumber {
     Float(f64),
 }
 
-/// Which results a part of a condition can have.
+/// The possible results of a part of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Possible {
     pub(super) is_true: bool,
@@ -83,7 +83,7 @@ impl RowCondition {
         self.root.holds(comparison)
     }
 
-    /// Returns the possible results, given those of each comparison.
+    /// Returns the possible results, given the possible results of each comparison.
     pub(super) fn possible(&self, comparison: &dyn Fn(usize) -> Possible) -> Possible {
         self.root.possible(comparison)
     }
@@ -104,7 +104,8 @@ impl ConditionNode {
             parts.iter().all(|part| test(part.possible(comparison)))
         };
         match self {
-            // Parts may depend on each other: what each can be, all can be as far as we know.
+            // Parts may depend on each other. The result assumes that they do not, so it may
+            // include impossible results.
             Self::All(parts) => Possible {
                 is_true: all(parts, |part| part.is_true),
                 is_false: !all(parts, |part| !part.is_false),
@@ -123,7 +124,8 @@ impl ConditionNode {
 }
 
 impl Comparison {
-    /// Checks that values of a type can be compared so. `path` is the full path of the column.
+    /// Checks that this comparison is possible for values of a type. `path` is the full path of the
+    /// column.
     ///
     /// # Errors
     /// The value or the operator does not fit the type.
@@ -161,13 +163,13 @@ impl Comparison {
         }
     }
 
-    /// Returns whether a value passes.
+    /// Returns whether a value passes the comparison.
     pub(super) fn passes(&self, value: FieldValue<'_>) -> bool {
         let order = match value {
             FieldValue::Absent => None,
             FieldValue::Text(text) => match &self.expression {
                 Some(expression) => return expression.is_match(text),
-                // A field that is a number in another run: here it is not known to hold.
+                // The field is a number in another run. In this run, the comparison does not hold.
                 None if self.operator.is_order() => None,
                 None => Some(text.cmp(&self.value)),
             },
@@ -208,7 +210,8 @@ impl Comparison {
         let (Some(low), Some(high)) = (order(lowest), order(highest)) else { return Possible::UNKNOWN };
         let orders = [Ordering::Less, Ordering::Equal, Ordering::Greater];
         let between = |order: &&Ordering| low <= **order && **order <= high;
-        // Between two neighbours no value may be equal, which only widens the result.
+        // Between two adjacent values there may be no equal value. Including this result only
+        // widens the set.
         Possible {
             is_true: orders.iter().filter(between).any(|order| self.operator.accepts(*order)),
             is_false: orders.iter().filter(between).any(|order| !self.operator.accepts(*order)),
@@ -217,22 +220,22 @@ impl Comparison {
 }
 
 impl Possible {
-    /// Nothing is known.
+    /// Both results are possible.
     pub(super) const UNKNOWN: Self = Self { is_true: true, is_false: true };
 
-    /// The result of a value that is known.
+    /// Returns the set with one known result.
     pub(super) fn known(result: bool) -> Self {
         Self { is_true: result, is_false: !result }
     }
 
-    /// The results of either.
+    /// Returns the results of either set.
     pub(super) fn or(self, other: Self) -> Self {
         Self { is_true: self.is_true || other.is_true, is_false: self.is_false || other.is_false }
     }
 }
 
 impl CompareOperator {
-    /// The longer ones first: `<` begins `<=`.
+    /// Longer operators come first: `<` is a prefix of `<=`.
     const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
@@ -294,7 +297,7 @@ impl<'t> ConditionParser<'t> {
         ConditionError::Syntax { text: self.text.to_owned(), at: self.at, what }
     }
 
-    /// Returns what is left, without leading space.
+    /// Returns the remaining text, without leading space.
     fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();
@@ -308,7 +311,7 @@ impl<'t> ConditionParser<'t> {
         is_next
     }
 
-    /// Takes a word that is not the beginning of a longer one, in any case of letters.
+    /// Takes this word, in upper or lower case, if it is not the beginning of a longer word.
     fn take_word(&mut self, word: &str) -> bool {
         let rest = self.rest();
         let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
@@ -394,8 +397,8 @@ impl<'t> ConditionParser<'t> {
     }
 }
 
-/// Returns the length of the path that a text begins with: up to space or an operator that is not
-/// in brackets.
+/// Returns the length of the path with which a text begins: up to a space or an operator outside of
+/// brackets.
 fn path_end(text: &str) -> usize {
     length_outside_quotes(text, |next| next.is_whitespace() || "=!<>()".contains(next))
 }
@@ -421,7 +424,8 @@ mod tests {
         (0..6).map(holds).collect()
     }
 
-    // Proves that and binds closer than or, not closest, and that parentheses come first.
+    // Proves that `and` has higher precedence than `or`, that `not` has the highest, and that
+    // parentheses override both.
     #[test]
     fn words_bind_as_usual() {
         let rows = |rows: [u8; 6]| rows.map(|row| row == 1).to_vec();
@@ -437,7 +441,7 @@ mod tests {
         assert_eq!(condition.to_string(), condition.as_str());
     }
 
-    // Proves that integers are compared exactly, and that absent values and NaN pass nothing.
+    // Proves that integers are compared exactly, and that absent values and NaN pass no comparison.
     #[test]
     fn values_are_compared_exactly() {
         let passes = |text: &str, value| parsed(text).comparisons[0].passes(value);
@@ -453,8 +457,8 @@ mod tests {
         assert!(!passes("a =~ post", FieldValue::Text("postgres")));
     }
 
-    // Proves that the possible results for a range of values are those of the values in it, or
-    // more, and exact where a bound decides.
+    // Proves that the possible results for a range of values include the results for all values in
+    // it, and that they are exact if a bound decides.
     #[test]
     fn possible_results_include_all_values() {
         for operator in ["=", "!=", "<", "<=", ">", ">="] {
@@ -482,7 +486,7 @@ mod tests {
         assert_eq!(possible, Possible::known(false));
     }
 
-    // Proves that each mistake is reported with its place, and wrong types with the column.
+    // Proves that each mistake is reported with its position, and wrong types with the column.
     #[test]
     fn mistakes_are_named() {
         assert_eq!(refused("a >"), r#"condition "a >", byte 3: expected a value"#);

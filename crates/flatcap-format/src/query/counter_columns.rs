@@ -8,12 +8,12 @@ use crate::schema::FieldValue;
 pub(super) struct CounterColumns {
     /// Table, counter, and range.
     pub(super) ranges: Vec<(usize, usize, usize)>,
-    /// Table, and the place of the value that says how many elements a sample leaves out.
+    /// Table, and the table and column of the number of elements that a sample leaves out.
     pub(super) sparse: Vec<(usize, Option<(usize, usize)>)>,
 }
 
 impl CounterColumns {
-    /// Adds what rates need to the batches of all tables of a plan.
+    /// Adds the columns for rates to the batches of all tables of a plan.
     pub(super) fn add_to(&self, batches: &mut [ColumnBatch]) {
         for (table, counter, range) in &self.ranges {
             let Some(batch) = batches.get_mut(*table) else { continue };
@@ -22,7 +22,7 @@ impl CounterColumns {
         for (table, place) in &self.sparse {
             let samples = batches.get(*table).map_or(0, |batch| batch.times.len());
             let values = place.and_then(|(table, column)| batches.get(table)?.columns.get(column));
-            // If the field is not there, nothing is known.
+            // If the field is missing, it is unknown whether elements are left out.
             let is_complete =
                 |sample: usize| values.map(|values| values.get(sample)) == Some(FieldValue::Unsigned(0));
             let sparse = (0..samples).map(|sample| !is_complete(sample)).collect();

@@ -1,5 +1,5 @@
-//! Fields that rates and absences need in addition to the requested ones: the value at which a
-//! counter wraps, and the number of elements that a sample leaves out.
+//! Fields that are needed for rates and for absent elements, in addition to the requested ones: the
+//! value at which a counter wraps, and the number of elements that a sample leaves out.
 
 use super::counter_columns::CounterColumns;
 use super::plan::{HIDDEN, SourcePlan};
@@ -9,15 +9,15 @@ use crate::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 /// Positions among the selected fields.
 #[derive(Debug, Default)]
 pub(super) struct CounterFields {
-    /// Counters, and the fields with their ranges.
+    /// Counters, and the fields with the values at which they wrap.
     ranges: Vec<(usize, usize)>,
-    /// Fields in sparse lists, and the field that says which samples leave out elements; without
-    /// such a field, any sample may.
+    /// Fields in sparse lists, and the field that is not 0 in samples that leave out elements.
+    /// Without such a field, any sample may leave out elements.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
 impl CounterFields {
-    /// Adds what the selected fields need to them.
+    /// Adds the fields that the selected fields need for rates.
     pub(super) fn add_to(selected: &mut Vec<SelectedField>, schema: &CompiledSchema) -> Self {
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let leaf_of = |path: &str| leaves.iter().position(|leaf| leaf.path == path);

@@ -1,4 +1,4 @@
-//! Random samples of counters for tests, and how much each counter grew.
+//! Random samples of counters for tests, and the growth of each counter.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 pub(super) const STRUCT_BYTES: usize = 80;
 pub(super) const IDS: u64 = 4;
 
-/// A field of an element: its name, its offset in the struct, and what it is.
+/// A field of an element: its name, its offset in the struct, and its kind.
 pub(super) type FieldSpec = (&'static str, usize, FieldKind);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ pub(super) const FIELDS: [FieldSpec; 12] = [
 ];
 pub(super) const RANGE: usize = 3;
 
-/// A number as a payload has it.
+/// A number as stored in a payload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Raw {
     U64(u64),
@@ -62,7 +62,8 @@ impl Raw {
         }
     }
 
-    /// The value as FORMAT.md says: none if it is the type's mark of absence, or not a number.
+    /// Returns the value as docs/FORMAT.md defines it: `None` for the type's value for absence, and
+    /// for NaN.
     pub(super) fn value(self) -> Option<HeldValue> {
         match self {
             Self::U64(number) => (number != u64::MAX).then_some(HeldValue::Unsigned(number)),
@@ -75,7 +76,7 @@ impl Raw {
         }
     }
 
-    /// The mark of absence; of a fraction, not a number.
+    /// Returns the value for absence; for a fraction, NaN.
     pub(super) fn absent(self) -> Self {
         match self {
             Self::U64(_) => Self::U64(u64::MAX),
@@ -107,7 +108,7 @@ impl Raw {
     }
 }
 
-/// Numbers that look random: of a seed, so that a failure can be repeated.
+/// Pseudorandom numbers. The same seed gives the same numbers, so that a failure can be reproduced.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -150,7 +151,7 @@ impl Element {
         Self { id, values }
     }
 
-    /// Moves all values as time goes by.
+    /// Changes all values, as time passes.
     pub(super) fn go_on(&mut self, random: &mut Random) {
         let range = self.values[RANGE];
         for (value, (_, _, kind)) in self.values.iter_mut().zip(FIELDS) {
@@ -176,7 +177,7 @@ impl Element {
         }
     }
 
-    /// The element as a sample has it: some values are absent.
+    /// Returns the element as a sample contains it: some values are absent.
     pub(super) fn sampled(&self, random: &mut Random) -> Self {
         let values = self.values.map(|value| if random.below(12) == 0 { value.absent() } else { value });
         Self { id: self.id, values }
@@ -198,19 +199,19 @@ pub(super) struct Sample {
     pub(super) mono_ns: u64,
     pub(super) is_cut: bool,
     pub(super) skipped: u64,
-    /// `total`, `devices` and `processes`.
+    /// The elements of `total`, `devices` and `processes`.
     pub(super) lists: [Vec<Element>; 3],
 }
 
 pub(super) const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
 impl Sample {
-    /// Whether an element that is not in the list has ended.
+    /// Returns whether an element that is not in the list has ended.
     pub(super) fn is_complete(&self, list: usize) -> bool {
         !self.is_cut && (list != 2 || self.skipped == 0)
     }
 
-    /// The payload, by hand: a table of a struct, two lists and a number.
+    /// Builds the payload by hand: a table of a struct, two lists and a number.
     pub(super) fn body(&self) -> Vec<u8> {
         const TABLE_AT: usize = 16;
         let mut bytes = vec![0; TABLE_AT];
@@ -252,7 +253,7 @@ pub(super) fn samples(random: &mut Random) -> Vec<Sample> {
                 let mut elements = Vec::new();
                 for id in 0..if list == 0 { 1 } else { IDS } {
                     let is_there = list == 0 || random.below(6) > 0;
-                    // Made again under its name.
+                    // The device is created again with its old name.
                     if !is_there && random.below(2) == 0 {
                         known.remove(&(list, id));
                     }
@@ -273,7 +274,7 @@ pub(super) fn samples(random: &mut Random) -> Vec<Sample> {
         .collect()
 }
 
-/// The growth of a value since the last one of its element, and over which time.
+/// Returns the growth of a value since the last value of its element, and the time between them.
 pub(super) fn growth(
     samples: &[Sample],
     at: usize,

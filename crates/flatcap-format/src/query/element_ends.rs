@@ -1,8 +1,8 @@
 //! Finds the list elements that have ended: the samples of their source no longer contain them.
 //!
 //! An element has ended if a sample lacks it, unless the sample leaves elements out: its list is
-//! `sparse`, or the sample was cut. In that case the element has ended if its end is listed, or if
-//! the next complete sample lacks it.
+//! `sparse`, or the sample was cut. In that case, the element has ended if the source lists its
+//! end, or if the next complete sample lacks it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,16 +13,16 @@ use super::path::{FieldPath, source_path};
 use super::plan::TableInfo;
 use crate::schema::FieldValue;
 
-/// The list of the processes that ended, and the fields that identify a process there and in sparse
+/// The list of ended processes, and the fields that identify a process in this list and in sparse
 /// lists.
 const EXITS: &str = "exits";
 const PID: &str = "pid";
 const START: &str = "start";
 
-/// A process: its id, and when it started.
+/// The identity of a process: its id, and its start time.
 type ProcessKey = (u64, u64);
 
-/// The elements that the last samples of a run had.
+/// The elements in the last samples of a run.
 #[derive(Debug, Default)]
 pub struct ElementEnds {
     lists: HashMap<usize, OpenElements>,
@@ -52,11 +52,13 @@ struct OpenElements {
     samples: u64,
     /// The elements that have not ended.
     open: Vec<u32>,
-    /// The number of the last sample that has each element, from 1; 0 for those that are not open.
+    /// The number of the last sample that has each element, from 1; 0 for elements that are not
+    /// open.
     last_seen: Vec<u64>,
     /// The elements of processes.
     processes: HashMap<ProcessKey, u32>,
-    /// Processes whose end was listed while a sample still had them: nobody had waited for them.
+    /// Processes whose end was listed while a sample still contained them, because their parent had
+    /// not waited for them.
     exited: Vec<ProcessKey>,
 }
 
@@ -74,16 +76,16 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
     needed.iter().filter_map(|path| source_path(source, path).parse().ok()).collect()
 }
 
-/// Returns the list of a source whose elements need no names for these fields, for
-/// [`Query::unnamed_lists`](super::Query::unnamed_lists): otherwise each end of a process would be
-/// an element.
+/// Returns the list of a source whose elements need no names, for
+/// [`Query::unnamed_lists`](super::Query::unnamed_lists): otherwise each ended process would become
+/// a named element.
 pub fn unnamed_end_list(source: &str) -> String {
     format!("{source}.{EXITS}")
 }
 
 impl ElementEnds {
     /// Adds the tables of one source. All tables have the same samples, which follow the samples of
-    /// the call before.
+    /// the previous call.
     pub fn add<'t>(
         &mut self,
         batches: &[ColumnBatch],
@@ -107,7 +109,7 @@ impl ElementEnds {
         ends
     }
 
-    /// Forgets all: another run begins.
+    /// Clears all elements, because another run begins.
     pub fn clear(&mut self) {
         self.lists.clear();
     }
@@ -120,7 +122,8 @@ impl SampleEnds {
         !self.sparse.get(position).is_some_and(|sparse| sparse.contains(&sample))
     }
 
-    /// Returns the elements of a table that ended, ordered by sample. `position` as above.
+    /// Returns the ended elements of a table, ordered by sample. `position` is the table's position
+    /// in [`ElementEnds::add`].
     pub fn of_table(&self, position: usize) -> &[EndedElement] {
         self.ended.get(position).map_or(&[], Vec::as_slice)
     }
@@ -164,8 +167,8 @@ impl OpenElements {
         ended
     }
 
-    /// Notes that the current sample has an element. Returns the number of the one that had it
-    /// before; 0 if the element was not open.
+    /// Records that the current sample contains an element. Returns the number of the last sample
+    /// that contained it, or 0 if the element was not open.
     fn see(&mut self, element: u32) -> u64 {
         let place = element as usize;
         if self.last_seen.len() <= place {
@@ -191,8 +194,8 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process that has ended, or notes it if the current sample still has it: it stays in
-    /// the kernel's table until its parent waits for it.
+    /// Ends a process, or records its end for later if the current sample still contains it: it
+    /// stays in the kernel's table until its parent waits for it.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
@@ -207,7 +210,7 @@ impl OpenElements {
     }
 }
 
-/// Returns the ends that a source lists.
+/// Returns the ends of processes that a source lists.
 fn listed_exits<'t>(batches: &[ColumnBatch], tables: impl Fn(usize) -> Option<&'t TableInfo>) -> ListedExits {
     let mut found = ListedExits::new();
     for batch in batches {
@@ -339,7 +342,7 @@ mod tests {
                 ]
                 .into_iter()
                 .unzip();
-                // Bit 4: there were too many elements.
+                // Bit 4 means that there were too many elements.
                 let flags: Vec<u16> = thinned.iter().map(|own| u16::from(*own) * 0b1_0001).collect();
                 if is_process {
                     batches[1].sparse = thinned;

@@ -1,18 +1,19 @@
-//! Elements of lists, recognized from sample to sample by the fields that identify them, and the
-//! names that they had.
+//! Elements of lists, matched from sample to sample by their identity fields, and the names that
+//! they had.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The element of a row of which there is no number: a query tells [`ELEMENTS_MAX`] apart.
+/// The element number of a row whose element has no number: a query distinguishes at most
+/// [`ELEMENTS_MAX`] elements.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Maximum number of elements, and of their names, in one query. It bounds the memory, however many
+/// Maximum number of elements, and of their names, in one query. It limits the memory if many
 /// processes come and go: an element takes about 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
-/// The name of an element in a sample, by number. An element has another one after it was renamed:
-/// a process that executes another program.
+/// The name of an element in a sample, by number. An element gets another name when it is renamed,
+/// such as a process that executes another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ElementName(pub(super) u32);
 
@@ -27,7 +28,7 @@ pub struct ElementNames {
     known: HashMap<(u32, Box<[u8]>), u32>,
     elements: Vec<SeenElement>,
     names: Vec<NamedElement>,
-    /// By list and label.
+    /// Uses of labels, by list and label.
     labels: HashMap<(u32, Box<str>), usize>,
     shared: Vec<LabelUse>,
     /// Number of the sample that is being read.
@@ -42,20 +43,20 @@ struct SeenElement {
     latest: ElementName,
     /// The first element of a sample with the same identity.
     first: u32,
-    /// All names that it had.
+    /// All names that the element had.
     names: Vec<ElementName>,
-    /// The sample in which it was seen last, if any, and how often in that one.
+    /// The last sample that contains it, if any, and the number of its occurrences there.
     sample: u64,
     count: u32,
 }
 
-/// An element as it was named.
+/// An element with one of its names.
 #[derive(Debug, Clone)]
 struct NamedElement {
     label: Box<str>,
     full_label: Box<str>,
     identity: Arc<[ElementIdentity]>,
-    /// Other elements of the sample may have the same identity.
+    /// Whether other elements of the sample may have the same identity.
     is_repeated: bool,
     /// The use of the label, by number.
     label_use: usize,
@@ -68,23 +69,23 @@ struct NamedElement {
 struct LabelUse {
     element: u32,
     title: ElementName,
-    /// All elements with it are known by their positions alone.
+    /// Whether all elements with this label are identified only by their positions.
     is_position: bool,
-    /// Several elements have it.
+    /// Whether several elements have this label.
     is_shared: bool,
 }
 
 /// The label and the identity of an element in a sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLabel {
-    /// The label if no other element of its list has the same one.
+    /// The label, used if no other element of its list has the same one.
     pub(super) label: String,
-    /// With everything that identifies it.
+    /// The label with all fields that identify the element.
     pub(super) full_label: String,
     pub(super) identity: Vec<ElementIdentity>,
-    /// It is known by its position alone.
+    /// Whether the element is identified only by its position.
     pub(super) is_position: bool,
-    /// Other elements of the sample may have the same identity.
+    /// Whether other elements of the sample may have the same identity.
     pub(super) is_repeated: bool,
 }
 
@@ -95,13 +96,13 @@ pub struct ElementIdentity {
     pub field: Arc<str>,
     /// The value; a number as its digits.
     pub value: Box<str>,
-    /// It tells elements apart, and does not only describe one.
+    /// Whether the field distinguishes elements. Otherwise it only describes them.
     pub is_key: bool,
 }
 
 impl ElementNames {
-    /// Returns the label of an element as it was named: `vda`, `postgres[812]`, `0`. If several
-    /// elements of the list have this label, what distinguishes them follows in braces:
+    /// Returns the label of an element under this name: `vda`, `postgres[812]`, `0`. If several
+    /// elements of the list have this label, the fields that distinguish them follow in braces:
     /// `acpitz{zone=1}`.
     pub fn label(&self, name: ElementName) -> &str {
         let Some(named) = self.names.get(name.0 as usize) else { return "?" };
@@ -119,18 +120,18 @@ impl ElementNames {
         self.names.get(name.0 as usize).map_or(&[], |named| &named.identity)
     }
 
-    /// Returns whether these fields alone distinguish the element from others of its sample.
+    /// Returns whether the identity fields alone distinguish the element from others of its sample.
     pub fn has_own_identity(&self, name: ElementName) -> bool {
         self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
     }
 
-    /// Returns the first name of the element with the same label: what describes an element may
-    /// change without its label.
+    /// Returns the first name of the element with the same label: fields that only describe an
+    /// element may change without a change of its label.
     pub fn title(&self, name: ElementName) -> ElementName {
         self.names.get(name.0 as usize).map_or(name, |named| named.title)
     }
 
-    /// Returns how an element was named in the last sample that was read.
+    /// Returns the name of an element in the last sample that was read.
     pub fn latest(&self, element: u32) -> ElementName {
         self.elements.get(element as usize).map_or(ElementName::NONE, |element| element.latest)
     }
@@ -146,12 +147,12 @@ impl ElementNames {
         self.elements.len()
     }
 
-    /// Returns whether no element was seen.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
     }
 
-    /// Returns whether there were elements or names for which there was no number.
+    /// Returns whether there were elements or names without a number, because there were too many.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -161,13 +162,13 @@ impl ElementNames {
         self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
     }
 
-    /// Begins a sample: an element that is there twice in it is two.
+    /// Begins a sample. If an identity occurs twice in one sample, these are two elements.
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
     }
 
-    /// Returns the element of a list with this key, and how many of the sample had the key before
-    /// it. [`NO_ELEMENT`] if there is no room for it.
+    /// Returns the element of a list with this key, and the number of earlier elements of the
+    /// sample with the same key. Returns [`NO_ELEMENT`] if there are too many elements.
     pub(super) fn intern(&mut self, list: u32, key: &[u8]) -> (u32, u32) {
         let first = self.number(list, key, None);
         let Some(seen) = self.elements.get_mut(first as usize) else { return (first, 0) };
@@ -177,14 +178,14 @@ impl ElementNames {
         }
         let before = seen.count;
         seen.count += 1;
-        // No other key has this length at its end.
+        // No other key ends with this length, so repeated keys are unique.
         let mut repeated = key.to_vec();
         repeated.extend_from_slice(&u64::from(before).to_le_bytes());
         repeated.extend_from_slice(&u64::MAX.to_le_bytes());
         (self.number(list, &repeated, Some(first)), before)
     }
 
-    /// Notes that an element is in the sample. Returns false if it was there before.
+    /// Records that an element is in the sample. Returns false if it was already in the sample.
     pub(super) fn see(&mut self, element: u32) -> bool {
         match self.elements.get_mut(element as usize) {
             Some(seen) if seen.sample != self.sample => {
@@ -196,7 +197,8 @@ impl ElementNames {
     }
 
     fn number(&mut self, list: u32, key: &[u8], first: Option<u32>) -> u32 {
-        // Looked up by a borrowed key would need a second map type; keys are short.
+        // A lookup by a borrowed key would need a second map type. Keys are short, so copying them
+        // is cheap.
         let key = (list, Box::from(key));
         if let Some(element) = self.known.get(&key) {
             return *element;
@@ -213,8 +215,8 @@ impl ElementNames {
         element
     }
 
-    /// Returns the name of an element as a sample has it. It may change: a process gets another
-    /// name.
+    /// Returns the name of an element in a sample. It may change, for instance when a process gets
+    /// another name.
     pub(super) fn name(&mut self, element: u32, label: ElementLabel) -> ElementName {
         let Some(seen) = self.elements.get(element as usize) else { return ElementName::NONE };
         let is_same = |name: &ElementName| {
@@ -234,7 +236,7 @@ impl ElementNames {
         name
     }
 
-    /// Notes how an element is named in the sample that is being read.
+    /// Records the name of an element in the current sample.
     pub(super) fn set_latest(&mut self, element: u32, name: ElementName) {
         if let Some(seen) = self.elements.get_mut(element as usize) {
             seen.latest = name;
@@ -259,7 +261,7 @@ impl ElementNames {
         let label_use = *self.labels.entry((seen.list, label.as_str().into())).or_insert(self.shared.len());
         let mut title = own.map_or(name, |own| self.title(own));
         match self.shared.get_mut(label_use) {
-            // Lists of another length have other elements at the same positions.
+            // In lists of another length, the same position may have another element.
             Some(label) if label.is_position && is_position => title = label.title,
             Some(label) => label.is_shared |= label.element != element,
             None => self.shared.push(LabelUse { element, title, is_position, is_shared: false }),
@@ -316,8 +318,8 @@ mod tests {
         }
     }
 
-    // Proves that memory is bounded: elements beyond the maximum have no number, that is known, and
-    // those before keep theirs.
+    // Proves that memory is bounded: elements beyond the maximum have no number, the query reports
+    // this, and earlier elements keep their numbers.
     #[test]
     fn elements_beyond_the_maximum_are_noticed() {
         let mut names = ElementNames::default();
@@ -333,8 +335,8 @@ mod tests {
         assert!(names.has_more() && names.len() == ELEMENTS_MAX);
     }
 
-    // Proves that an element keeps the names that it had, that one name is one number, and that
-    // labels which several elements share are distinguished, also in rows that came before.
+    // Proves that an element keeps the names that it had, that each name has one number, and that
+    // labels shared by several elements are distinguished, also in earlier rows.
     #[test]
     fn names_are_those_of_the_sample() {
         let mut names = ElementNames::default();
@@ -350,8 +352,8 @@ mod tests {
         assert_eq!(names.label(then), "ls[1]");
     }
 
-    // Proves that an element that is in a sample twice is two, which are the same ones in each
-    // sample.
+    // Proves that an identity that occurs twice in a sample gives two elements, which are the same
+    // ones in each sample.
     #[test]
     fn an_element_that_is_there_twice_is_two() {
         let mut names = ElementNames::default();

@@ -1,5 +1,4 @@
-//! The two ways of reading against each other: by columns and templates, and by a walk of each
-//! payload.
+//! Compares the two ways of reading: by columns and templates, and by a walk of each payload.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +19,12 @@ use crate::segment::{
 use crate::storage::Folder;
 use crate::testing::effort;
 
-/// Compares both ways. Returns the summary of the fast one.
+/// Compares both ways of reading. Returns the summary of the fast one.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
     fuzzing::compare(path, query, None)
 }
 
-/// The same for the rows for which a condition holds.
+/// Compares both ways of reading for the rows for which a condition holds.
 fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<QuerySummary> {
     fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
 }
@@ -34,7 +33,7 @@ pub(super) fn asking(fields: &[&str]) -> Query {
     Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
 }
 
-/// Asks for everything, for each field, and for parts of the time.
+/// Queries all fields, each field, and parts of the time.
 fn compare_all(path: &Path) -> u64 {
     let recording = Recording::open(&[path.to_owned()]).unwrap();
     let mut read = compare(path, &Query::default()).map_or(0, |summary| summary.blocks_read);
@@ -60,8 +59,9 @@ fn compare_all(path: &Path) -> u64 {
     read
 }
 
-// Proves that both ways give the same for each conformance and corpus file, and for the raw ones
-// compressed in small and in large blocks: everything, each field alone, and ranges of time.
+// Proves that both ways of reading give the same results for each conformance and corpus file, and
+// for the raw files compressed in small and in large blocks: for all fields, for each field alone,
+// and for ranges of time.
 #[test]
 fn columns_are_as_a_walk_of_each_payload() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,9 +193,10 @@ fn series(base: &[u8], places: &[prop::sample::Index], steps: &[u8], keeps: bool
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(12, 200)))]
 
-    // Proves that both ways give the same for random samples, raw and compressed: numbers that
-    // change or not, cores that come and go, and any bytes changed of payloads with texts, enums,
-    // tables and lists, so that structure, elements and texts change and payloads are malformed.
+    // Proves that both ways of reading give the same results for random samples, raw and
+    // compressed: numbers that change or not, cores that come and go, and any bytes changed of
+    // payloads with texts, enums, tables and lists, so that structure, elements and texts change
+    // and payloads are malformed.
     #[test]
     fn columns_are_as_a_walk_of_random_payloads(
         counts in prop::collection::vec(prop_oneof![0..9_u64, any::<u64>(), Just(u64::MAX)], 1..12),
@@ -214,7 +215,7 @@ proptest! {
         }).collect();
         all[1] = series(MARKED, &places, &steps, keeps).into_iter().map(|payload| (1, payload)).collect();
         all[2] = series(SHAPES, &places, &steps, keeps).into_iter().map(|payload| (2, payload)).collect();
-        // Sources take turns.
+        // The sources alternate.
         let mut samples = Vec::new();
         while all.iter().any(|own| !own.is_empty()) {
             for own in &mut all {
@@ -250,7 +251,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
-/// A payload with processes, and as many that ended.
+/// Returns a payload with processes, and the same number of ended ones.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {
@@ -285,9 +286,10 @@ pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(20, 300)))]
 
-    // Proves that both ways give the same for lists of structs of any lengths, in which elements
-    // come, go, change their names and share identities, with texts that are not UTF-8 and absent
-    // identities; and that elements of unnamed lists are not told apart.
+    // Proves that both ways of reading give the same results for lists of structs of any length, in
+    // which elements come, go, change their names and share identities, with texts that are not
+    // UTF-8 and absent identities. Also proves that elements of unnamed lists are not
+    // distinguished.
     #[test]
     fn structs_are_as_a_walk_of_each(
         samples in prop::collection::vec(
@@ -369,12 +371,12 @@ fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<St
     (rows, results.summary())
 }
 
-// Proves which rows a condition keeps: of a sample, of the element it is about, of all elements if
-// it picks one; and that blocks without such rows are skipped.
+// Proves which rows a condition keeps: the rows of a sample, of the element that it is about, or of
+// all elements if it picks one. Also proves that blocks without such rows are skipped.
 #[test]
 fn conditions_keep_the_rows_they_are_about() {
     let folder = tempfile::tempdir().unwrap();
-    // Core c has c + at as its user time; the total has 3 + at.
+    // Core c has c + at as its user time, and the total has 3 + at.
     let samples: Vec<Written> =
         (0..2000_u64).map(|at| (0, cpu(&(0..16).map(|value| at + value).collect::<Vec<_>>(), 3))).collect();
     let path = segment_of(folder.path(), &samples);
@@ -408,8 +410,8 @@ fn conditions_keep_the_rows_they_are_about() {
     assert!(refused("cpu.forks > 1 and marked.load > 1").contains("no source has all"));
 }
 
-// Proves that values, names and texts that are the same throughout a block are those of each block,
-// where all blocks have the same structure, with and without a condition.
+// Proves that values, names and texts that are constant in a block are read from each block, even
+// if all blocks have the same structure, with and without a condition.
 #[test]
 fn each_block_has_its_own_constants() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,7 +452,8 @@ fn blocks_outside_of_the_time_are_skipped() {
     assert!(summary.blocks_read <= 2 && summary.blocks_skipped > 10, "{summary:?}");
 }
 
-// Proves that a damaged block costs only its own rows, is reported once, and is counted.
+// Proves that only the rows of a damaged block are missing, and that the block is reported once and
+// counted.
 #[test]
 fn damaged_blocks_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -472,7 +475,7 @@ fn damaged_blocks_are_skipped() {
     }
 }
 
-// Proves that both ways agree on mutated files of the corpus, as in the fuzz target.
+// Proves that both ways of reading agree on mutated files of the corpus, as in the fuzz target.
 #[test]
 fn both_ways_agree_on_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -500,7 +503,7 @@ fn both_ways_agree_on_damaged_files() {
     }
 }
 
-// Proves that inputs on which the two ways once differed are answered alike.
+// Proves that both ways of reading agree on inputs for which they once differed.
 #[test]
 fn both_ways_agree_on_inputs_that_failed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions/query");

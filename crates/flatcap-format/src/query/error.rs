@@ -17,14 +17,14 @@ pub enum ConditionError {
     /// A path in it is not well formed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// Anything else is not well formed.
+    /// The condition is not well formed in another way.
     #[error("condition {text:?}, byte {at}: {what}")]
     Syntax {
         /// The condition.
         text: String,
-        /// The place, in bytes.
+        /// The position, in bytes.
         at: usize,
-        /// What is wrong.
+        /// The mistake.
         what: &'static str,
     },
     /// A path leads to several fields.
@@ -34,10 +34,10 @@ pub enum ConditionError {
         path: String,
         /// Their number.
         count: usize,
-        /// The first of them.
+        /// The first ones of these fields.
         fields: String,
     },
-    /// Its fields are of several sources.
+    /// The fields of the condition belong to several sources.
     #[error("condition {text:?}: no source has all of its fields; compare fields of one source")]
     NoSource {
         /// The condition.
@@ -46,15 +46,15 @@ pub enum ConditionError {
     /// The type of a field does not fit.
     #[error("condition \"{path} {operator} {value}\": {path} is {type_name}; compare it with {expected}")]
     Type {
-        /// The field's path.
+        /// The path of the field.
         path: String,
-        /// Its type, as schemas spell it.
+        /// The type of the field, as schemas spell it.
         type_name: String,
         /// The operator.
         operator: &'static str,
         /// The value.
         value: String,
-        /// What the type can be compared with.
+        /// The values with which the type can be compared.
         expected: &'static str,
     },
 }
@@ -73,17 +73,17 @@ pub enum QueryError {
         /// Similar paths.
         nearest: Vec<String>,
     },
-    /// The last part of a path that several fields end with.
+    /// The path is the end of the paths of several fields.
     #[error("{path:?} is the end of {count} paths: {}", list(.fields))]
     Ambiguous {
         /// The path as given.
         path: String,
         /// The number of fields.
         count: usize,
-        /// The first of them.
+        /// The first ones of these fields.
         fields: Vec<String>,
     },
-    /// An index or test of an element where there is no list.
+    /// An index or test of an element, for a field that is not a list.
     #[error("{path:?}: {field} is no list, so it has no element [{pick}]")]
     NoList {
         /// The path as given.
@@ -93,13 +93,13 @@ pub enum QueryError {
         /// The text in the brackets.
         pick: String,
     },
-    /// The field holds no values that a column can have.
+    /// The field contains no values that a column can have.
     #[error("{path:?} is a table inside itself, which has no columns; name its fields")]
     NoColumn {
         /// The path as given.
         path: String,
     },
-    /// Rows should be the elements of one list, and the fields are of several lists, or of none.
+    /// Rows should be the elements of one list, but the fields are in several lists, or in no list.
     #[error("a row per element needs fields of one list{}", lists_text(.lists))]
     NotOneList {
         /// The lists of the fields.

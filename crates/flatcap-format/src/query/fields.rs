@@ -9,15 +9,16 @@ use crate::schema::{CompiledSchema, MetricKind};
 pub struct SourceFields {
     /// The source's name.
     pub source: String,
-    /// Its nominal period, in nanoseconds; 0 for none.
+    /// Its nominal period, in nanoseconds; 0 if it has none.
     pub period_ns: u64,
-    /// No segment contains it: its samples are computed from those of another source.
+    /// Whether the source is computed: no segment contains it, and its samples are computed from
+    /// the samples of another source.
     pub is_computed: bool,
     /// The fields, in the order of the schema. A source without a schema has the field `payload`.
     pub fields: Vec<FieldInfo>,
 }
 
-/// What a schema says of a field.
+/// The description of a field in a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldInfo {
     /// The path below the source, with `[*]` after each list: `devices[*].reads`.
@@ -26,18 +27,18 @@ pub struct FieldInfo {
     pub type_name: String,
     /// The attribute `unit`.
     pub unit: Option<String>,
-    /// All bits of its 64-bit values count, as in an address.
+    /// Whether all bits of the field's 64-bit values are significant, as in an address.
     pub uses_all_bits: bool,
-    /// How successive values relate.
+    /// The metric kind: how successive values relate.
     pub kind: MetricKind,
-    /// The comment in the schema; empty without one.
+    /// The comment in the schema; empty without a comment.
     pub meaning: String,
-    /// All runs have this field with this type, unit and kind.
+    /// Whether all runs have this field with this type, unit and kind.
     pub is_in_all_runs: bool,
 }
 
 impl FieldInfo {
-    /// Returns whether it only grows.
+    /// Returns whether the field is a counter.
     pub(crate) fn is_counter(&self) -> bool {
         self.kind == MetricKind::Counter
     }
@@ -45,8 +46,8 @@ impl FieldInfo {
 
 impl Recording {
     /// Returns the fields of all sources, by name; a computed source comes before a recorded source
-    /// with the same name. A field whose type, unit or kind differs between runs is there once for
-    /// each.
+    /// with the same name. A field whose type, unit or kind differs between runs has one entry for
+    /// each variant.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
         let key = |source: &RecordedSource| (source.name.clone(), source.is_computed);

@@ -1,8 +1,9 @@
-//! Applies a condition to rows: by bounds to a whole matrix, by its columns to the rows of one, and
-//! to collected rows.
+//! Applies a condition to rows: to a whole matrix by bounds, to the rows of a matrix by their
+//! columns, and to collected rows.
 //!
-//! A comparison with a field of a list is about the row's own element in tables of that list, if
-//! the condition picks no elements. In other tables it holds if any picked element passes.
+//! If the condition picks no elements, a comparison with a field of a list uses the row's own
+//! element in tables of that list. In other tables, the comparison is true if any picked element
+//! passes.
 
 use super::batch::{ColumnBatch, RowSource};
 use super::condition::{Possible, RowCondition};
@@ -17,16 +18,17 @@ pub(super) struct RowFilter {
     pub(super) condition: RowCondition,
     /// The columns of each comparison.
     pub(super) columns: Vec<ComparedColumns>,
-    /// Batches keep all rows and list the rows that pass: rates are computed from all rows.
+    /// Whether batches keep all rows and list the rows that pass, because rates are computed from
+    /// all rows.
     pub(super) keeps_all: bool,
 }
 
-/// Where the values of a comparison's field are.
+/// The columns with the values of a comparison's field.
 #[derive(Debug)]
 pub(super) struct ComparedColumns {
     /// The table and column of the elements that the condition picks.
     pub(super) own: (usize, usize),
-    /// The tables in which each row has a value of its own, and the columns.
+    /// The tables in which each row has its own value of the field, and the columns.
     pub(super) local: Vec<(usize, usize)>,
 }
 
@@ -36,12 +38,12 @@ impl ComparedColumns {
     }
 }
 
-/// Returns whether a table has a column that was asked for.
+/// Returns whether a table has a requested column.
 pub(super) fn is_visible(table: &TableInfo) -> bool {
     table.columns.iter().any(|column| column.order != HIDDEN)
 }
 
-/// Returns a table with the columns that were asked for.
+/// Returns a table with only the requested columns.
 pub(super) fn visible(table: &TableInfo) -> TableInfo {
     let columns = table.columns.iter().filter(|column| column.order != HIDDEN).cloned().collect();
     TableInfo { columns, ..table.clone() }
@@ -52,7 +54,7 @@ pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<
     let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
     tables
         .map(|(info, mut batch)| {
-            // The other columns come last.
+            // The other columns follow the requested ones.
             batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
             batch
         })
@@ -157,7 +159,7 @@ impl RowFilter {
             return Possible::UNKNOWN;
         };
         let places = columns.local.iter().chain([&columns.own]);
-        // Without elements nothing passes.
+        // Without elements, no comparison passes.
         let none = Possible::known(false);
         let mut all: Option<Possible> = None;
         for (table, column) in places {
@@ -173,7 +175,7 @@ impl RowFilter {
                     Some((lowest, highest)) => {
                         let possible = comparison
                             .possible(schema.read_bits(reader, lowest), schema.read_bits(reader, highest));
-                        // Absent values pass nothing, and may be within the bounds.
+                        // Absent values pass no comparison, and may be within the bounds.
                         if reader.absent_bits().is_some() { possible.or(none) } else { possible }
                     }
                 },
@@ -202,8 +204,8 @@ impl RowFilter {
         fields
     }
 
-    /// Returns for each row of a matrix whether the condition holds for a row of any table that was
-    /// asked for. The columns of [`fields`](Self::fields) must be loaded.
+    /// For each row of a matrix, returns whether the condition holds for a row of any requested
+    /// table. The columns of [`fields`](Self::fields) must be loaded.
     pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
         let results = |comparison: usize, table: usize, column: usize| -> Vec<Vec<bool>> {
             let Some(own) = tables.get(table) else { return Vec::new() };

@@ -1,20 +1,21 @@
-//! Bytes that payloads must have at the same places to have the same structure.
+//! Bytes that payloads with the same structure have at the same offsets.
 
 use std::ops::Range;
 
 const WORD_BYTES: usize = 8;
-/// Ranges from here on are compared as a whole: a call costs more than some words.
+/// Ranges of at least this length are compared by one call, which costs more than the comparison of
+/// a few words.
 const LONG_BYTES: usize = 32;
 
-/// Some bytes of a payload, and where they are.
+/// Some bytes of a payload, and their offsets.
 #[derive(Debug)]
 pub(super) struct FixedContent {
     payload_bytes: usize,
-    /// All of the bytes; ordered, and apart.
+    /// The ranges of all bytes: in order, and not adjacent.
     ranges: Vec<Range<usize>>,
-    /// Those of short ranges.
+    /// The bytes of short ranges.
     words: Vec<FixedWord>,
-    /// Those of long ranges, each with its content.
+    /// The bytes of long ranges.
     long: Vec<(Range<usize>, Box<[u8]>)>,
 }
 
@@ -36,7 +37,7 @@ impl FixedContent {
         let mut words: Vec<FixedWord> = Vec::new();
         for at in ranges.iter().filter(|range| !is_long(range)).flat_map(Range::clone) {
             if words.last().is_none_or(|last| at >= last.at + WORD_BYTES) {
-                // A word ends with the payload at the latest.
+                // A word must not end after the end of the payload.
                 let at = at.min(payload.len().saturating_sub(WORD_BYTES));
                 words.push(FixedWord { at, mask: 0, value: 0 });
             }
@@ -50,7 +51,7 @@ impl FixedContent {
         Self { payload_bytes: payload.len(), ranges, words, long }
     }
 
-    /// Returns whether a payload has the same length and the same bytes there.
+    /// Returns whether a payload has the same length and the same bytes at these offsets.
     #[inline]
     pub(super) fn are_in(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes
@@ -58,13 +59,13 @@ impl FixedContent {
             && self.long.iter().all(|(range, content)| payload.get(range.clone()) == Some(content))
     }
 
-    /// Returns where the bytes are: ordered, and apart.
+    /// Returns the ranges of the bytes: in order, and not adjacent.
     pub(super) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges
     }
 }
 
-/// Returns the bytes from `at` on; 0 beyond the end.
+/// Returns the bytes from `at` on. Bytes beyond the end are 0.
 #[inline]
 fn word_at(payload: &[u8], at: usize) -> u64 {
     if let Some(word) = payload.get(at..).and_then(<[u8]>::first_chunk) {
@@ -76,7 +77,7 @@ fn word_at(payload: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns the ranges in order, those that touch or overlap as one.
+/// Returns the ranges in order. Joins ranges that touch or overlap.
 fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();
@@ -95,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that ranges in any order become the same bytes in order, each once.
+    // Proves that ranges in any order give the same bytes in order, each once.
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
     fn ranges_are_joined() {
@@ -104,8 +105,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a change of one byte is noticed exactly if the byte is fixed, in payloads of
-        // any length.
+        // Proves that a change of one byte is detected if, and only if, the byte is fixed, in
+        // payloads of any length.
         #[test]
         fn changes_of_fixed_bytes_are_noticed(
             payload in prop::collection::vec(any::<u8>(), 1..120),

@@ -1,5 +1,5 @@
-//! Reads a raw segment frame by frame. Within a source frames are in the order of time, so that
-//! none is held back.
+//! Reads a raw segment frame by frame. The frames of a source are in the order of time, so no frame
+//! is held back.
 
 use super::collector::Collectors;
 use super::elements::ElementNames;
@@ -74,9 +74,9 @@ impl FrameScan {
         }
     }
 
-    /// Returns the monotonic time before which no row follows.
+    /// Returns the monotonic time before which no further row follows.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // Sources may step back behind each other by the window.
+        // Samples of different sources may step back in time by the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         self.newest_ns.saturating_sub(window_ns)
     }

@@ -1,4 +1,4 @@
-//! Properties that must hold for any file: the entry point of `fuzz/`, which tests use, too.
+//! Properties that must hold for any file: the entry point of `fuzz/`, which tests also use.
 //!
 //! Only tests and the feature `fuzzing` compile this module; releases do not.
 
@@ -10,7 +10,7 @@ use super::{Query, QueryItem, QueryResults, QuerySummary, Recording, RowConditio
 /// The rows of a table, as text: its samples, and the values of each row.
 type TableText = (Vec<String>, Vec<String>);
 
-/// All that a query returned.
+/// All results of a query.
 #[derive(Debug, Default, PartialEq)]
 struct Answer {
     tables: BTreeMap<String, TableText>,
@@ -51,13 +51,13 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
     answer.undecodable = summary.undecodable;
     answer.malformed_schemas = summary.malformed_schemas;
     answer.damage = summary.damage;
-    // Their place among the batches differs.
+    // Their order relative to the batches differs.
     answer.others.sort();
     (answer, summary)
 }
 
-/// Asks a file twice: by columns and templates, and by a walk of each payload. Returns the summary
-/// of the first; none if the file or the query is refused.
+/// Queries a file twice: by columns and templates, and by a walk of each payload. Returns the
+/// summary of the first query, or `None` if the file or the query is refused.
 ///
 /// # Panics
 /// The answers differ.
@@ -70,8 +70,8 @@ pub fn compare(path: &Path, query: &Query, condition: Option<&RowCondition>) -> 
     Some(summary)
 }
 
-/// Asks a file of any bytes for everything. Times may lead anywhere in it, so that the order of
-/// rows may differ.
+/// Queries all fields of a file with any bytes. Times may be arbitrary, so the order of rows may
+/// differ.
 ///
 /// # Panics
 /// The answers differ.
@@ -100,7 +100,7 @@ fn answers(
     let (mut fast, summary) = answer(asked().ok()?);
     let (mut walked, _) = answer(asked().ok()?.walk());
     if condition.is_some() {
-        // The samples that were read differ, and so do tables without rows.
+        // The numbers of samples that were read may differ. So do tables without rows.
         (fast.samples, walked.samples) = (0, 0);
         for answer in [&mut fast, &mut walked] {
             answer.tables.retain(|_, (_, rows)| !rows.is_empty());

@@ -1,4 +1,4 @@
-//! Values that outlive the payload that they were read from.
+//! Values that outlive the payload from which they were read.
 
 use crate::schema::FieldValue;
 
@@ -36,7 +36,7 @@ impl HeldValue {
         }
     }
 
-    /// Returns the value as a number; none for a text, NaN, or no value.
+    /// Returns the value as a number, or `None` for a text, NaN, or no value.
     #[allow(clippy::cast_precision_loss, reason = "for people and scaled units: 53 bits are plenty")]
     pub fn number(&self) -> Option<f64> {
         let number = match self {

@@ -1,4 +1,5 @@
-//! Rows against a reader that walks each payload and knows sources and elements by their ids alone.
+//! Compares rows with a naive reader that walks each payload and identifies sources and elements
+//! only by their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,13 +22,14 @@ const ROOT: &str = "flatcap.host.Process";
 /// The names of the sources of a run, by id.
 const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 
-/// So many samples of a source, with these processes.
+/// A number of samples of a source, with these processes.
 type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 
 /// The sources of a run. In some runs, times are in microseconds.
 type SourceRun = (bool, Vec<Phase>);
 
-/// An element of a sample: run, id of the source, process, start, and how many like it were before.
+/// The identity of an element in a sample: run, id of the source, process, start, and the number of
+/// earlier elements with the same ones.
 type Identity = (u64, u16, u64, Option<u64>, u32);
 
 /// A row that is an element.
@@ -36,7 +38,7 @@ struct NaiveRow {
     wall_ns: i64,
     mono_ns: u64,
     identity: Identity,
-    /// The begin of its label.
+    /// The beginning of its label.
     label: String,
     /// The unit of its times in the run.
     unit: &'static str,
@@ -199,7 +201,7 @@ fn check_names(
 fn check(folder: &Path) {
     let (samples, rows) = naive_rows(folder, "app");
     let rows: Vec<NaiveRow> = rows.into_iter().filter(|row| row.value != u64::MAX).collect();
-    // Long: each value in the order of the samples, with the name that its element had.
+    // Long rows: each value in the order of the samples, with the name that its element had.
     let field = "app.processes[*].run_time";
     let long = cells(folder, &[field], options(true, false, None));
     assert_eq!(long.len(), rows.len());
@@ -209,7 +211,7 @@ fn check(folder: &Path) {
         let label = label.clone().unwrap();
         assert_eq!((*wall_ns, value), (row.wall_ns, &HeldValue::Unsigned(row.value)));
         assert!(is_label(&label, &row.label), "{label} of {row:?}");
-        // Each run has its own units.
+        // The unit of a run is in the name of a column if runs have different units.
         let suffix = if units.len() > 1 { format!("{{{}}}", row.unit) } else { String::new() };
         assert!(column.ends_with(&format!("processes[*].run_time{suffix}")), "{column} of {row:?}");
         // Sources that follow each other have the same columns.
@@ -217,7 +219,7 @@ fn check(folder: &Path) {
         let id = if column.starts_with("app[") { id } else { 0 };
         check_names(&mut names, &(run, column.clone(), label), (run, id, pid, start, before));
     }
-    // Wide: each value in the column of its element, and nothing else.
+    // Wide rows: each value in the column of its element, and no other value.
     let wide = cells(folder, &[field], options(false, false, None));
     let by_time = |cells: &[Cell]| {
         let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
@@ -370,9 +372,9 @@ fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
     assert_eq!(found, most);
 }
 
-/// Checks that names pick what they are printed for.
+/// Checks that a printed name picks the elements for which it is printed.
 fn check_picks(folder: &Path, long: &[Cell]) {
-    // Each printed name picks the element that it was printed for.
+    // Each printed name picks the element for which it was printed.
     let labels: BTreeSet<String> = long.iter().filter_map(|cell| cell.1.clone()).collect();
     for label in labels.iter().take(3) {
         let path = format!("app.processes[\"{label}\"].run_time");
@@ -386,7 +388,7 @@ fn check_picks(folder: &Path, long: &[Cell]) {
 
 /// Checks that no sample is missing.
 fn check_counts(folder: &Path) {
-    // Rows of all samples of the name, each with its own value.
+    // Rows of all samples of sources with this name, each with its own value.
     let count = cells(folder, &["app.skipped"], options(false, false, None));
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let mut results = recording.query(&asking(&["app.skipped"])).unwrap();
@@ -409,9 +411,9 @@ proptest! {
 
     // Proves that rows contain each value once, with its source, element and name. Sources and
     // elements share names, appear, end, are renamed, follow each other and exist twice, and a unit
-    // differs between runs. A rate covers two consecutive samples of an element, whichever rows a
-    // condition selects, and joins use the last sample. Raw and compressed files have the same
-    // rows.
+    // differs between runs. A rate covers two consecutive samples of an element, regardless of the
+    // rows that a condition selects, and joins use the last sample. Raw and compressed files have
+    // the same rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
         runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
@@ -430,7 +432,7 @@ proptest! {
 }
 
 // Proves that consecutive sources with one name share a column, that concurrent ones have separate
-// columns, and that a path can select one of them. No row is lost.
+// columns, that a path can select one of them, and that no row is missing.
 #[test]
 fn sources_of_one_name_are_all_read() {
     let one = |value: u64| vec![vec![(1_u64, 97_u8, value)]];
@@ -475,7 +477,7 @@ fn a_process_has_the_name_of_its_sample() {
 #[test]
 fn an_overview_has_the_names_of_the_samples() {
     let folder = tempfile::tempdir().unwrap();
-    // The process executes other programs: its names consist of the letters 97 to 99.
+    // The process executes other programs. Its names consist of the bytes 97 to 99.
     let of = |name: u8, count: u64| vec![(1_u64, name, count)];
     let samples = vec![of(97, 5), of(97, 9), of(98, 20), of(98, 22), of(97, 40), of(97, 41)];
     let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);

@@ -9,11 +9,11 @@ use crate::schema::FieldValue;
 /// The time and element of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowStamp {
-    /// In monotonic nanoseconds.
+    /// Monotonic time, in nanoseconds.
     pub mono_ns: u64,
-    /// In wall nanoseconds.
+    /// Wall time, in nanoseconds.
     pub wall_ns: i64,
-    /// The element as it was named, for [`ElementNames`](super::ElementNames), if a row is one.
+    /// The name of the element, for [`ElementNames`](super::ElementNames), if rows are elements.
     pub element: Option<ElementName>,
 }
 
@@ -31,7 +31,7 @@ impl RowBuffer {
     }
 }
 
-/// The last sample of each source, of which rows are made.
+/// The last sample of each source, from which rows are made.
 ///
 /// A row has the values of its own sample, and the last value of every other column that is not
 /// too old.
@@ -40,11 +40,12 @@ pub(super) struct SampleJoin {
     held: Vec<Held>,
     /// The number of each source and table.
     origins: BTreeMap<(u16, usize), usize>,
-    /// The source and table of the last sample, and their number: mostly those of the next one.
+    /// The source and table of the last sample, and their number. The next sample mostly has the
+    /// same ones.
     last: Option<((u16, usize), usize)>,
-    /// How many samples each source and table has begun.
+    /// The number of samples that each source and table has begun.
     begun: Vec<u64>,
-    /// Rows of the elements of the current sample: the element, and the place and value of each
+    /// Rows of the elements of the current sample: the element, and the column and value of each
     /// field.
     elements: Vec<(ElementName, Vec<(usize, HeldValue)>)>,
 }
@@ -54,15 +55,15 @@ pub(super) struct SampleJoin {
 struct Held {
     value: HeldValue,
     mono_ns: u64,
-    /// The source and table of the value, and their sample. Once they begin another sample, the
-    /// value is gone.
+    /// The number of the value's source and table, and their sample. The value is valid until they
+    /// begin another sample.
     origin: usize,
     sample: u64,
 }
 
 impl SampleJoin {
-    /// Begins a sample of a table of a source: values that it does not have again are gone. Returns
-    /// the number of both, for [`set`](Self::set).
+    /// Begins a sample of a table of a source. Values of the previous sample that this one does not
+    /// set become invalid. Returns the number of the source and table, for [`set`](Self::set).
     pub(super) fn begin(&mut self, source: u16, table: usize) -> usize {
         let key = (source, table);
         let known = self.last.filter(|(last, _)| *last == key).map(|(_, origin)| origin);
@@ -79,7 +80,7 @@ impl SampleJoin {
         origin
     }
 
-    /// Forgets the values of a source.
+    /// Clears the values of a source.
     pub(super) fn forget(&mut self, source: u16) {
         let all = self.origins.range((source, 0)..=(source, usize::MAX));
         for (_, origin) in all {
@@ -114,7 +115,7 @@ impl SampleJoin {
     }
 
     /// Appends the rows of a sample to the buffer: one, or one per element if rows are elements.
-    /// `ages_max_ns` has the largest age of the value of each column.
+    /// `ages_max_ns` contains the maximum age of a value, for each column.
     pub(super) fn finish(
         &mut self,
         stamp: RowStamp,
@@ -150,7 +151,7 @@ impl SampleJoin {
         }
     }
 
-    /// Forgets all values.
+    /// Clears all values.
     pub(super) fn clear(&mut self) {
         self.held.clear();
         self.origins.clear();
@@ -178,7 +179,7 @@ mod tests {
         rows.stamps.iter().map(|stamp| stamp.element).zip(values).collect()
     }
 
-    // Proves that a row has the last value of each column, up to the largest age of it.
+    // Proves that a row has the last value of each column, up to the column's maximum age.
     #[test]
     fn values_are_held_until_they_are_too_old() {
         let mut join = SampleJoin::default();
@@ -209,8 +210,8 @@ mod tests {
         assert_eq!(row(&mut join, 5, false, &[1, 1]), [(None, vec![0, 4])]);
     }
 
-    // Proves that each element of a sample has a row with its own values and those that are held,
-    // and that the next sample begins without elements.
+    // Proves that each element of a sample has a row with its own values and the held values, and
+    // that the next sample begins without elements.
     #[test]
     fn elements_have_rows_of_their_own() {
         let mut join = SampleJoin::default();

@@ -1,4 +1,5 @@
-//! Reads the payloads of the kernel's events: of the scheduler, of sampled stacks, of its log.
+//! Reads the payloads with events of the kernel: from the scheduler, from sampled stacks, and from
+//! the kernel log.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use super::results::RunInfo;
 use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use crate::segment::{Gap, SampleView, SegmentError, SourceInfo};
 
-/// What the events of a source are about.
+/// The subject of the events of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelSource {
     /// The scheduler: payloads for `flatcap_tasks::SchedBatch`.
@@ -23,7 +24,7 @@ pub enum KernelSource {
 /// A part of the events of a recording.
 #[derive(Debug)]
 pub enum KernelItem<'a> {
-    /// A run begins: what follows is of it.
+    /// A run begins. The following items belong to it.
     Run(RunInfo),
     /// A payload, in its sample.
     Payload(KernelSource, SampleView<'a>),
@@ -31,12 +32,12 @@ pub enum KernelItem<'a> {
     Gap(KernelSource, Gap),
     /// A problem with a file.
     Notice(Notice),
-    /// Anything else of the recording.
+    /// Any other part of the recording.
     Other,
 }
 
-/// Reads events, in the order of time of their samples. Those of a sample lie before its time, by
-/// up to a period of the source.
+/// Reads events, in the order of the times of their samples. The events of a sample happened before
+/// its time, by up to a period of the source.
 #[derive(Debug)]
 pub struct KernelReader {
     reader: MergedReader,
@@ -45,8 +46,8 @@ pub struct KernelReader {
 }
 
 impl KernelSource {
-    /// Returns the subject of the events of a source; `None` for a source with other samples, and
-    /// for a pushed source: its client chose the schema.
+    /// Returns the subject of the events of a source. Returns `None` for a source with other
+    /// samples, and for a pushed source, whose client chose the schema.
     fn of(source: &SourceInfo) -> Option<Self> {
         if source.sender().is_none() { Self::of_root(&source.root) } else { None }
     }
@@ -62,7 +63,7 @@ impl KernelSource {
 }
 
 impl Recording {
-    /// Returns the sources with events of the kernel: what they are about, names and periods.
+    /// Returns the sources with events of the kernel: their subjects, names and periods.
     pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
         self.sources().iter().filter(|source| source.senders.is_empty()).filter_map(|source| {
             let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
@@ -70,8 +71,9 @@ impl Recording {
         })
     }
 
-    /// Reads the events of the kernel whose samples a filter wants; `wanted` chooses their kinds.
-    /// The sources of the filter are replaced. Returns none if there are no such sources.
+    /// Creates a reader of the events of the kernel whose samples a filter wants. `wanted` chooses
+    /// the kinds of events, and replaces the sources of the filter. Returns `None` if there are no
+    /// such sources.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -92,7 +94,7 @@ impl Recording {
 }
 
 impl KernelReader {
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// `Io`.

@@ -4,14 +4,14 @@
 //! two elements have the same label, [`ElementNames::label`](super::ElementNames::label) appends
 //! the rest of the identity.
 
-/// The place of a field in the label of its element.
+/// The role of a field in the label of its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LabelRole {
-    /// It is in the label only if other elements have the same one.
+    /// Used in the label only if other elements have the same label.
     Rest,
     /// The name.
     Name,
-    /// The name if it is no number, else the number.
+    /// The name, if the value is not a number; otherwise the number.
     Text,
     /// The second part of the name, after a slash.
     Part,
@@ -23,7 +23,7 @@ pub(super) enum LabelRole {
     Braces,
 }
 
-/// Fields of one list, and their places in the label.
+/// Fields of one list, and their roles in the label.
 type ListRules = (&'static str, &'static str, &'static [(&'static str, LabelRole)]);
 
 const SENSOR: &[(&str, LabelRole)] = &[
@@ -39,8 +39,8 @@ const OF_PROCESS: &[(&str, LabelRole)] = &[
     ("pid", LabelRole::Number),
 ];
 
-/// Lists of this program's schemas that declare no identity, and whose first text is not enough: by
-/// root table and list.
+/// Lists of this program's schemas that declare no identity and are not identified by their first
+/// text, by root table and list.
 const RULES: [ListRules; 16] = [
     ("flatcap.host.Hwmon", "temperatures", SENSOR),
     ("flatcap.host.Hwmon", "voltages", SENSOR),
@@ -70,11 +70,11 @@ pub(super) struct NamingField<'s> {
     pub(super) path: &'s str,
     pub(super) is_text: bool,
     pub(super) is_key: bool,
-    /// An identity that is a time is when the element began.
+    /// Whether the field is a part of the identity that is the start time of the element.
     pub(super) is_time: bool,
 }
 
-/// Returns the place of each of these fields of a list in the label of its elements.
+/// Returns the role of each of these fields of a list in the label of its elements.
 pub(super) fn label_rules(
     (root, list): (&str, &str),
     fields: &[NamingField<'_>],

@@ -1,4 +1,4 @@
-//! The columns of rows: which value of which table and element is in which place.
+//! The columns of rows. They determine the column of each value, by its table and element.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,15 +8,16 @@ use super::row_options::RowOptions;
 use super::steps::Aggregate;
 use crate::schema::{ColumnType, MetricKind, has_rate};
 
-/// Most columns of a row: each element of a list may be one, and processes come and go.
+/// Maximum number of columns of a row: each element of a list may be one, and processes come and
+/// go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowColumn {
-    /// The path of its field: as it was asked for if that selects one field, else in full. Columns
-    /// of one path that differ in type, unit or kind between runs have these after it, in braces:
-    /// `app.load{bytes}`.
+    /// The path of its field: the requested path if that selects one field, otherwise the full
+    /// path. If columns of one path differ in type, unit or kind between runs, these follow in
+    /// braces: `app.load{bytes}`.
     pub name: String,
     /// The source.
     pub source: Box<str>,
@@ -24,16 +25,16 @@ pub struct RowColumn {
     pub column_type: ColumnType,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// How successive values relate.
+    /// The metric kind: how successive values relate.
     pub kind: MetricKind,
-    /// The values are changes per second of a counter.
+    /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
     /// Position in the query of the path that selected it, and position of its field among those
     /// of the path.
     pub order: (usize, usize),
 }
 
-/// Type, unit and kind of the values of a field, in which columns of one path may differ.
+/// Type, unit and kind of the values of a field. Columns of one path may differ in them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ColumnMeaning {
     pub(super) column_type: ColumnType,
@@ -41,7 +42,7 @@ pub(super) struct ColumnMeaning {
     pub(super) kind: MetricKind,
 }
 
-/// The meanings that the field of a path has in all runs, where these are several.
+/// The meanings of the field of a path in all runs, for fields with several meanings.
 pub(super) type ColumnMeanings = HashMap<String, Vec<ColumnMeaning>>;
 
 /// The identity of a column: the path of its field with its source, the meaning of its values, and
@@ -75,8 +76,8 @@ impl ColumnMeaning {
         Self { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind }
     }
 
-    /// Returns what distinguishes it from the other meanings of its path, in braces; nothing if
-    /// there are no others.
+    /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of its
+    /// path. Returns an empty suffix if there are no others.
     pub(super) fn suffix(&self, path: &str, all: &ColumnMeanings) -> String {
         let Some(all) = all.get(path).filter(|all| all.len() > 1) else { return String::new() };
         let mut parts = Vec::new();
@@ -98,29 +99,29 @@ impl ColumnMeaning {
 pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
     known: HashMap<ColumnKey, usize>,
-    /// By name: the columns that were there from the beginning. Names of elements may repeat.
+    /// The initial columns, by name. Names of elements may repeat.
     given: HashMap<String, VecDeque<usize>>,
     /// The names of paths that select one field.
     own_names: Vec<Option<String>>,
     meanings: ColumnMeanings,
     tables: Vec<TableLayout>,
     options: RowOptions,
-    /// No column is added: the header was printed.
+    /// Whether no column is added any more, because the header was printed.
     is_fixed: bool,
 }
 
 /// The columns of one table.
 #[derive(Debug)]
 struct TableLayout {
-    /// Of each column; of a list whose elements have columns of their own, none.
+    /// The column of each value. `None` for fields of a list whose elements have their own columns.
     shared: Vec<Option<usize>>,
-    /// Of each column by the name of an element.
+    /// The columns of each name of an element.
     by_element: HashMap<ElementName, Vec<Option<usize>>>,
 }
 
 impl RowLayout {
-    /// Creates the layout of the selected fields. Elements have columns of their own, when they are
-    /// seen, unless rows are elements.
+    /// Creates the layout of the selected fields. Elements get their own columns when they first
+    /// occur, unless rows are elements.
     pub(super) fn new(
         (own_names, meanings): (Vec<Option<String>>, ColumnMeanings),
         mut selected: Vec<RowColumn>,
@@ -141,7 +142,7 @@ impl RowLayout {
         layout
     }
 
-    /// Uses these columns and no others.
+    /// Uses these columns, and adds no others.
     pub(super) fn fix(&mut self, columns: Vec<RowColumn>) {
         self.set(columns);
         self.is_fixed = true;
@@ -169,7 +170,7 @@ impl RowLayout {
         }
     }
 
-    /// Adds the columns of an element's name that is new, unless rows are elements.
+    /// Adds columns for a new name of an element, unless rows are elements.
     pub(super) fn name_element(
         &mut self,
         number: usize,
@@ -190,7 +191,7 @@ impl RowLayout {
         }
     }
 
-    /// Returns the column of each value of a row; none for a value without one.
+    /// Returns the column of each value of a row, or `None` for a value without one.
     pub(super) fn places(&self, number: usize, name: Option<ElementName>) -> &[Option<usize>] {
         let Some(own) = self.tables.get(number) else { return &[] };
         match name {
@@ -199,7 +200,7 @@ impl RowLayout {
         }
     }
 
-    /// Returns the number of a column, which is added if it is new.
+    /// Returns the number of a column. Adds the column if it is new.
     fn column(
         &mut self,
         table: &TableInfo,
@@ -225,7 +226,7 @@ impl RowLayout {
             return Some(*known);
         }
         let given = self.given.get_mut(&name).and_then(|given| match element {
-            // Each element has the next one of its name.
+            // Each element gets the next column with its name.
             Some(_) => given.pop_front(),
             None => given.back().copied(),
         });
@@ -243,7 +244,7 @@ impl RowLayout {
     }
 }
 
-/// Returns a path with `[*]` in place of what is in brackets.
+/// Returns a path in which `[*]` replaces all text in brackets.
 fn without_picks(path: &str) -> String {
     let (mut plain, mut is_inside, mut is_quoted, mut is_escaped) = (String::new(), false, false, false);
     for character in path.chars() {

@@ -1,38 +1,39 @@
-//! Chooses the source of which each sample is a row.
+//! Chooses the leading source: each of its samples is a row.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::layout::RowColumn;
 use super::plan::TableInfo;
 
-/// The source with the shortest period, the first one asked for of several; if rows are elements,
-/// one with a list. All sources of its name are meant.
+/// The source with the shortest period. If several have it, the first requested one. If rows are
+/// elements, the source must have a list. All sources with the same name are leading sources.
 #[derive(Debug)]
 pub(super) struct LeadingSource {
     is_long: bool,
     /// The names of sources, by number.
     names: HashMap<Box<str>, usize>,
     sources: Vec<NamedSource>,
-    /// Tables and columns that were looked at.
+    /// Number of tables and columns that were examined.
     tables: usize,
     columns: usize,
-    /// Names with samples in the run.
+    /// Number of names with samples in the run.
     came: usize,
-    /// The best one that has samples in the run.
+    /// The best source that has samples in the run.
     best: Option<(SourceOrder, usize)>,
 }
 
-/// The sources of one name.
+/// The sources with one name.
 #[derive(Debug)]
 struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// Its position in the order of the first samples in the run; none before the first sample.
+    /// Its position in the order of the first samples in the run, or `None` before its first
+    /// sample.
     came: Option<usize>,
 }
 
-/// Period, first column, and when it came: the smallest is best.
+/// Period, first column, and position of the first sample. The smallest is the best.
 type SourceOrder = (u64, (usize, usize), usize);
 
 impl LeadingSource {
@@ -41,19 +42,19 @@ impl LeadingSource {
         Self { is_long, names, sources, tables: 0, columns: 0, came: 0, best: None }
     }
 
-    /// Returns the number of its name.
+    /// Returns the number of the source's name.
     pub(super) fn name(&self) -> usize {
         self.best.map_or(0, |(_, name)| name)
     }
 
-    /// Forgets which sources have samples.
+    /// Clears the record of the sources with samples, for a new run.
     pub(super) fn begin_run(&mut self) {
         self.sources.iter_mut().for_each(|source| source.came = None);
         (self.came, self.best) = (0, None);
     }
 
-    /// Notes that there is a batch of a table, and what is new. Returns the number of the name of
-    /// its source.
+    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of its
+    /// source.
     pub(super) fn add(
         &mut self,
         tables: &[TableInfo],
@@ -87,7 +88,7 @@ impl LeadingSource {
             let Some(source) = self.sources.get(name) else { continue };
             let Some(came) = source.came.filter(|_| !self.is_long || source.has_list) else { continue };
             let order = (source.period_ns, source.first_column, came);
-            // The order of a source only gets smaller.
+            // The order of a source never increases.
             if self.best.is_none_or(|(best, own)| own == name || order < best) {
                 self.best = Some((order, name));
             }

@@ -1,4 +1,4 @@
-//! The lost samples of a recording by source, without its samples.
+//! The lost samples of a recording, by source. Does not read the samples.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl Recording {
                     });
                 }
                 for gap in gaps.iter().filter(|gap| !gap.is_thinned()) {
-                    // 0: no sample follows in the segment.
+                    // The time is 0 if no sample follows in the segment.
                     let mono_ns = if gap.before_mono_ns > 0 { gap.before_mono_ns } else { gap.after_mono_ns };
                     if let Some(of_source) = sources.get_mut(&gap.source) {
                         of_source.losses.push((offset_ns.wrapping_add_unsigned(mono_ns), gap.count));

@@ -12,15 +12,15 @@ use crate::schema::Growth;
 #[derive(Debug, Default)]
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
-    /// The next sample of each batch, the earliest on top; rebuilt after a batch was added.
+    /// The next sample of each batch, with the earliest on top. Rebuilt after a batch was added.
     next: BinaryHeap<Reverse<NextSample>>,
     is_sorted: bool,
 }
 
-/// Time, whether its source comes last, rank and number of the batch.
+/// Time, whether the source comes last, and rank and number of the batch.
 type NextSample = (u64, bool, usize, usize);
 
-/// The place of a batch among those with samples of the same time.
+/// The order of a batch among batches with samples of the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BatchRank {
     /// The name of the source, by number.
@@ -58,7 +58,7 @@ pub(super) struct MergedSample {
 }
 
 impl MergedSample {
-    /// Returns whether these are values of one sample, in two tables.
+    /// Returns whether both are values of the same sample, in two tables.
     pub(super) fn is_with(&self, other: &Self) -> bool {
         (self.source, self.seq, self.mono_ns) == (other.source, other.seq, other.mono_ns)
             && self.table != other.table
@@ -82,8 +82,8 @@ impl BatchMerge {
         self.open.get(number).map(|open| &open.batch)
     }
 
-    /// Returns the next sample without taking it. Among samples with the same time, samples of the
-    /// sources with the name `last` come last. `last` may change only after a batch was added.
+    /// Returns the next sample without taking it. Of samples with the same time, those from sources
+    /// with the name `last` come last. `last` may change only after a batch was added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
         if !self.is_sorted {
             let all = self.open.iter().enumerate();
@@ -165,8 +165,8 @@ mod tests {
         ColumnBatch { times, rows, ..ColumnBatch::default() }
     }
 
-    // Proves that samples come in the order of time, then of rank with one rank last, each with its
-    // own rows, and that a sample without elements has none.
+    // Proves that samples are returned in the order of time, then of rank with one rank last, each
+    // with its own rows, and that a sample without elements has no rows.
     #[test]
     fn samples_are_merged_by_time() {
         let mut merge = BatchMerge::default();

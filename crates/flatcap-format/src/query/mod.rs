@@ -1,10 +1,11 @@
-//! Questions to a recording: selects fields by path, and returns their values as typed columns.
+//! Queries of a recording: select fields by path, and return their values as typed columns.
 //!
-//! [`Recording::query`] is the one way in. Values come in batches of columns, one table per list of
-//! a source, with the times of their samples; losses, marks and problems come between the batches.
+//! [`Recording::query`] is the only entry point. It returns values in batches of columns, one table
+//! for each list of a source, with the times of their samples. Losses, markers and problems are
+//! returned between the batches.
 //!
-//! The module reads through [`replay`](crate::replay) and [`segment`](crate::segment), and ranks,
-//! draws and prints nothing.
+//! This module reads through [`replay`](crate::replay) and [`segment`](crate::segment). It never
+//! ranks, draws or prints.
 
 mod batch;
 mod block_scan;

@@ -1,4 +1,4 @@
-//! Names in a recording that readers do not show as they are.
+//! Names in a recording that readers do not show unchanged.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::schema::{CompiledSchema, PLAIN_NAME_RULE, is_plain_source_name};
 /// Maximum number of remarks about fields of a source.
 const FIELDS_MAX: usize = 16;
 
-/// A name that readers do not show as it is, or a source without its fields, and why.
+/// A name that readers do not show unchanged, or a source without its fields, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameRemark {
     /// The source.
@@ -20,7 +20,7 @@ pub struct NameRemark {
 }
 
 impl Recording {
-    /// Returns the names that readers do not show as they are. These are fields that readers leave
+    /// Returns the names that readers do not show unchanged. These are fields that readers leave
     /// out, sources whose names need quotes in paths, and sources with the name of a computed
     /// source. Sources with a malformed schema are included: an invalid field name can be the
     /// reason.

@@ -9,7 +9,7 @@ use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentRe
 /// The sources that share their name with another source at the same time, by run and id.
 ///
 /// A reload ends a source and begins another one with the same name. Such sources follow each
-/// other, so their name is enough. A computed source exists at all times.
+/// other, so their name identifies them. A computed source exists at all times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 
@@ -34,8 +34,8 @@ impl Namesakes {
         if by_name.is_empty() {
             return;
         }
-        // The recorder's own sources never overlap. Only sources of applications do, which have
-        // labels. Without any, unsealed segments need not be read.
+        // The recorder's own sources never overlap. Only sources of applications do, and they have
+        // labels. Without sources with labels, unsealed segments need not be read.
         let may_overlap = by_name.values().flatten().any(|source| !source.labels.is_empty());
         let mut spans = SourceSpans::new();
         for listing in run {

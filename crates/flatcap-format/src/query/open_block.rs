@@ -1,4 +1,4 @@
-//! A block whose wanted columns are loaded, and the order in which its rows are read.
+//! A block with its loaded columns, and the order in which its rows are read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,7 +16,8 @@ use crate::segment::{FrameKind, Gap, Marker, SampleView};
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     groups: Vec<OpenGroup>,
-    /// Rows in the order of the file: for each source, and for frames that are no samples.
+    /// Rows in the order of the file: one queue for each source, and one for frames that are not
+    /// samples.
     queues: Vec<RowQueue>,
     newest_ns: u64,
 }
@@ -24,22 +25,22 @@ pub(super) struct OpenBlock {
 /// A group of a block.
 #[derive(Debug)]
 pub(super) enum OpenGroup {
-    /// Rows whose values are at the places of the template. Their columns are loaded.
+    /// Rows whose values are at the offsets of the template. Their columns are loaded.
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
-        /// Whether each row may pass the condition; none for all.
+        /// Whether each row may pass the condition, or `None` if all may pass.
         passing: Option<Vec<bool>>,
     },
     /// Rows of several shapes. All columns are loaded.
     Rows {
         matrix: MatrixRows,
-        /// One of the rows.
+        /// The bytes of one row.
         row: Vec<u8>,
     },
     /// Whole frames.
     Payloads(PayloadRows),
-    /// Nothing that is wanted.
+    /// No row of the group is wanted.
     Skipped,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct RowRun {
     pub(super) rows: Range<usize>,
 }
 
-/// The rows of one source; of none: frames that are no samples.
+/// The rows of one source. Without a source: frames that are not samples.
 #[derive(Debug)]
 struct RowQueue {
     source: Option<u16>,
@@ -60,10 +61,10 @@ struct RowQueue {
 }
 
 impl OpenBlock {
-    /// Loads what is wanted of a block.
+    /// Loads the wanted groups and columns of a block.
     ///
     /// # Errors
-    /// The block is malformed, or is of a segment with another checksum kind.
+    /// The block is malformed, or belongs to a segment with another checksum kind.
     pub(super) fn open(
         payload: &[u8],
         decoder: &mut BlockDecoder,
@@ -73,7 +74,7 @@ impl OpenBlock {
     ) -> Result<Self, BlockError> {
         let times = &segment.times;
         let mut parts = decoder.groups(payload)?;
-        // A reader of the rebuilt frames would refuse each of them.
+        // A reader would refuse every rebuilt frame.
         if parts.checksum() != segment.reader.header().checksum {
             return Err(BlockError::Block("has frames with another checksum kind than its segment"));
         }
@@ -104,7 +105,7 @@ impl OpenBlock {
         Ok(block)
     }
 
-    /// Gives its templates back.
+    /// Returns the block's templates to the pool.
     pub(super) fn close(self, templates: &mut TemplatePool) {
         for group in self.groups {
             if let OpenGroup::Columns { matrix, template, .. } = group {
@@ -113,7 +114,7 @@ impl OpenBlock {
         }
     }
 
-    /// Returns the rows that are wanted, group by group.
+    /// Returns the wanted rows, group by group.
     fn wanted_rows(&mut self, sources: &Collectors, times: &WantedTimes) -> Vec<(Option<u16>, RowRun)> {
         let mut wanted = Vec::new();
         let mut newest_ns = 0;
@@ -222,7 +223,7 @@ impl OpenBlock {
         self.groups.get_mut(group)
     }
 
-    /// Removes the first rows of a queue, all of one run.
+    /// Removes the first rows of a queue. All of them belong to one run of rows.
     pub(super) fn advance(&mut self, queue: usize, rows: usize) {
         if let Some(own) = self.queues.get_mut(queue)
             && let Some(run) = own.runs.front_mut()
@@ -257,13 +258,14 @@ impl OpenBlock {
         self.newest_ns
     }
 
-    /// Whether there are rows to read.
+    /// Returns whether there are rows to read.
     pub(super) fn is_needed(&self) -> bool {
         self.queues.iter().any(|queue| queue.source.is_some())
     }
 }
 
-/// Whether the rows of each source are in one group: then they are in its order.
+/// Returns whether the rows of each source are in one group. Then they are in the order of that
+/// group.
 fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
     let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
     wanted.iter().all(|(source, run)| *groups.entry(*source).or_insert(run.group) == run.group)
@@ -318,7 +320,7 @@ fn open_matrix(
     Ok(OpenGroup::Columns { matrix, template: Box::new(template), passing })
 }
 
-/// Returns ranges of values of which a wanted row is in all.
+/// Returns ranges of values. A wanted row is in all of them.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
     let wall_end = times.wall_ns.end;
@@ -333,7 +335,7 @@ fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
     [mono_ns, wall_ns]
 }
 
-/// Returns the rows of wanted times that may pass the condition.
+/// Returns the rows with wanted times that may pass the condition.
 fn wanted_runs(
     matrix: &MatrixRows,
     mono_ns: &[u64],

@@ -1,4 +1,4 @@
-//! An element of a list while it is read: what identifies it, and how it is called.
+//! An element of a list while it is read: its identity, and its label.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ pub(super) struct OpenElement<'r> {
     pub(super) position: usize,
     pub(super) length: usize,
     pub(super) identity: Vec<ElementIdentity>,
-    /// Of each of these: where it is in the label.
+    /// For each identity field: its role in the label.
     rules: Vec<LabelRole>,
     /// The positions and bytes of strings that are not UTF-8.
     bytes: Vec<(usize, Vec<u8>)>,
-    /// The first row of each table when it began, for an element that is not picked.
+    /// The first row of each table at the beginning of the element, used to remove an element that
+    /// is not picked.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
 impl<'r> OpenElement<'r> {
-    /// Begins an element within the one that has this key, if any.
+    /// Begins an element. `outer_key` is the key of the element that contains it, if any.
     pub(super) fn new(list: &'r ListPlan, outer_key: Vec<u8>, position: usize, length: usize) -> Self {
         Self {
             list,
@@ -41,7 +42,7 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Completes the key when all fields were read.
+    /// Completes the key after all fields were read.
     pub(super) fn end_key(&mut self) {
         if !self.has_key {
             let position = self.position_key();
@@ -49,8 +50,8 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Returns the key for elements in it. Fields that follow their list cannot be a part of it,
-    /// but its position can.
+    /// Returns the key for elements inside this one. It cannot contain fields that follow their
+    /// list, but it can contain the position.
     pub(super) fn inner_key(&self) -> Vec<u8> {
         let mut key = self.key.clone();
         if !self.has_key || self.list.has_late_key {
@@ -61,7 +62,8 @@ impl<'r> OpenElement<'r> {
 
     fn position_key(&self) -> Vec<u8> {
         let mut key = Vec::new();
-        // The length is a part of it: after an insertion a position may be another element.
+        // The length is a part of the key, because after an insertion a position may belong to
+        // another element.
         if !self.list.are_events {
             push_part(&mut key, &(self.length as u64).to_le_bytes());
         }
@@ -101,13 +103,13 @@ impl<'r> OpenElement<'r> {
         self.identity.push(ElementIdentity { field, value: text.into(), is_key });
     }
 
-    /// Returns how it is called: `vda`, `postgres[812]`, `coretemp/Core 0[2]`,
-    /// `requests{code="500"}`; without a text and a number, its position.
+    /// Returns its label: `vda`, `postgres[812]`, `coretemp/Core 0[2]`, `requests{code="500"}`.
+    /// Without a text and a number, returns its position.
     pub(super) fn label(&self) -> String {
         self.label_and_used().0
     }
 
-    /// Returns the label, and which fields are in it.
+    /// Returns the label, and the fields that are in it.
     fn label_and_used(&self) -> (String, Vec<bool>) {
         let mut used = vec![false; self.identity.len()];
         let mut label = String::new();
@@ -154,8 +156,8 @@ impl<'r> OpenElement<'r> {
         (label, used)
     }
 
-    /// Returns the label with everything that identifies it, and how many elements of the
-    /// sample with the same identity were before it.
+    /// Returns the label with all fields that identify the element, and the number of earlier
+    /// elements of the sample with the same identity.
     fn full_label(&self, before: Option<u32>) -> String {
         let (mut label, used) = self.label_and_used();
         let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
@@ -178,8 +180,8 @@ impl<'r> OpenElement<'r> {
         label
     }
 
-    /// Returns what it is called, after the elements that it is in: `DMA/0`. `before` elements of
-    /// the sample have the same identity.
+    /// Returns its label after the labels of the elements that contain it: `DMA/0`. `before` is the
+    /// number of earlier elements of the sample with the same identity.
     pub(super) fn named(&self, outer: &[OpenElement<'_>], before: u32) -> ElementLabel {
         let (mut label, mut full_label) = (String::new(), String::new());
         for outer in outer {
@@ -198,11 +200,11 @@ impl<'r> OpenElement<'r> {
         ElementLabel { label, full_label, identity, is_position, is_repeated }
     }
 
-    /// Returns whether it passes a test; `named` is what it is called.
+    /// Returns whether the element passes a test. `named` is its label.
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
-                // A kernel worker has the name of its first work in columns.
+                // In columns, a kernel worker has the name of its first work.
                 let is_named = |label: &str| without_work(label) == without_work(name);
                 self.identity.iter().any(|part| part.value == *name)
                     || is_named(&named.label)
@@ -224,13 +226,13 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// A number identifies it, so a number in a path is not a position.
+    /// Returns whether a number identifies the element. Then a number in a path is not a position.
     fn has_number(&self) -> bool {
         self.identity.iter().any(|part| is_number(&part.value))
     }
 }
 
-/// Appends a part of a key; its length keeps parts apart.
+/// Appends a part of a key. Its length separates it from other parts.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(&(part.len() as u64).to_le_bytes());
     key.extend_from_slice(part);

@@ -1,7 +1,8 @@
-//! Overviews: what fields were over a range of time, for drawing.
+//! Overviews: summaries of fields over a range of time, for drawing.
 //!
-//! Every value is read. The bounds of columns would be read far faster (docs/BENCHMARKS.md), but
-//! they have no last values and no rates, and a block can be as long as half a pixel.
+//! An overview reads every value. Reading only the bounds of columns would be far faster
+//! (docs/BENCHMARKS.md), but they include neither last values nor rates, and a block can be as long
+//! as half a pixel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,60 +20,62 @@ use super::series_cells::HoleLimits;
 use crate::replay::{HostIdentity, ReplayFilter};
 use crate::segment::{SealState, SelectedSegment, list, select};
 
-/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer are
-/// made of them; shorter ones are of so little time that it is read again.
+/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer
+/// consist of cells. Shorter pixels cover so little time that the segments are read again.
 const CELL_BITS: u32 = 30;
-/// Most rows of an answer, which bounds its series: some 20 MB.
+/// Maximum number of rows of an answer, which limits its series to about 20 MB.
 const ROWS_MAX: usize = 1 << 18;
-/// Most series of an answer.
+/// Maximum number of series of an answer.
 pub(super) const SERIES_MAX: usize = 512;
 
-/// What to draw.
+/// A request for an overview.
 #[derive(Debug, Clone)]
 pub struct OverviewRequest {
-    /// The fields, those of lists element by element. Texts are left out.
+    /// The fields. A field of a list gives a series for each element. Texts are left out.
     pub fields: Vec<FieldPath>,
     /// The range, in wall nanoseconds.
     pub wall_ns: Range<i64>,
     /// The number of pixels, at most 16,384.
     pub pixels: u32,
-    /// Counters are drawn as their change per second.
+    /// Whether counters are drawn as their change per second.
     pub is_rate: bool,
     /// The host; `None` for all.
     pub host: Option<HostIdentity>,
 }
 
-/// What the fields were in each pixel. A pixel has the samples whose wall time is in it.
+/// The values of fields in each pixel. A pixel contains the samples whose wall time is in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overview {
-    /// The range that was drawn: the wanted one, widened to whole pixels.
+    /// The range that was drawn: the requested range, extended to whole pixels.
     pub wall_ns: Range<i64>,
-    /// Length of a pixel: the smallest power of two nanoseconds with which there are no more pixels
-    /// than wanted, but for one at the edge. So a pixel of one overview is a number of whole pixels
-    /// of another one.
+    /// Length of a pixel, in nanoseconds: the smallest power of two that gives at most the
+    /// requested number of pixels, plus one at the edge. So a pixel of one overview consists of
+    /// whole pixels of another one.
     pub pixel_ns: u64,
     /// The series that have values, in the order of the fields.
     pub series: Vec<OverviewSeries>,
-    /// At least so many series were left out, for there are too many for one answer.
+    /// Lower bound on the number of series that were left out, because there are too many for one
+    /// answer.
     pub left_out: u64,
     /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
     pub unreadable: u64,
-    /// Whether all of the range was read; otherwise the series end before it, and asking again
-    /// leads further.
+    /// Whether all of the range was read; otherwise the series end earlier, and another call
+    /// continues.
     pub is_complete: bool,
 }
 
 impl Recording {
-    /// Summarizes fields pixel by pixel, exactly: the smallest and the largest value of a pixel are
-    /// those of its samples, however short they were.
+    /// Summarizes fields pixel by pixel, exactly: the smallest and the largest value of a pixel
+    /// include every sample, even a spike of one sample.
     ///
-    /// The rate of a counter is that since the sample before in which its element was seen, and
-    /// belongs to the later sample. It has no value at the first sample of a run, where the counter
-    /// decreased, and after more than three seconds (four periods, if that is longer) without it.
+    /// The rate of a counter covers the time since the previous sample with its element, and
+    /// belongs to the later sample. It has no value at the first sample of a run, at a sample where
+    /// the counter decreased, and after more than three seconds (or four periods, if that is
+    /// longer) without a value.
     ///
-    /// A gap is where samples were lost, the recorder did not run, or a value was not there for
-    /// more than four periods; for elements of lists for at least three seconds. A gap between two
-    /// pixels is a row, one within a pixel is counted in it.
+    /// A gap is a time in which samples were lost, the recorder did not run, or a value was missing
+    /// for more than four periods (for elements of lists, at least three seconds). A gap between
+    /// two pixels is a row. A gap within a pixel is added to its `missing_ns`.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -84,10 +87,10 @@ impl Recording {
         self.overview_until(request, cache, &mut || false)
     }
 
-    /// Summarizes fields as [`overview`](Self::overview), but ends early: `is_due` is asked before
-    /// each sealed segment whose summary is not in the cache, except the first of them. If it
-    /// returns true, the result is that of the segments before. If the cache is too small for the
-    /// range, all of it is read.
+    /// Summarizes fields like [`overview`](Self::overview), but may end early: calls `is_due`
+    /// before each sealed segment whose summary is not in the cache, except the first one. If
+    /// `is_due` returns true, the result covers only the earlier segments. If the cache is too
+    /// small for the range, reads the whole range.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -112,7 +115,7 @@ impl Recording {
         let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
         let mut rows = OverviewRows::new(grid, series_max);
         let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
-        // Without memory for all summaries, asking again would never lead to the end.
+        // Without memory for all summaries, repeated calls would never reach the end.
         let dropped = cache.dropped();
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
             let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
@@ -156,8 +159,8 @@ impl Recording {
 }
 
 impl OverviewRequest {
-    /// Returns what summaries of segments depend on, as a text. A period decides what a gap is, and
-    /// is another one after a reload.
+    /// Returns all parameters on which summaries of segments depend, as a text. They include
+    /// periods: these determine gaps, and may change with a reload.
     fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
         let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
         format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
@@ -171,15 +174,15 @@ impl Overview {
 }
 
 impl SelectedSegment {
-    /// Returns whether the segment will not change.
+    /// Returns whether the segment is sealed, and so will not change.
     fn is_sealed(&self) -> bool {
         self.listing.name.is_some_and(|name| name.state == SealState::Sealed)
     }
 }
 
-/// Returns how long before the range samples matter for it.
+/// Returns the length of the time before the range whose samples may affect it, in nanoseconds.
 pub(super) fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
     let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());
-    // Monotonic time and wall time drift by less than that.
+    // Monotonic time and wall time drift by less than one second.
     reaches.max().unwrap_or_default().saturating_add(1_000_000_000)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::segment_overview::SegmentOverview;
 
-/// Summaries of sealed segments, which never change: with them an overview of a day reads only
-/// what was recorded since the last one.
+/// Summaries of sealed segments, which never change. With them, an overview of a day reads only the
+/// segments that were recorded since the last overview.
 #[derive(Debug)]
 pub struct OverviewCache {
     bytes_max: usize,
@@ -17,10 +17,11 @@ pub struct OverviewCache {
     entries: HashMap<SummaryKey, CachedSummary>,
 }
 
-/// A segment, and what was asked of it.
+/// A segment, and the parameters of its summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
-    /// All snapshots of a run have segments with its number and the number 0.
+    /// All snapshots of a run contain segments with the run's id and the number 0, so the path is a
+    /// part of the key.
     path: Arc<Path>,
     question: Arc<str>,
 }
@@ -39,7 +40,7 @@ impl SummaryKey {
 }
 
 impl OverviewCache {
-    /// Creates a cache of at most `bytes_max` bytes. A field of a day takes some 6.4 MB.
+    /// Creates a cache of at most `bytes_max` bytes. A field takes about 6.4 MB for one day.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, bytes: 0, uses: 0, dropped: 0, entries: HashMap::new() }
     }
@@ -49,12 +50,13 @@ impl OverviewCache {
         self.bytes
     }
 
-    /// Returns how many summaries were removed for others so far, or not kept at all.
+    /// Returns the number of summaries that were removed to make space for others, or were not kept
+    /// at all.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns a summary that is kept.
+    /// Returns a summary, if the cache contains it.
     pub(super) fn get(&mut self, key: &SummaryKey) -> Option<Arc<SegmentOverview>> {
         self.uses += 1;
         let entry = self.entries.get_mut(key)?;
@@ -62,7 +64,7 @@ impl OverviewCache {
         Some(Arc::clone(&entry.summary))
     }
 
-    /// Adds a summary. Those that were not used for longest make place for it.
+    /// Adds a summary. Removes the least recently used ones to make space.
     pub(super) fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
         let bytes = summary.bytes();
         if bytes > self.bytes_max {
@@ -79,8 +81,8 @@ impl OverviewCache {
         self.bytes += bytes;
     }
 
-    /// Removes entries until at most so many bytes are in use, and then some more, so that not each
-    /// new entry has to search.
+    /// Removes entries until at most `bytes` bytes are in use, and then a few more, so that not
+    /// every new entry requires a search.
     fn shrink(&mut self, bytes: usize) {
         let target = bytes.min(self.bytes_max / 8 * 7);
         let mut by_use: Vec<(u64, SummaryKey)> =
@@ -101,7 +103,8 @@ impl OverviewCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    // Proves that the cache stays within its bytes, and forgets what was not used for longest.
+    // Proves that the cache stays within its maximum size, and removes the least recently used
+    // entries.
     #[test]
     fn the_cache_is_bounded() {
         let summary = Arc::new(SegmentOverview::default());

@@ -1,4 +1,4 @@
-//! Follows an overview of a recording that grows: its pixels, each once.
+//! Follows an overview of a recording that grows: returns each of its pixels once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::series_cells::SeriesCells;
 use crate::replay::ReplayFilter;
 use crate::segment::SegmentError;
 
-/// Follows an overview. The query stays open, so that reading on costs what is new. It remembers
-/// all elements that it met: where these come and go, open a new one every few minutes.
+/// Follows an overview. The query stays open, so that it reads only new data. It keeps all elements
+/// that have occurred: if elements come and go, open a new feed every few minutes.
 #[derive(Debug)]
 pub struct OverviewFeed {
     results: QueryResults,
@@ -30,16 +30,16 @@ pub struct OverviewFeed {
 /// Makes rows of cells.
 #[derive(Debug)]
 struct FeedRows {
-    /// Number of the first pixel that is wanted.
+    /// Number of the first wanted pixel.
     first: i64,
     /// Run and wall time of the last value of each series.
     last: HashMap<SeriesKey, (u64, i64)>,
 }
 
 impl Recording {
-    /// Follows fields while the recording grows. The feed returns the pixels that an
-    /// [`overview`](Self::overview) of the request has, and goes on after the end of its range,
-    /// with pixels of the same length. It returns a pixel when it has ended.
+    /// Follows fields while the recording grows. The feed returns the pixels of an
+    /// [`overview`](Self::overview) of the request, and continues after the end of its range with
+    /// pixels of the same length. It returns a pixel after the pixel has ended.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -65,8 +65,8 @@ impl Recording {
 }
 
 impl OverviewFeed {
-    /// Looks for new segments, which lists the directories. What is new in the last segment is read
-    /// without it.
+    /// Looks for new segments. This lists the directories. New data in the last segment is read
+    /// without this call.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -74,12 +74,12 @@ impl OverviewFeed {
         self.results.refresh()
     }
 
-    /// Reads what is new, and returns the pixels that ended up to a wall time and were not returned
-    /// before, with the gaps before them. If `has_time` returns false, it returns nothing yet.
+    /// Reads new data, and returns the pixels that ended at or before a wall time and were not yet
+    /// returned, with the gaps before them. Returns no pixels yet if `has_time` returns false.
     ///
-    /// The series are in the order of the fields; one that two runs have is there twice, the
-    /// earlier run first. A sample that was written after its pixel was returned is in a further
-    /// pixel of the same time.
+    /// The series are in the order of the fields. A series that occurs in two runs is returned
+    /// twice, with the earlier run first. A sample that was written after its pixel was returned is
+    /// in another pixel of the same time.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
@@ -109,7 +109,8 @@ impl OverviewFeed {
         Ok(series)
     }
 
-    /// Returns at least how many series of the run are left out: there were too many elements.
+    /// Returns a lower bound on the number of series of the run that are left out, because there
+    /// were too many elements.
     pub fn left_out(&self) -> u64 {
         self.run.as_ref().map_or(0, RunFold::left_out)
     }

@@ -1,4 +1,4 @@
-//! Joins the series of successive segments, and puts their values into pixels.
+//! Joins the series of successive segments, and adds their values to pixels.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,16 +9,16 @@ use super::segment_overview::RunOverview;
 use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SourceSpan};
 use crate::replay::HostIdentity;
 
-/// A field, or one element's field.
+/// The series of a field, or of a field of one element.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverviewSeries {
     /// The host that recorded it.
     pub host: HostIdentity,
     /// Path, unit and kind of the field.
     pub column: RowColumn,
-    /// The element's label; none if the field is in no list.
+    /// The element's label, or `None` if the field is not in a list.
     pub label: Option<Box<str>>,
-    /// What identifies the element.
+    /// The fields that identify the element.
     pub identity: Vec<ElementIdentity>,
     /// The pixels that have values, in the order of time, and the gaps between them.
     pub rows: Vec<OverviewRow>,
@@ -34,12 +34,12 @@ pub(super) struct OverviewRows {
     series_max: usize,
     series: Vec<SeriesRows>,
     known: HashMap<SeriesKey, usize>,
-    /// By host and name.
+    /// The sources, by host and name.
     sources: HashMap<(HostIdentity, Box<str>), SourceRun>,
     left_out: u64,
 }
 
-/// What was seen of a source in its last run.
+/// The state of a source in its last run.
 #[derive(Debug)]
 struct SourceRun {
     run_id: u64,
@@ -57,9 +57,9 @@ struct SeriesRows {
     column: RowColumn,
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
-    /// The run, the number and the end of the last segment that has it.
+    /// For the last segment with the series: its run, its number, and the end of the series.
     before: Option<(u64, u64, SeriesEnds)>,
-    /// Values are missing before the next one.
+    /// Whether values are missing before the next one.
     is_after_hole: bool,
     /// Time of the last value in a pixel.
     last_ns: Option<i64>,
@@ -79,7 +79,7 @@ impl OverviewRows {
         Self { grid, series_max, series, known, sources, left_out: 0 }
     }
 
-    /// Adds the series of a run. Runs and segments come in the order of the recording.
+    /// Adds the series of a run. Runs and segments are added in the order of the recording.
     pub(super) fn add(&mut self, run: &RunOverview) {
         let mut hole_ends = BTreeMap::new();
         for (source, span) in &run.sources {
@@ -99,7 +99,7 @@ impl OverviewRows {
         self.left_out = self.left_out.max(left_out);
     }
 
-    /// Returns the number of a series, which may be new; none if there are too many.
+    /// Returns the number of a series, which may be new, or `None` if there are too many.
     fn number(&mut self, run: &RunOverview, series: &SeriesCells) -> Option<usize> {
         let key = (run.host.clone(), series.field.clone(), series.element.clone());
         if let Some(number) = self.known.get(&key) {
@@ -138,7 +138,7 @@ impl SourceRun {
         Self { run_id, last: span.first, hole_end_ns: 0, segments: 0 }
     }
 
-    /// Adds the samples of a segment. Returns the end of the last hole up to the first of them.
+    /// Adds the samples of a segment. Returns the end of the last hole before the first one.
     fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
         if self.run_id != run_id {
             *self = Self::new(run_id, span);
@@ -155,8 +155,8 @@ impl SourceRun {
 }
 
 impl SeriesRows {
-    /// Adds what a segment has of the series; `hole_end_ns` is the end of the last hole of the
-    /// source before it, and `segment` the segment's number in the run.
+    /// Adds the part of the series in a segment. `hole_end_ns` is the end of the last hole of the
+    /// source before the segment, and `segment` the segment's number in the run.
     fn add(
         &mut self,
         grid: &PixelGrid,
@@ -164,7 +164,7 @@ impl SeriesRows {
         series: &SeriesCells,
         (hole_end_ns, segment): (u64, u64),
     ) {
-        // From here on, another element may have the same label.
+        // After this, another element may have the same label.
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);
@@ -176,7 +176,7 @@ impl SeriesRows {
                     || ends.is_after_hole
                     || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
             });
-        // An element that a segment between does not have has ended.
+        // An element that is missing in a segment between has ended.
         let is_next = |before: u64| series.label.is_none() || before + 1 == segment;
         if let Some((before_id, before_segment, before)) = before
             && before_id == run_id

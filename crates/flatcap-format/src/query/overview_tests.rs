@@ -1,4 +1,4 @@
-//! Overviews against a walk over all values.
+//! Compares overviews with a walk over all values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,24 +15,25 @@ use crate::storage::Folder;
 use crate::testing::effort;
 
 const PERIOD_NS: u64 = 50_000_000;
-/// As documented: four periods for a source, at least three seconds for an element.
+/// As documented: a hole is longer than four periods for a source, and at least three seconds for
+/// an element.
 const SOURCE_HOLE_NS: u64 = 4 * PERIOD_NS;
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
 const FIELDS: [&str; 3] = ["cpu.forks", "cpu.cores[*].times.user", "cpu.context_switches"];
 
-/// A sample before it is written.
+/// A sample that will be written.
 #[derive(Debug, Clone)]
 struct Step {
-    /// Distance from the sample before.
+    /// Distance from the previous sample, in nanoseconds.
     after_ns: u64,
-    /// Samples that were lost between them.
+    /// Number of lost samples between them.
     lost: u64,
-    /// How much counters grow.
+    /// Growth of the counters.
     growth: u64,
     cores: u16,
 }
 
-/// How a segment is stored.
+/// The form in which a segment is stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Raw,
@@ -84,7 +85,7 @@ impl Run {
         let samples = steps.iter().map(|step| {
             self.mono_ns += step.after_ns;
             self.seq += 1 + step.lost;
-            // The first field falls again: as it is it has spikes, and as a rate it has none there.
+            // The first field falls again: its values have spikes, and its rates have none there.
             self.count = self.count.wrapping_add(step.growth);
             TimedSample {
                 incomplete: crate::frame::Incomplete::NONE,
@@ -110,7 +111,7 @@ impl Run {
     }
 }
 
-/// A value, and whether there is a gap before it.
+/// A value of the walk, and whether there is a gap before it.
 #[derive(Debug, Clone, Copy)]
 struct Walked {
     wall_ns: i64,
@@ -118,7 +119,7 @@ struct Walked {
     is_after_gap: bool,
 }
 
-/// The sample of a series that was walked last.
+/// The previous sample of a series in the walk.
 struct Before {
     run_id: u64,
     mono_ns: u64,
@@ -135,7 +136,7 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
     let (mut series, mut before): (BTreeMap<String, Vec<Walked>>, BTreeMap<String, Before>) =
         Default::default();
     let (mut run_id, mut has_gap) = (0, BTreeMap::new());
-    // By table: the last sample, and the end of the last hole of the source.
+    // For each table: the last sample, and the end of the last hole of the source.
     let mut samples: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     while let Some(item) = results.next().unwrap() {
@@ -169,7 +170,7 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
                     });
                     *has_gap.entry(path.clone()).or_insert(false) |= is_gap;
                     let rate =
-                        // An element that a sample does not have has ended.
+                        // An element that is missing in a sample has ended.
                         last.filter(|last| last.run_id == run_id && last.sample + 1 == *number)
                             .filter(|last| count >= last.count)
                             .and_then(|last| {
@@ -189,7 +190,7 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
     series
 }
 
-/// Puts walked values into pixels.
+/// Adds the values of the walk to pixels.
 fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     let mut rows: Vec<OverviewRow> = Vec::new();
     for Walked { wall_ns, value, is_after_gap } in values.iter().copied() {
@@ -251,10 +252,10 @@ fn compare(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(10, 200)))]
 
-    // Proves that each pixel has the count, the first, last, smallest and largest value of its
-    // samples, and that gaps are rows, at every zoom: for random samples with spikes of one sample,
-    // losses and holes, elements that come and go, in raw, compressed and unsealed segments of
-    // several runs, as they are and as rates, with and without a cache.
+    // Proves that each pixel has the count and the first, last, smallest and largest value of its
+    // samples, and that gaps are rows, at every zoom. Method: random samples with spikes of one
+    // sample, losses, holes, and elements that come and go, in raw, compressed and unsealed
+    // segments of several runs, as values and as rates, with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -301,8 +302,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(20, 500)))]
 
-    // Proves that a feed returns the pixels and gaps of an overview of all, each once, while the
-    // recording grows by segments: for the samples of the test above, also where runs begin.
+    // Proves that a feed returns each pixel and gap of an overview of the whole recording once,
+    // while the recording grows by segments. Method: the samples of the previous test, also at the
+    // beginning of runs.
     #[test]
     fn a_feed_returns_the_pixels_of_an_overview(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -327,7 +329,7 @@ proptest! {
         let mut rows: BTreeMap<String, Vec<OverviewRow>> = BTreeMap::new();
         for (number, (steps, form)) in segments.iter().enumerate() {
             if begins_run >> number & 1 == 1 {
-                // A pixel is of one run alone.
+                // A pixel belongs to one run only.
                 let end_ns = (((run.offset_ns + run.mono_ns.cast_signed()) >> bits) + 1) << bits;
                 run = Run { id: run.id + 1, offset_ns: end_ns, mono_ns: 5, seq: 100, count: 7 };
             }
@@ -351,7 +353,8 @@ proptest! {
         prop_assert_eq!((overview.pixel_ns, overview.left_out), (1 << bits, 0));
         let expected: BTreeMap<String, Vec<OverviewRow>> =
             overview.series.into_iter().map(|series| (series.column.name, series.rows)).collect();
-        // The overview knows nothing of values before its range, so a gap from there is not in it.
+        // The overview does not know values before its range, so it does not contain a gap that
+        // begins there.
         rows.retain(|_, rows| {
             rows.retain(|row| !matches!(row, OverviewRow::Gap(gap) if gap.start < begin_ns));
             !rows.is_empty()
@@ -360,8 +363,9 @@ proptest! {
     }
 }
 
-// Proves that a spike of one sample is in the overview of a long time, that summaries are read
-// once, that the hosts of two directories stay apart, and that a damaged segment is counted.
+// Proves that a spike of one sample is in the overview of a long time, that each segment is
+// summarized once, that the hosts of two directories are separate, and that a damaged segment is
+// counted.
 #[test]
 fn overviews_of_hosts_show_a_single_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,14 +397,14 @@ fn overviews_of_hosts_show_a_single_sample() {
     };
     assert!(most(&overview) > 1e6, "{overview:?}");
     assert!(cache.bytes() > 0);
-    // One segment after the other, as far as summaries are kept.
+    // Reads one segment after the other, as far as summaries are kept.
     let mut own = OverviewCache::new(1 << 20);
     let ask = |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
     let first = ask(&mut own);
     assert!(!first.is_complete && !first.series.is_empty() && first.series != overview.series, "{first:?}");
     assert_eq!(ask(&mut own), overview);
     assert_eq!(ask(&mut OverviewCache::new(0)), overview);
-    // The file could not be read any more.
+    // From now on, the file cannot be read.
     let bytes = std::fs::read(&path).unwrap();
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;
@@ -416,8 +420,8 @@ fn overviews_of_hosts_show_a_single_sample() {
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
 }
 
-// Proves that samples that were left out on purpose are no gap, however far apart the others are,
-// in a segment and between two, and that lost samples among them are one.
+// Proves that samples that were left out on purpose are not a gap, at any distance of the remaining
+// samples, within a segment and between two, and that lost samples among them are a gap.
 #[test]
 fn samples_left_out_on_purpose_are_no_gap() {
     // One of ten samples is in the files.

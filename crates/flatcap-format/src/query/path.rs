@@ -19,7 +19,7 @@ use crate::schema::is_plain_source_name;
 /// ```
 ///
 /// A value with one of `[]=!,"` is written in double quotes, with `\` before each quote in it. A
-/// backslash before a quote is written twice. Other backslashes are not escaped, since regular
+/// backslash before a quote is written twice. Other backslashes are not escaped, because regular
 /// expressions contain them. The first part may be the name of a source. A path that ends at an
 /// object or a list selects all fields in it. A number in place of a name picks the element of the
 /// list before it: `cores.0.id` is `cores[0].id`.
@@ -29,21 +29,21 @@ pub struct FieldPath {
     pub(super) parts: Vec<PathPart>,
 }
 
-/// A name, and the elements of the list of that name.
+/// A name, and the picked elements if the name belongs to a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) name: Box<str>,
     pub(super) pick: Option<ElementPick>,
 }
 
-/// Which elements of a list.
+/// The picked elements of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ElementPick {
-    /// `[*]`: all of them.
+    /// `[*]`: all elements.
     All,
-    /// `[vda]`: those with this label or with this value in a field that identifies them.
+    /// `[vda]`: the elements with this label, or with this value in a field that identifies them.
     Named(Box<str>),
-    /// `[name=~"post.*",pid!=1]`: those that pass all tests.
+    /// `[name=~"post.*",pid!=1]`: the elements that pass all tests.
     Tests(Vec<IdentityTest>),
 }
 
@@ -58,7 +58,7 @@ pub(super) struct IdentityTest {
     pub(super) value: Box<str>,
 }
 
-/// How a test compares.
+/// The operator of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestOperator {
     /// `=`: the value is this text.
@@ -70,7 +70,7 @@ pub(super) enum TestOperator {
 }
 
 /// Returns the path of a field below a source, as [`FieldPath`] accepts it: a name that is not
-/// [plain](is_plain_source_name) stands in double quotes.
+/// [plain](is_plain_source_name) is written in double quotes.
 pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
@@ -120,8 +120,8 @@ pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// Returns the length of a string up to the first character outside of brackets and quotes that
-/// ends it.
+/// Returns the length of a string up to the first character outside of brackets and quotes for
+/// which `is_end` is true.
 pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
     let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
     for (at, character) in text.char_indices() {
@@ -138,7 +138,7 @@ pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize
     text.len()
 }
 
-/// Returns a name as it stands in a path.
+/// Returns a name as it is written in a path.
 fn quoted_name(name: &str) -> Cow<'_, str> {
     if is_plain_source_name(name) {
         return Cow::Borrowed(name);
@@ -168,7 +168,7 @@ impl FieldPath {
         self.parts.iter().any(|part| part.pick.as_ref().is_some_and(|pick| *pick != ElementPick::All))
     }
 
-    /// Returns the path to the same fields of all elements.
+    /// Returns the path to the same fields in all elements.
     #[must_use]
     pub fn of_all_elements(&self) -> Self {
         let mut parts = self.parts.clone();
@@ -235,7 +235,7 @@ impl<'t> PathParser<'t> {
         is_next
     }
 
-    /// Takes everything up to one of these characters.
+    /// Takes all characters up to one of these.
     fn until(&mut self, ends: &[char]) -> &'t str {
         let rest = self.rest();
         let taken = rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default();
@@ -283,7 +283,7 @@ impl<'t> PathParser<'t> {
         }
     }
 
-    /// A name after its first quote.
+    /// Reads a quoted name, after its first quote.
     fn quoted_name(&mut self) -> Result<String, PathError> {
         let mut name = String::new();
         let mut characters = self.rest().char_indices();
@@ -334,7 +334,7 @@ impl<'t> PathParser<'t> {
         }
     }
 
-    /// A bare or quoted value.
+    /// Reads a bare or quoted value.
     fn value(&mut self) -> Result<Box<str>, PathError> {
         if !self.take("\"") {
             let value = self.until(&['[', ']', '=', '!', ',', '"']).trim();
@@ -349,7 +349,7 @@ impl<'t> PathParser<'t> {
 
 /// Compiles a regular expression that must match a whole value.
 pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
-    /// Most bytes of a compiled expression: a short text can describe a huge one.
+    /// Maximum number of bytes of a compiled expression: a short text can describe a huge one.
     const COMPILED_BYTES_MAX: usize = 1 << 20;
     regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
 }
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(tests, Some(ElementPick::Tests(expected)));
     }
 
-    // Proves that a path to certain elements leads to all of them without its picks.
+    // Proves that a path to certain elements leads to all elements after its picks are removed.
     #[test]
     fn picks_are_dropped() {
         let path = |text: &str| -> FieldPath { text.parse().unwrap() };
@@ -398,7 +398,7 @@ mod tests {
         assert!(!path("a[*].b").picks_elements() && !path("a.b").picks_elements());
     }
 
-    // Proves that a list is split at its commas, and not at those in brackets or quotes.
+    // Proves that a list is split at its commas, except commas in brackets or quotes.
     #[test]
     fn lists_are_split_at_commas() {
         let list = r#"a.b,c[x=1,y=2].d,e["f,]"],g["h{i=\"]\",j=k}"].l"#;
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#, r#"g["h{i=\"]\",j=k}"].l"#]);
     }
 
-    // Proves that each mistake is reported with its place.
+    // Proves that each mistake is reported with its position.
     #[test]
     fn mistakes_are_named() {
         assert_eq!(refused(""), r#"field path "", byte 0: a name is missing"#);
@@ -453,8 +453,8 @@ mod tests {
             }
         }
 
-        // Proves that any name of a source can stand in a path, also in a list of paths, and that
-        // plain names stand there as they are.
+        // Proves that any name of a source can be written in a path, also in a list of paths, and
+        // that plain names are written unchanged.
         #[test]
         fn any_source_name_has_a_path(name in "[^\u{0}]{0,12}", other in "[a-z\\.\\[\\]\"\\\\,=!0-9 ]{1,8}") {
             for name in [name, other] {

@@ -1,4 +1,4 @@
-//! Reads fields of single payloads, one after the other, as rules need them: no batches, no files.
+//! Reads fields of single payloads, one after the other, for rules. Uses neither batches nor files.
 
 use super::collector::walk_payload;
 use super::elements::ElementNames;
@@ -13,20 +13,20 @@ use crate::schema::{
     ColumnType, CompiledSchema, DecodeError, FieldValue, LeafField, MetricKind, SchemaError, Sparse,
 };
 
-/// Most fields that an error lists.
+/// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
 
-/// The one field that a path leads to.
+/// The only field to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedField {
-    /// Position of its source among those that were searched.
+    /// Position of its source in the list of searched sources.
     pub source: usize,
     /// The path from the source on, with `[*]` after each list: `disk.devices[*].reads`.
     pub path: String,
-    /// The path of the innermost list with its picked elements, `devices[vda]`; none if the field
-    /// is in no list.
+    /// The path of the innermost list with its picked elements, `devices[vda]`, or `None` if the
+    /// field is not in a list.
     pub list: Option<Box<str>>,
-    /// The path picks all elements of each list.
+    /// Whether the path picks all elements of each list.
     pub is_every_element: bool,
     /// The type of the values.
     pub column_type: ColumnType,
@@ -34,10 +34,10 @@ pub struct LocatedField {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// How successive values relate.
+    /// The metric kind: how successive values relate.
     pub kind: MetricKind,
-    /// The path of the field with the range of the counter: at this value the counter begins again
-    /// at 0.
+    /// The path of the field with the range of the counter: the value at which the counter wraps to
+    /// 0.
     pub range: Option<FieldPath>,
     /// The samples that omit existing elements of the list.
     pub sparse: SparseSamples,
@@ -65,10 +65,10 @@ pub struct PayloadElement {
     pub first: u32,
 }
 
-/// Finds the field that a path means, among sources with these names and schemas.
+/// Finds the field to which a path leads, in sources with these names and schemas.
 ///
 /// # Errors
-/// No field has the path, several have it, or it does not fit the schema.
+/// No field has the path, several fields have it, or it does not fit the schema.
 pub fn locate_field(
     sources: &[(&str, &CompiledSchema)],
     path: &FieldPath,
@@ -116,7 +116,7 @@ pub fn locate_field(
     })
 }
 
-/// Returns the source and the field that a path means.
+/// Returns the source and the field to which a path leads.
 fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, SelectedField), QueryError> {
     let found = resolve(sources, std::slice::from_ref(path))?;
     let mut found: Vec<(usize, SelectedField)> = found
@@ -124,7 +124,7 @@ fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, Selec
         .enumerate()
         .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
         .collect();
-    // Sources of one name are alike: the first one stands for them.
+    // Sources with one name are alike, so the first one represents them.
     let path_of = |(source, field): &(usize, SelectedField)| {
         let source = sources.get(*source)?;
         Some((source.name, spelled(&source.schema.fields().nth(field.leaf)?)))
@@ -150,14 +150,15 @@ fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, Selec
 
 /// Reads some fields of a source's payloads.
 ///
-/// Elements of lists are told apart by what identifies them, as in a query, and are numbered in the
-/// order of their first appearance. Memory grows with them: [`forget`](Self::forget) begins anew.
+/// Identity fields distinguish the elements of lists, as in a query. Elements are numbered in the
+/// order of their first appearance. Memory grows with their number, until [`forget`](Self::forget)
+/// is called.
 #[derive(Debug)]
 pub struct PayloadReader {
     plan: SourcePlan,
     /// The table and column of each field.
     places: Vec<(usize, usize)>,
-    /// The rows of the payload that is being read; empty between two.
+    /// The rows of the payload that is being read. Empty between payloads.
     tables: Vec<TableRows>,
     templates: TemplateCache,
     structs: StructElements,
@@ -165,7 +166,7 @@ pub struct PayloadReader {
 }
 
 impl PayloadReader {
-    /// Creates a reader of the fields that these paths mean in one source. Elements of
+    /// Creates a reader of the fields to which these paths lead in one source. Elements of
     /// `unnamed_lists`, such as `process.exits`, have no numbers.
     ///
     /// # Errors
@@ -205,12 +206,12 @@ impl PayloadReader {
         })
     }
 
-    /// Reads the fields of a payload. `take` gets the number of a field, its element if it is in a
-    /// list, and a value: field by field, and within a list in the order of the payload. Fields of
-    /// one list have the same elements in the same order.
+    /// Reads the fields of a payload. Calls `take` with the number of a field, its element if it is
+    /// in a list, and a value: field by field, and within a list in the order of the payload.
+    /// Fields of one list have the same elements in the same order.
     ///
     /// # Errors
-    /// The payload does not fit its schema; nothing was taken.
+    /// The payload does not fit its schema. Then `take` was not called.
     #[inline]
     pub fn read(
         &mut self,
@@ -234,7 +235,7 @@ impl PayloadReader {
                 template.read_column(&plan.schema, payload, (*table, *column), |number, value| {
                     let element = number.map(|number| element(names, number));
                     match value {
-                        // An enum's value without a name: its number is its text, as in columns.
+                        // An enum value without a name: its text is its number, as in columns.
                         FieldValue::Unsigned(number) if is_text => {
                             take(field, element, FieldValue::Text(&number.to_string()));
                         }
@@ -265,23 +266,24 @@ impl PayloadReader {
         walked
     }
 
-    /// Returns the table of each field: fields with the same number are of the same elements.
+    /// Returns the number and the description of a field's table. Fields with the same table have
+    /// the same elements.
     pub fn table(&self, field: usize) -> Option<(usize, &TableInfo)> {
         let (table, _) = self.places.get(field)?;
         Some((*table, self.plan.tables.get(*table)?))
     }
 
-    /// Returns the label of an element as it was named last: `vda`, `postgres[812]`.
+    /// Returns the latest label of an element: `vda`, `postgres[812]`.
     pub fn label(&self, element: u32) -> &str {
         self.names.label(self.names.latest(element))
     }
 
-    /// Returns how many elements have a number.
+    /// Returns the number of elements that have a number.
     pub fn elements(&self) -> usize {
         self.names.len()
     }
 
-    /// Forgets all elements: they get new numbers.
+    /// Clears all elements. They get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
         self.structs = StructElements::default();
@@ -299,7 +301,7 @@ mod tests {
 
     type Values = BTreeMap<(u64, String), Vec<String>>;
 
-    /// The values of each field of a source, as a query has them.
+    /// Returns the values of each field of a source, as a query returns them.
     fn queried(path: &std::path::Path, source: &str, field: &FieldPath) -> Values {
         let recording = Recording::open(&[path.to_owned()]).unwrap();
         let mut results =
@@ -323,8 +325,8 @@ mod tests {
         found
     }
 
-    /// The values of these fields of a source, read payload by payload; none if the paths have no
-    /// reader.
+    /// Returns the values of these fields of a source, read payload by payload, or `None` if there
+    /// is no reader for the paths.
     fn read_one_by_one(
         path: &std::path::Path,
         source: &RecordedSource,
@@ -360,7 +362,7 @@ mod tests {
         Some(found)
     }
 
-    // Proves that the values of payloads, read one by one, are those of a query, for each field of
+    // Proves that values read payload by payload equal the values of a query, for each field of
     // each source of each conformance and corpus file.
     #[test]
     fn payloads_have_the_values_of_a_query() {

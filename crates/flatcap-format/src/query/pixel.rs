@@ -1,10 +1,10 @@
-//! Pixels: equal parts of wall time, each with what the values in it have in common.
+//! Pixels: equal parts of wall time, each with a summary of its values.
 
 use std::ops::Range;
 
-/// Most pixels of an overview: more than any screen has.
+/// Maximum number of pixels of an overview: more than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
-/// The longest pixel is 146 years: a range of all times has five.
+/// The longest pixel is 146 years: the range of all times has five of them.
 const BITS_MAX: u32 = 62;
 
 /// A row of an overview.
@@ -16,7 +16,7 @@ pub enum OverviewRow {
     Gap(Range<i64>),
 }
 
-/// The values of a series in a pixel, of which there is at least one.
+/// The summary of the values of a series in a pixel. There is at least one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PixelValues {
     /// Time of the first value, in wall nanoseconds.
@@ -33,7 +33,7 @@ pub struct PixelValues {
     pub last: f64,
     /// The number of values.
     pub count: u64,
-    /// Time between values of this pixel that is missing: the gaps within it, in nanoseconds.
+    /// Sum of the gaps between the values of this pixel, in nanoseconds.
     pub missing_ns: u64,
 }
 
@@ -63,7 +63,7 @@ impl PixelValues {
         }
     }
 
-    /// Adds further values, which follow if the clock was not set back.
+    /// Adds further values. They are later, unless the clock was set back.
     #[inline]
     pub(super) fn add(&mut self, next: &Self, is_after_hole: bool) {
         if is_after_hole {
@@ -84,8 +84,8 @@ impl PixelValues {
 }
 
 impl PixelGrid {
-    /// Returns the pixels that cover a range: the longest ones of which there are not more than
-    /// `pixels`, but for one at the edge. None for an empty range.
+    /// Returns the pixels that cover a range, with the smallest length that gives at most `pixels`
+    /// of them, plus one at the edge. Returns `None` for an empty range.
     pub(super) fn of(wall_ns: &Range<i64>, pixels: u32) -> Option<Self> {
         let length = u128::try_from(i128::from(wall_ns.end) - i128::from(wall_ns.start)).ok()?;
         let least = length.div_ceil(pixels.clamp(1, PIXELS_MAX).into()).max(1);
@@ -96,14 +96,15 @@ impl PixelGrid {
         Some(Self { bits, first, count })
     }
 
-    /// Returns the time of all pixels. The last nanosecond of time is in no range.
+    /// Returns the time of all pixels. The last representable nanosecond is not in any range.
     pub(super) fn wall_ns(&self) -> Range<i64> {
         let end = i64::try_from(self.count).unwrap_or(i64::MAX).saturating_add(self.first);
         let end_ns = i128::from(end) << self.bits;
         self.first << self.bits..i64::try_from(end_ns).unwrap_or(i64::MAX)
     }
 
-    /// Returns the pixel that has a part of 2^`bits` nanoseconds, which is no longer than a pixel.
+    /// Returns the pixel that contains a part of 2^`bits` nanoseconds, which must not be longer
+    /// than a pixel.
     pub(super) fn place(&self, number: i64, bits: u32) -> Option<usize> {
         let pixel = number >> self.bits.saturating_sub(bits);
         usize::try_from(pixel.checked_sub(self.first)?).ok().filter(|place| *place < self.count)
@@ -114,8 +115,8 @@ impl PixelGrid {
 mod tests {
     use super::*;
 
-    // Proves that pixels cover the range, begin at multiples of their length, and are not more than
-    // asked for but one, for short and for all times.
+    // Proves that pixels cover the range, begin at multiples of their length, and exceed the
+    // requested number by at most one, for short times and for all times.
     #[test]
     fn pixels_cover_the_range() {
         for (range, pixels, bits, count) in [

@@ -1,5 +1,5 @@
-//! Rows that are samples of one source, as batches of columns: what rows are where no values are
-//! joined, without a step for each of them.
+//! Rows that are samples of one source, as batches of columns. Because no values are joined, there
+//! is no step for each row.
 
 use super::batch::BatchTimes;
 use super::column::ValueColumn;
@@ -27,14 +27,14 @@ pub struct PlainRows {
 pub struct SampleRows {
     /// The sample of each row.
     pub times: BatchTimes,
-    /// By column; none if the schema of this run does not have the field.
+    /// By column, or `None` if the schema of this run lacks the field.
     pub columns: Vec<Option<ValueColumn>>,
 }
 
 /// A part of the rows.
 #[derive(Debug)]
 pub enum PlainItem {
-    /// A run begins.
+    /// A run begins. The following items belong to it.
     Run(RunInfo),
     /// Rows, in the order of time.
     Rows(SampleRows),
@@ -47,9 +47,9 @@ pub enum PlainItem {
 }
 
 impl Recording {
-    /// Asks for the rows that [`rows`](Self::rows) returns without options as batches of columns;
-    /// none if the fields are in lists or of several sources, so that rows are made of more than
-    /// one value a column and sample.
+    /// Queries the rows that [`rows`](Self::rows) returns without options, as batches of columns.
+    /// Returns `None` if the fields are in lists or in several sources, so that a row may join
+    /// values of several samples or elements.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -74,12 +74,12 @@ impl PlainRows {
         &self.layout.columns
     }
 
-    /// Returns what was read so far.
+    /// Returns the summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         self.results.summary()
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
@@ -115,7 +115,7 @@ mod tests {
     use crate::query::tests::files;
     use crate::query::{HeldValue, RowItem};
 
-    /// The time and the values of a row, by which rows that hold NaN compare, too.
+    /// The time and the values of a row. As text, rows with NaN can be compared too.
     type ComparedRow = (u64, i64, String);
 
     fn by_batches(mut rows: PlainRows) -> Vec<ComparedRow> {
@@ -133,8 +133,8 @@ mod tests {
         found
     }
 
-    // Proves that batches have the columns and values of rows, in the same order: of the fields in
-    // no list of each source of the conformance and corpus files.
+    // Proves that batches have the columns and values of rows, in the same order, for all fields
+    // outside of lists of each source of the conformance and corpus files.
     #[test]
     fn batches_have_the_values_of_rows() {
         let mut compared = 0;
@@ -168,7 +168,7 @@ mod tests {
         assert!(compared > 1000, "{compared} rows");
     }
 
-    // Proves that fields of lists and of several sources are left to rows.
+    // Proves that plain rows are refused for fields of lists and of several sources.
     #[test]
     fn joined_values_are_no_plain_rows() {
         let all = files("conformance").into_iter().chain(files("corpus"));

@@ -1,5 +1,4 @@
-//! The plan of a query for one source of one run: which fields become which columns of which
-//! tables.
+//! The plan of a query for one source of one run: it assigns fields to columns of tables.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
 
-/// The order of columns that only a condition or rates need.
+/// The order of columns that are needed only for a condition or for rates.
 pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
@@ -20,9 +19,10 @@ pub(super) const HIDDEN: usize = usize::MAX;
 pub struct TableInfo {
     /// The source's name.
     pub source: Box<str>,
-    /// The source's id, if the run has several of its name at the same time.
+    /// The source's id, if the run has several sources with its name at the same time.
     pub instance: Option<u16>,
-    /// The path of the list with its picked elements, `devices[vda]`; none if the table is no list.
+    /// The path of the list with its picked elements, `devices[vda]`, or `None` if the table is not
+    /// a list.
     pub list: Option<Box<str>>,
     /// The columns.
     pub columns: Vec<ColumnInfo>,
@@ -31,7 +31,7 @@ pub struct TableInfo {
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnInfo {
-    /// Path of the field in the element, or in the source if the table is no list; empty if the
+    /// Path of the field in the element, or in the source if the table is not a list. Empty if the
     /// list's elements are the values.
     pub path: Box<str>,
     /// The type of the values.
@@ -40,11 +40,11 @@ pub struct ColumnInfo {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// How successive values relate.
+    /// The metric kind: how successive values relate.
     pub kind: MetricKind,
-    /// What the values say about the use of a resource.
+    /// The usage of a resource that the values measure.
     pub usage: Usage,
-    /// The field identifies an element.
+    /// Whether the field identifies an element.
     pub is_identity: bool,
     /// Position of the path in the query that selected it.
     pub order: usize,
@@ -94,7 +94,7 @@ impl TableInfo {
     }
 }
 
-/// Returns the name of a source, with its id if other sources share the name.
+/// Returns the name of a source, with its id if there is one.
 pub(super) fn instance_name(source: &str, instance: Option<u16>) -> String {
     match instance {
         Some(id) => format!("{source}[{id}]"),
@@ -102,8 +102,8 @@ pub(super) fn instance_name(source: &str, instance: Option<u16>) -> String {
     }
 }
 
-/// Returns where the last pick of a list's path begins. Names in quotes may have brackets of their
-/// own: `processes["rustc[812]"]`.
+/// Returns the position at which the last pick of a list's path begins. Names in quotes may contain
+/// brackets: `processes["rustc[812]"]`.
 fn last_pick(list: &str) -> Option<usize> {
     let (mut pick, mut is_inside, mut is_quoted, mut is_escaped) = (None, false, false, false);
     for (at, character) in list.char_indices() {
@@ -120,7 +120,7 @@ fn last_pick(list: &str) -> Option<usize> {
     pick
 }
 
-/// Returns a value as it stands in brackets, quoted if it must be.
+/// Returns a value as it is written in brackets, quoted if necessary.
 fn quoted(value: &str) -> String {
     let is_plain = !value.is_empty()
         && value != "*"
@@ -137,22 +137,22 @@ pub(super) struct SourcePlan {
     pub(super) tables: Vec<TableInfo>,
     /// Index of each table in the results' tables.
     pub(super) numbers: Vec<usize>,
-    /// The table and column of each selected field; none of a field that has no column.
+    /// The table and column of each selected field, or `None` if the field has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
-    /// The columns that rates of counters need.
+    /// The columns that are needed for rates of counters.
     pub(super) counters: CounterColumns,
 }
 
-/// What a field of the selected schema is for; children are by position in their object.
+/// The purpose of a field of the selected schema. Children are ordered by position in their object.
 #[derive(Debug, Default)]
 pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
     /// The table and column of its values.
     pub(super) cells: Vec<(usize, usize)>,
-    /// It identifies or names an element of the innermost list.
+    /// Set if the field identifies or names an element of the innermost list.
     pub(super) naming: Option<Naming>,
-    /// Set if it is a list.
+    /// Set if the field is a list.
     pub(super) list: Option<Box<ListPlan>>,
 }
 
@@ -160,30 +160,32 @@ pub(super) struct PlanNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Naming {
     pub(super) field: Arc<str>,
-    /// It is a part of the key.
+    /// Whether the field is a part of the key.
     pub(super) is_key: bool,
-    /// Its place in the label.
+    /// Its role in the label.
     pub(super) rule: LabelRole,
 }
 
 /// A list.
 #[derive(Debug, Default)]
 pub(super) struct ListPlan {
-    /// Tables whose rows are its elements.
+    /// Tables whose rows are elements of this list.
     pub(super) tables: Vec<usize>,
-    /// For each table whose rows are its elements or lie below them: the elements that count.
+    /// For each table whose rows are elements of this list or are inside them: the picked elements.
     pub(super) picks: Vec<(usize, ElementTest)>,
-    /// The list for [`ElementNames`](super::ElementNames); none if its elements are not told apart.
+    /// The list for [`ElementNames`](super::ElementNames), or `None` if its elements are not
+    /// distinguished.
     pub(super) number: Option<u32>,
-    /// Its elements are events: what is at a position says nothing of the next sample's.
+    /// Whether its elements are events: the element at a position is unrelated to the element there
+    /// in the next sample.
     pub(super) are_events: bool,
-    /// A field that identifies its elements follows a list in them.
+    /// Whether a field that identifies the elements follows a list in them.
     pub(super) has_late_key: bool,
-    /// Its elements are structs of numbers and texts, and all of them count.
+    /// Set if the elements are structs of numbers and texts, and all of them are picked.
     pub(super) structs: Option<StructPlan>,
 }
 
-/// Where the fields of a struct are, and what they are for.
+/// The offsets of the fields of a struct, and their purposes.
 #[derive(Debug)]
 pub(super) struct StructPlan {
     pub(super) fields: Vec<StructColumn>,
@@ -211,24 +213,25 @@ impl StructPlan {
         Self { fields: fields.collect() }
     }
 
-    /// Whether there are texts, which may not be UTF-8.
+    /// Returns whether the struct has texts, which may not be UTF-8.
     pub(super) fn has_text(&self) -> bool {
         self.fields.iter().any(|column| column.field.reader.is_none())
     }
 }
 
-/// A pick, ready to be tested.
+/// A pick, prepared for tests.
 #[derive(Debug, Clone)]
 pub(super) enum ElementTest {
     Named(Box<str>),
     Tests(Vec<(IdentityTest, Option<regex::Regex>)>),
 }
 
-/// A table, and the elements that count of each list on the way to its rows.
+/// A table, and the picked elements of each list on the way to its rows.
 type PickedTable = (usize, Vec<ElementPick>);
 
 impl SourcePlan {
-    /// Plans the tables of the selected fields. `list_number` numbers the lists of a query.
+    /// Plans the tables of the selected fields. `list_number` returns the number of a list in the
+    /// query.
     pub(super) fn new(
         source: &str,
         schema: &CompiledSchema,
@@ -267,7 +270,7 @@ impl SourcePlan {
             let path = leaf.path.get(start..).unwrap_or_default();
             info.columns.push(ColumnInfo::of(leaf.field, (path, column_type), field.order));
         }
-        // Fields that name the elements of these lists are read, too.
+        // Fields that name the elements of these lists are also read.
         let are_events = schema.has_events();
         let paths = lists.iter().map(|(path, _)| path.as_str());
         let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
@@ -388,7 +391,8 @@ impl ElementTest {
                     .iter()
                     .map(|test| {
                         let is_match = test.operator == TestOperator::Matches;
-                        // Compiled once before, when the path was parsed.
+                        // It was compiled once before, when the path was parsed, so this does not
+                        // fail.
                         (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
                     })
                     .collect(),
@@ -422,11 +426,12 @@ fn test_text(test: &IdentityTest) -> String {
     format!("{}{operator}{}", test.field, quoted(&test.value))
 }
 
-/// Returns the leaves that identify or name the elements of these lists and of those around them.
+/// Returns the leaves that identify or name the elements of these lists and of the lists around
+/// them.
 ///
-/// Fields with the attribute `identity` are the key. Without one, texts and unsigned states are, as
-/// in a schema that declares none. Texts name the element in any case. Events without an identity
-/// have their positions: with their values, each would be an element of its own.
+/// Fields with the attribute `identity` form the key. Without such fields, texts and unsigned
+/// states form the key. Texts also name the element in any case. Events without an identity are
+/// identified by their positions: if their values were the key, each event would be a new element.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
     (root, lists): (&str, impl Iterator<Item = &'l str>),
@@ -501,8 +506,8 @@ fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str
 mod tests {
     use super::*;
 
-    // Proves that the last pick is found however the names in it look, and that an element's name
-    // takes its place.
+    // Proves that the last pick is found with any names in it, and that an element's name replaces
+    // it.
     #[test]
     fn an_element_takes_the_place_of_the_last_pick() {
         let column = ColumnInfo {

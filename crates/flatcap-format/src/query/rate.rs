@@ -8,10 +8,10 @@ use super::elements::{ElementNames, NO_ELEMENT};
 use super::plan::{ColumnInfo, TableInfo};
 use crate::schema::{ColumnType, CountedValue, CounterHistory, FieldValue, Growth, has_rate};
 
-/// The last values of the counters of a query, by which its batches become rates.
+/// The last values of the counters of a query, used to convert its batches to rates.
 #[derive(Debug, Default)]
 pub struct CounterRates {
-    /// By table and id of the source.
+    /// The histories, by table and id of the source.
     tables: HashMap<(usize, u16), CounterHistory>,
 }
 
@@ -25,7 +25,7 @@ pub struct ColumnGrowth {
 }
 
 impl ColumnGrowth {
-    /// Keeps some rows.
+    /// Removes all rows except these.
     pub(super) fn select(&mut self, rows: &[usize]) {
         self.growths = rows.iter().filter_map(|row| self.growths.get(*row).copied()).collect();
     }
@@ -33,9 +33,9 @@ impl ColumnGrowth {
 
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
-    /// element. The first row of an element, and one whose counter fell, have no value; nor have
-    /// elements of one identity in one sample. An element that a complete sample does not have has
-    /// ended: one that has its identity later is another one.
+    /// element. There is no value in the first row of an element, in a row whose counter fell, and
+    /// for elements with the same identity in one sample. An element that is missing in a complete
+    /// sample has ended: a later one with its identity is a new element.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
             let mut rates = ValueColumn::new(ColumnType::Float, growths.len());
@@ -71,7 +71,7 @@ impl CounterRates {
             while first_row + places.len() < batch.rows() && batch.sample(first_row + places.len()) == sample
             {
                 places.push(match batch.element(first_row + places.len()) {
-                    // Several elements without a number are none.
+                    // Elements without a number are never compared with each other.
                     Some(NO_ELEMENT) => usize::MAX,
                     Some(element) => history.add_element(u64::from(names.first_of(element))),
                     None => history.add_element(u64::MAX),
@@ -93,7 +93,7 @@ impl CounterRates {
         found
     }
 
-    /// Forgets all values: those of the next run are of other counters.
+    /// Clears all values: the counters of the next run are different ones.
     pub fn clear(&mut self) {
         self.tables.clear();
     }
@@ -112,8 +112,8 @@ mod tests {
     use crate::query::{BatchTimes, RowSource};
     use crate::schema::{MetricKind, Usage};
 
-    // Proves that counters of elements for which there was no number have no rate: one row is not
-    // of the same element as the other.
+    // Proves that counters of elements without a number have no rate: two such rows may belong to
+    // different elements.
     #[test]
     fn elements_without_a_number_have_no_rate() {
         let table = TableInfo {

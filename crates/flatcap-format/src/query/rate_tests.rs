@@ -1,4 +1,5 @@
-//! Rates, steps and aggregates of random recordings against a naive reader of the same samples.
+//! Compares rates, steps and aggregates of random recordings with a naive reader of the same
+//! samples.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
 /// The id of an element, and its number among the elements of a sample with this id, from 1.
 type ElementKey = (u64, u64);
 
-/// A row: step or sample, element, and values by field.
+/// A row: the time of its step or sample, its element, and its values by field.
 type ComparedRow = (i64, Option<ElementKey>, Vec<HeldValue>);
 
 /// Reads the label of an element: `7`, `7#2`.
@@ -65,7 +66,7 @@ fn key(label: &str) -> ElementKey {
 type Least = Option<i64>;
 const COMPARED: usize = 6;
 
-/// Whether the condition holds for an element.
+/// Returns whether the condition holds for an element.
 fn passes(element: &Element, least: Least) -> bool {
     let Raw::I64(level) = element.values[COMPARED] else { panic!("signed_level is a long") };
     least.is_none_or(|least| level != i64::MAX && level >= least)
@@ -105,7 +106,7 @@ fn rate(growths: &[(f64, u64)]) -> HeldValue {
     if elapsed_ns == 0 || amount < 0.0 { HeldValue::Absent } else { HeldValue::Float(rate) }
 }
 
-/// One value of these, in their type.
+/// Returns the aggregate of these values, in their type.
 #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
 fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     let mut sorted = values.to_vec();
@@ -186,7 +187,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
                     aggregate(name, &values)
                 };
                 match options.steps.map(|steps| steps.aggregate) {
-                    // Not a number is a value of a row.
+                    // NaN is a value of a row, but has no rate.
                     None if !is_rate => match group[0].1.values[field] {
                         Raw::F64(number) if number.is_nan() => HeldValue::Float(number),
                         Raw::F32(number) if number.is_nan() => HeldValue::Float32(number),
@@ -213,7 +214,8 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
     rows
 }
 
-/// Whether two values are the same: integers exactly, fractions to the rounding of a sum.
+/// Returns whether two values are the same: integers exactly, fractions up to the rounding of a
+/// sum.
 fn is_same(found: &HeldValue, expected: &HeldValue) -> bool {
     match (found, expected) {
         (HeldValue::Float(found), HeldValue::Float(expected)) => {
@@ -340,7 +342,7 @@ fn counted(id: u64, count: i64) -> Element {
     Element { id, values }
 }
 
-/// Returns the rows of samples with these totals and devices, one each 100 ms.
+/// Returns the rows of samples with these totals and devices, with one sample each 100 ms.
 fn rows_of(
     samples: impl Iterator<Item = (Element, Vec<Element>)>,
     list: usize,
@@ -373,8 +375,8 @@ fn all_types_of_counters_have_rates() {
     }
 }
 
-// Proves that a device that is made again under its name has no rate against the old one, and that
-// two devices of one name have none against each other.
+// Proves that a device that is created again with its old name has no rate relative to the old one,
+// and that two devices with one name have no rate relative to each other.
 #[test]
 fn a_device_made_again_is_another_one() {
     let samples = || {
@@ -418,7 +420,8 @@ fn a_step_back_does_not_blank_a_step() {
     }
 }
 
-// Proves that the rate of a counter that wraps is right over the wraps, also of several in a step.
+// Proves that the rate of a counter that wraps is correct across wraps, also with several wraps in
+// a step.
 #[test]
 fn counters_with_a_range_go_on_over_wraps() {
     let samples = || {

@@ -31,12 +31,13 @@ pub struct Recording {
 /// Maximum number of senders of a source.
 const SENDERS_MAX: usize = 16;
 
-/// A source with its schema. A source whose schema differs between runs is there once for each.
+/// A source with its schema. A source whose schema differs between runs has one entry for each
+/// schema.
 #[derive(Debug, Clone)]
 pub struct RecordedSource {
     /// Its name.
     pub name: String,
-    /// Its nominal period, in nanoseconds; 0 for none.
+    /// Its nominal period, in nanoseconds; 0 if it has none.
     pub period_ns: u64,
     /// Its schema, or `None` for a malformed one. A payload without a schema is one field.
     pub schema: Option<CompiledSchema>,
@@ -45,13 +46,14 @@ pub struct RecordedSource {
     /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
     /// them.
     pub senders: Vec<SourceSender>,
-    /// It was imported from a foreign recording.
+    /// Whether the source was imported from a foreign recording.
     pub is_imported: bool,
-    /// No segment contains it: its samples are computed from those of another source. A query has
-    /// them if it names the source or one of its fields.
+    /// Whether the source is computed: no segment contains it, and its samples are computed from
+    /// the samples of another source. A query returns them only if it names the source or one of
+    /// its fields.
     pub is_computed: bool,
     /// Its ids in runs in which several sources share the name, and `None` for runs in which the
-    /// name is enough.
+    /// name identifies the source.
     pub instances: BTreeSet<Option<u16>>,
 }
 
@@ -59,14 +61,14 @@ impl Recording {
     /// Opens a recording and reads its headers and footers.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is none; the
-    /// query reports it.
+    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is not an error
+    /// here: the query reports it.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |_| {})
     }
 
-    /// Opens a recording as [`open`](Self::open), and reads unsealed segments in full for sources
-    /// that were added to them after their headers.
+    /// Opens a recording like [`open`](Self::open), and also reads unsealed segments in full, to
+    /// find sources that were added after their headers.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -81,7 +83,8 @@ impl Recording {
     fn read(paths: &[PathBuf], read_added: impl Fn(&mut SegmentReader)) -> Result<Self, SegmentError> {
         let (mut sources, mut namesakes) = (BTreeMap::new(), Namesakes::default());
         for run in runs(&list(paths)?) {
-            // The last segment of a run has all its sources, but for those that were added to it.
+            // The header of a run's last segment has all sources, except sources that were added to
+            // that segment.
             if let Some(mut reader) =
                 run.iter().rev().find_map(|listing| listing.open_without_index().ok()?)
             {
@@ -101,11 +104,10 @@ impl Recording {
         &self.sources
     }
 
-    /// Asks for the values of some fields.
+    /// Queries the values of some fields.
     ///
     /// # Errors
-    /// A path that leads to no field, or to several; a condition that fits no source; a path of a
-    /// file that is missing.
+    /// A path leads to no field, or to several; a condition fits no source; or a file is missing.
     pub fn query(&self, query: &Query) -> Result<QueryResults, QueryError> {
         self.check(query)?;
         if let Some(condition) = &query.condition {
@@ -150,8 +152,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns all sources, also those that were added to a segment that is not sealed, which is
-    /// read in full for it.
+    /// Returns all sources, including sources that were added to an unsealed segment. Reads such a
+    /// segment in full.
     pub(super) fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
         let mut sources = BTreeMap::new();
         for listing in list(&self.paths)? {
@@ -180,7 +182,7 @@ fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) 
             Err(error) => refused = Some(error),
         }
     }
-    // The type of a field may be another one in another run.
+    // A field may have another type in another run.
     refused.filter(|_| !applies).map_or(Ok(applies), Err)
 }
 
@@ -203,7 +205,7 @@ impl RecordedSource {
     }
 }
 
-/// Returns these sources, and those that are computed from them, by name.
+/// Returns these sources, and the sources that are computed from them, by name.
 fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSource> {
     let has_events = sources.keys().any(|(_, root, _, is_pushed)| root == SCHED_ROOT && !is_pushed);
     let mut sources: Vec<RecordedSource> = sources.into_values().collect();
@@ -256,7 +258,7 @@ fn add_sources(
             }
         });
         known.instances.insert(instance);
-        // Gaps are found by the longest period: runs may have different ones.
+        // Runs may have different periods. Gaps are found with the longest one.
         known.period_ns = known.period_ns.max(source.period_ns);
         let is_new = |sender: &SourceSender| !known.senders.contains(sender);
         if let Some(sender) = sender.filter(is_new)

@@ -1,18 +1,18 @@
-//! Finds the fields that paths mean.
+//! Finds the fields to which paths lead.
 
 use super::error::QueryError;
 use super::path::{ElementPick, FieldPath, PathPart, source_path};
 use crate::schema::{CompiledSchema, LeafField, nearest_name};
 
-/// Most fields that an error lists.
+/// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
 
-/// A field that a query selects of a source.
+/// A field of a source that a query selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SelectedField {
     /// Position among the leaf fields of the schema.
     pub(super) leaf: usize,
-    /// The elements of each list on the way, outermost first.
+    /// The picked elements of each list on the way, outermost first.
     pub(super) picks: Vec<ElementPick>,
     /// Position of its path in the query.
     pub(super) order: usize,
@@ -22,21 +22,22 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
-    /// Its id, which a path may name: `orders[3]`. None if any id will do.
+    /// Its id, which a path may contain: `orders[3]`. `None` accepts any id.
     pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
-    /// Its samples are computed from those of another source.
+    /// Whether its samples are computed from the samples of another source.
     pub(super) is_computed: bool,
 }
 
-/// Returns the fields that the paths select, for each source, in the order of the paths. No path
-/// selects all fields. A path means, in this order:
+/// Returns the fields that the paths select, for each source, in the order of the paths. An empty
+/// list of paths selects all fields. A path leads, in this order, to:
 ///
 /// 1. the field, object or list with this path, after the name of a source or in every source;
-/// 2. the only field whose path ends so (`mem_available`, `memory.mem_available`). One in a list
-///    that repeats another in more detail counts if there is no other.
+/// 2. the only field whose path ends with this path (`mem_available`, `memory.mem_available`). A
+///    field in a list that repeats another list in more detail is used only if there is no other.
 ///
-/// Computed sources count if the path begins with their name, or if no other source has the field.
+/// Computed sources are used only if the path begins with their name, or if no other source has the
+/// field.
 ///
 /// # Errors
 /// `NoField`, `Ambiguous`, `NoList`, `NoColumn`.
@@ -83,7 +84,7 @@ fn find(
     path: &FieldPath,
     has_computed: bool,
 ) -> Result<Vec<Found>, QueryError> {
-    // A source's name may contain dots; the longest name wins.
+    // A source's name may contain dots. The longest matching name is used.
     let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source, &path.parts)?)));
     let longest = named.max_by_key(|(_, parts)| *parts);
     let mut candidates: Vec<(usize, &[PathPart])> = Vec::new();
@@ -93,12 +94,12 @@ fn find(
         candidates.extend(named.map(|(number, _)| (number, path.parts.get(parts..).unwrap_or_default())));
     }
     let after_named = candidates.len();
-    // The name of a source may be the name of a field, too.
+    // A field may have the same name as a source.
     let counted = sources.iter().enumerate().filter(|(_, source)| has_computed || !source.is_computed);
     candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
     let (mut exact, mut ends) = (Vec::new(), Vec::new());
     for (at, (source, parts)) in candidates.into_iter().enumerate() {
-        // Several sources may have the name: all of them are meant.
+        // Several sources may have the name. The path leads to all of them.
         if at == after_named && !exact.is_empty() {
             break;
         }
@@ -148,7 +149,7 @@ fn find(
 
 /// Returns the number of parts that spell the name of a source, which may be followed by its id.
 fn parts_of(source: &KnownSource<'_>, parts: &[PathPart]) -> Option<usize> {
-    // In quotes, a name with dots is one part.
+    // A quoted name with dots is one part.
     let is_quoted = parts.first().is_some_and(|part| *part.name == *source.name);
     let names: Vec<&str> = if is_quoted { vec![source.name] } else { source.name.split('.').collect() };
     let count = names.len();

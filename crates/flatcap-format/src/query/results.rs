@@ -1,4 +1,4 @@
-//! The results of a query: batches of columns, and what happened between them.
+//! The results of a query: batches of columns, and the events between them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -25,22 +25,23 @@ use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart, 
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
-/// Values held before batches are returned: some 2 MiB. For larger batches the kernel has to zero
-/// pages again and again.
+/// Number of collected values after which batches are returned: about 2 MiB. For larger batches,
+/// the kernel has to fill pages with zeros repeatedly.
 const HELD_VALUES_MAX: usize = 1 << 18;
-/// Samples held before batches are returned: with few columns, memory is in the times.
+/// Number of collected samples after which batches are returned: with few columns, most memory is
+/// used by the times.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
-/// Most samples after which the held values are counted; fewer if so many have more than
-/// [`COUNTED_VALUES`].
+/// Maximum number of samples between two counts of the collected values. Fewer if this many samples
+/// have more than [`COUNTED_VALUES`].
 const COUNTED_SAMPLES: usize = 256;
 const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 
-/// Returns the answers to a query, in parts.
+/// Returns the results of a query, in parts.
 #[derive(Debug)]
 pub struct QueryResults {
     reader: MergedReader,
-    /// Where the reader reads: the computed source has one of its own.
+    /// The paths of the recording. The computed source has its own reader of them.
     paths: Vec<PathBuf>,
     segments: Vec<SelectedSegment>,
     query: Query,
@@ -48,21 +49,21 @@ pub struct QueryResults {
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     namesakes: Arc<Namesakes>,
-    /// Sources of one name have the same tables.
+    /// Whether sources with one name have the same tables.
     is_by_name: bool,
-    /// Counters become rates.
+    /// Whether counters become rates.
     has_rates: bool,
-    /// The sources of the run, by name: the first id of each.
+    /// The first id of each source of the run, by name.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
-    /// The times that are wanted of the run.
+    /// The wanted times of the run.
     times: Option<WantedTimes>,
     sources: Collectors,
-    /// Computes the samples of the source that is not in the segments, if it is asked.
+    /// Computes the samples of the source that no segment contains, if the query wants it.
     tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
-    /// Number of the sample after which the held values are counted next.
+    /// Number of the sample after which the collected values are counted next.
     counted_next: u64,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
@@ -72,11 +73,11 @@ pub struct QueryResults {
     is_walking: bool,
 }
 
-/// A part of the answer. Batches of one table come in the order of time; those of several tables
-/// overlap.
+/// A part of the results. Batches of one table are returned in the order of time. Batches of
+/// different tables overlap in time.
 #[derive(Debug)]
 pub enum QueryItem {
-    /// A run begins; all parts up to the next are of it.
+    /// A run begins. All parts up to the next run belong to it.
     Run(RunInfo),
     /// Values.
     Batch(ColumnBatch),
@@ -97,15 +98,15 @@ pub struct RunInfo {
     pub run_id: u64,
     /// The host that recorded it.
     pub host: HostName,
-    /// For how long the host had been suspended when it began, in nanoseconds: boot time minus
-    /// monotonic time.
+    /// Total time for which the host had been suspended when the run began, in nanoseconds: boot
+    /// time minus monotonic time.
     pub suspended_ns: u64,
-    /// Process id of the recorder, as the host's /proc numbers it; 0 if it is not known.
+    /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
     pub recorder_pid: u32,
 }
 
 impl RunInfo {
-    /// Returns what a header says of its run.
+    /// Returns the description of a run in its header.
     pub(super) fn of(header: &SegmentHeader) -> Self {
         let suspended_ns = header.clocks.suspended_ns();
         let (run_id, recorder_pid) = (header.run_id, header.recorder_pid);
@@ -119,7 +120,8 @@ impl QueryResults {
         Ok(Self { paths: paths.to_vec(), ..Self::of(MergedReader::open(paths, filter)?, query) })
     }
 
-    /// Asks some segments alone, of a recording that was checked to have the fields.
+    /// Queries only some segments of a recording. The caller has checked that the recording has the
+    /// fields.
     pub(super) fn of_segments(segments: Vec<SelectedSegment>, query: &Query) -> Self {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
         let reader = MergedReader::of_segments(segments.clone(), filter);
@@ -154,8 +156,8 @@ impl QueryResults {
         }
     }
 
-    /// Gives sources of one name the same tables, also if they exist at the same time: a batch has
-    /// the id of its source.
+    /// Gives sources with one name the same tables, even if they exist at the same time. A batch
+    /// contains the id of its source.
     #[must_use]
     pub fn by_name(self) -> Self {
         Self { is_by_name: true, ..self }
@@ -168,12 +170,12 @@ impl QueryResults {
         Self { has_rates: true, ..self }
     }
 
-    /// Tells these sources apart, which have the names of others.
+    /// Distinguishes these sources, which share their names with other sources.
     pub(super) fn with_namesakes(self, namesakes: &Arc<Namesakes>) -> Self {
         Self { namesakes: Arc::clone(namesakes), ..self }
     }
 
-    /// Walks each payload from now on.
+    /// Walks, from now on, each payload.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn walk(mut self) -> Self {
         self.is_walking = true;
@@ -190,15 +192,15 @@ impl QueryResults {
         &self.names
     }
 
-    /// Returns what was read so far.
+    /// Returns the summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         QuerySummary { has_more_elements: self.names.has_more(), ..self.summary }
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`, and errors of the paths in a run whose sources differ from the others'.
+    /// `Io`, and errors of the paths in a run whose sources differ from those of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {
@@ -270,7 +272,7 @@ impl QueryResults {
         let Some(scan) = &mut self.scan else { return Ok(()) };
         match scan.step(&mut self.sources, &mut self.names, &mut self.summary)? {
             ScanStep::Continue => {
-                // Counting costs as much as a sample.
+                // Counting takes as long as reading a sample, so it is not done for each sample.
                 if self.summary.samples >= self.counted_next {
                     let reached_ns = scan.complete_ns(self.sources.len());
                     self.count_held();
@@ -310,7 +312,8 @@ impl QueryResults {
         self.add_sources(&header.sources, true)
     }
 
-    /// Plans the wanted sources of these. A path that none of them has was found in another run.
+    /// Plans the wanted sources in this list. If none of them has the field of a path, another run
+    /// has it.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
@@ -353,9 +356,9 @@ impl QueryResults {
         }
     }
 
-    /// Returns the id of a source that shares its name with another source. The samples of a source
-    /// that was added after the recording was opened are not known yet. It counts as such a source
-    /// if an application pushes it and an earlier source has the same name.
+    /// Returns the id of a source that shares its name with another source. The times of a source
+    /// that was added after the recording was opened are not known. Such a source gets an id if an
+    /// application pushes it and an earlier source has the same name.
     fn instance(&mut self, source: &SourceInfo, is_in_header: bool) -> Option<u16> {
         let first = *self.first_ids.entry(source.name.clone()).or_insert(source.id);
         let is_namesake = self.namesakes.contains(self.run.run_id, source.id)
@@ -398,7 +401,7 @@ impl QueryResults {
         Ok(())
     }
 
-    /// Returns the rows before a monotonic time as batches if many are held.
+    /// Returns the rows before a monotonic time as batches if many values are collected.
     fn flush_if_full(&mut self, reached_ns: u64) -> Result<(), QueryError> {
         if self.is_full() {
             self.read_tasks(reached_ns)?;
@@ -409,13 +412,13 @@ impl QueryResults {
 
     fn flush_before(&mut self, reached_ns: u64) {
         self.flush(Some(reached_ns));
-        // Sources that step far back behind each other must not exhaust memory.
+        // Sources that step back far in time relative to each other must not exhaust memory.
         if self.is_full() {
             self.flush(None);
         }
     }
 
-    /// Begins to compute the source that the run does not contain, if it is asked.
+    /// Begins to compute the source that the run does not contain, if the query wants it.
     fn begin_tasks(&mut self, events: &SourceInfo) -> Result<(), QueryError> {
         let Some(times) = self.times.as_ref().filter(|_| self.sources.contains_key(&TASKS_ID)) else {
             return Ok(());
@@ -473,8 +476,8 @@ impl QueryResults {
         self.held_values = self.sources.values().map(Collector::values).sum();
     }
 
-    /// Returns the rows before a monotonic time as batches, and says that these were all; all rows
-    /// if none is given.
+    /// Returns the rows before a monotonic time as batches, and then [`QueryItem::Complete`].
+    /// Without a time, returns all rows.
     fn flush(&mut self, reached_ns: Option<u64>) {
         let before = self.ready.len();
         let until_ns = reached_ns.unwrap_or(u64::MAX);
@@ -482,7 +485,8 @@ impl QueryResults {
         for collector in self.sources.values_mut() {
             collector.take(until_ns, &mut batches);
         }
-        // A table of two sources that follow each other has one after the other.
+        // If two consecutive sources share a table, their batches are returned in the order of
+        // time.
         batches.sort_by_key(|batch| batch.times.mono_ns.first().copied());
         self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         self.count_held();
@@ -491,8 +495,8 @@ impl QueryResults {
         }
     }
 
-    /// Looks for new segments, to follow a running recorder; [`next`](Self::next) then returns what
-    /// is new.
+    /// Looks for new segments, to follow a running recorder. [`next`](Self::next) then returns the
+    /// new rows.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -506,7 +510,7 @@ fn known_source<'s>(source: &'s SourceInfo, schema: &'s CompiledSchema) -> Known
     KnownSource { name: &source.name, id: Some(source.id), schema, is_computed: source.id == TASKS_ID }
 }
 
-/// Returns the index of a table, which is added if it is new.
+/// Returns the index of a table. Adds the table if it is new.
 fn number_of(tables: &mut Vec<TableInfo>, table: &TableInfo) -> usize {
     tables.iter().position(|known| known == table).unwrap_or_else(|| {
         tables.push(table.clone());

@@ -1,16 +1,16 @@
-//! How the values of a query become rows.
+//! Options that determine how the values of a query become rows.
 
 use super::steps::Steps;
 
-/// How the values of a query become rows.
+/// Options that determine how the values of a query become rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowOptions {
-    /// A row is an element of a list; otherwise a row has the elements side by side.
+    /// Whether a row is an element of a list. Otherwise, a row has the elements as columns.
     pub is_long: bool,
-    /// Counters become their change per second.
+    /// Whether counters become their change per second.
     pub is_rate: bool,
-    /// A row is a step.
+    /// The steps, if a row is a step.
     pub steps: Option<Steps>,
-    /// The recording grows, so the last step is not complete yet.
+    /// Whether the recording grows, so that the last step is not complete yet.
     pub is_growing: bool,
 }

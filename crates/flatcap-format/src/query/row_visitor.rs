@@ -15,25 +15,25 @@ pub(super) struct RowVisitor<'r> {
     names: &'r mut ElementNames,
     sample: u32,
     root: &'r PlanNode,
-    /// Where the values are, if someone asks.
+    /// The log of the bytes of the values, if it is needed.
     pub(super) log: Option<&'r mut AccessLog>,
-    /// Structs are read at once, with what is known of their elements.
+    /// The known elements, if lists of structs are read at once.
     pub(super) structs: Option<(&'r CompiledSchema, &'r mut StructElements)>,
     /// The bytes of the next value.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
     /// Objects and lists that are open below a node that is not in the plan.
     ignored: usize,
-    /// Lengths of the lists that are open, outermost first.
+    /// Lengths of the open lists, outermost first.
     lengths: Vec<usize>,
-    /// The elements of lists that are open, outermost first.
+    /// The open elements of lists, outermost first.
     open: Vec<OpenElement<'r>>,
 }
 
-/// What values of a payload depend on, besides their own bytes.
+/// The data on which the values of a payload depend, apart from their own bytes.
 #[derive(Debug, Default)]
 pub(super) struct AccessLog {
-    /// Bytes that determine which rows there are, and where their values are.
+    /// Bytes that determine which rows exist, and the offsets of their values.
     pub(super) fixed: Vec<Range<usize>>,
     /// The elements of the rows, as the payload names them.
     pub(super) named: Vec<(u32, ElementName)>,
@@ -165,7 +165,7 @@ impl Visitor for RowVisitor<'_> {
             return;
         }
         let ended = self.stack.pop();
-        // The node of a list is on the stack for the list, and once more for an element of it.
+        // The node of a list is on the stack for the list, and again for each open element of it.
         if let (Some(ended), Some(list)) = (ended, self.stack.last())
             && std::ptr::eq(ended, *list)
         {

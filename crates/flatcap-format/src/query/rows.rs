@@ -1,4 +1,4 @@
-//! Rows: the values of a query side by side, one row per time or per element.
+//! Rows: each combines the values of a query for one time, or for one element.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -23,9 +23,11 @@ use super::summary::QuerySummary;
 use crate::replay::Notice;
 use crate::segment::{Gap, Marker, RecordingStart, SegmentError};
 
-/// Periods for which the last value of a source is the current one: it may have missed one tick.
+/// Number of periods for which the last value of a source stays valid: the source may have missed
+/// one tick.
 const PERIODS_HELD: u64 = 2;
-/// Time before the first row that is read for its rates, beside two periods: samples may be late.
+/// Time before the first row that is read for its rates, in addition to two periods, because
+/// samples may be late. In nanoseconds.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// A part of the rows of a query.
@@ -44,8 +46,9 @@ pub enum RowItem {
 }
 
 /// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
-/// each sample of the source with the shortest period, the first one asked for of several. It has
-/// the last values of the others that are not older than two of their own periods.
+/// each sample of the source with the shortest period (the first requested one, if several have
+/// it). It has the last values of the other sources, if they are not older than two of their
+/// periods.
 #[derive(Debug)]
 pub struct RowReader {
     results: QueryResults,
@@ -55,29 +58,30 @@ pub struct RowReader {
     has_elements: bool,
     layout: RowLayout,
     rates: Option<CounterRates>,
-    /// The rate of a step is the growth in it, not an aggregate of rates.
+    /// Whether the rate of a step is the growth in the step, not an aggregate of rates.
     is_averaged: bool,
     join: SampleJoin,
     steps: Option<StepRows>,
     merge: BatchMerge,
-    /// The source of which each sample is a row.
+    /// The leading source: each of its samples is a row.
     leading: LeadingSource,
     /// Sources with samples in this run, in the order of their first batches.
     sources: HashMap<u16, usize>,
     /// The source of the last row.
     last_source: Option<u16>,
-    /// Gaps and markers that no row before them waits for, with their monotonic times.
+    /// Gaps and markers that are returned once all earlier rows were returned, with their monotonic
+    /// times.
     events: VecDeque<(u64, RowItem)>,
     /// A run or a notice that follows the rows of these batches.
     waiting: Option<RowItem>,
     rows: RowBuffer,
     next_row: usize,
     is_merging: bool,
-    /// The largest age of the value of each column.
+    /// The maximum age of the value of each column, in nanoseconds.
     ages_ns: Vec<u64>,
 }
 
-/// The beginning of the rows, if samples before it are read for the rates of the first ones.
+/// The beginning of the rows, if earlier samples are read for the rates of the first rows.
 #[derive(Debug, Clone, Default)]
 struct RowWindow {
     since_ns: Option<i64>,
@@ -87,10 +91,11 @@ struct RowWindow {
 }
 
 impl Recording {
-    /// Asks for the values of some fields as rows.
+    /// Queries the values of some fields as rows.
     ///
     /// # Errors
-    /// As [`query`](Self::query); `NotOneList` if rows are elements of several lists, or of none.
+    /// The errors of [`query`](Self::query); `NotOneList` if rows are elements and the fields are
+    /// in several lists, or in no list.
     pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
         let selected = SelectedColumns::of(self, query, &options)?;
         if options.is_long && selected.lists.len() != 1 {
@@ -142,20 +147,20 @@ impl RowReader {
         })
     }
 
-    /// Uses the columns of a reader of the same query that has read everything, and no others.
+    /// Uses only the columns of a reader of the same query that has read all rows.
     #[must_use]
     pub fn with_columns(mut self, columns: Vec<RowColumn>) -> Self {
         self.layout.fix(columns);
         self
     }
 
-    /// Returns whether elements of lists have columns of their own, which are known only when all
+    /// Returns whether elements of lists have their own columns. These are known only after all
     /// samples were read.
     pub fn has_elements(&self) -> bool {
         self.has_elements
     }
 
-    /// Returns whether a row is an element.
+    /// Returns whether rows are elements.
     pub fn is_long(&self) -> bool {
         self.options.is_long
     }
@@ -166,7 +171,7 @@ impl RowReader {
     }
 
     /// Returns the values of the row that was returned last, by column. Columns that were added
-    /// later have none.
+    /// later have no value.
     pub fn values(&self) -> &[HeldValue] {
         let columns = self.rows.values.len().checked_div(self.rows.stamps.len()).unwrap_or_default();
         let end = self.next_row * columns;
@@ -178,12 +183,12 @@ impl RowReader {
         self.results.elements().label(element)
     }
 
-    /// Returns what was read so far.
+    /// Returns the summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         self.results.summary()
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
@@ -283,20 +288,20 @@ impl RowReader {
                 growth.select(&passing);
             }
         }
-        // It is possible that no row passes the condition, whether or not the block was skipped for
-        // that reason.
+        // Possibly no row passes the condition, in a block that was read or was skipped.
         if batch.times.is_empty() {
             return;
         }
         let new = self.sources.len();
         let source = *self.sources.entry(batch.source).or_insert(new);
         let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
-        // The elements of a sample come after its other values, which their rows repeat.
+        // The elements of a sample are merged after its other values, which the rows of the
+        // elements repeat.
         let rank = source * 2 + usize::from(table.list.is_some());
         self.merge.add(batch, growths, BatchRank { name, rank });
     }
 
-    /// Takes a sample, and makes the rows that it completes.
+    /// Takes a sample, and builds the rows that it completes.
     fn take_sample(&mut self, sample: &MergedSample) {
         self.rows.clear();
         self.next_row = 0;
@@ -321,7 +326,7 @@ impl RowReader {
         if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
             self.join.forget(other);
         }
-        // Elements that no sample has are in no column.
+        // Elements that do not occur in any sample have no columns.
         if is_before || self.layout.columns.is_empty() {
             return;
         }
@@ -388,7 +393,7 @@ impl RowReader {
 }
 
 impl RowWindow {
-    /// Lets the query begin earlier, and keeps the time at which rows begin.
+    /// Lets the query begin earlier, and stores the time at which rows begin.
     fn widen(&mut self, query: &mut Query, lead_ns: u64) {
         if let Some(since_ns) = &mut query.filter.since_ns {
             self.since_ns = Some(*since_ns);

@@ -1,12 +1,12 @@
-//! What a step of reading a segment gives.
+//! The result of a step of reading a segment.
 
 use crate::replay::{Notice, WholeSegment};
 use crate::segment::{FrameKind, Gap, Marker};
 
-/// What a step gives.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) enum ScanStep {
-    /// Rows, or nothing.
+    /// Rows, or no item.
     Continue,
     Gap(Gap),
     Marker(Marker),
@@ -15,7 +15,7 @@ pub(super) enum ScanStep {
 }
 
 impl ScanStep {
-    /// Returns the step for a frame that is no sample.
+    /// Returns the result for a frame that is not a sample.
     pub(super) fn of_frame(payload: &[u8], segment: &WholeSegment) -> Self {
         let step = match FrameKind::of(payload) {
             Some(FrameKind::Gap) => Gap::decode(payload).filter(|gap| is_wanted(gap, segment)).map(Self::Gap),
@@ -28,7 +28,7 @@ impl ScanStep {
     }
 }
 
-/// Gaps have no wall time: it follows from the clock reading of the header.
+/// Gaps have no wall time. It is computed from the clock reading in the header.
 fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
     let offset_ns = segment.reader.header().clocks.wall_offset_ns();
     let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);

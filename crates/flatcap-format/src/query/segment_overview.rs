@@ -1,8 +1,8 @@
 //! Reads the series of one segment, summarized in equal parts of time.
 //!
 //! The rate of the first sample of a segment needs the last one of the segment before, so summaries
-//! keep both ends of each series. They keep those of each source, too: a series may have no value
-//! in a segment although its source has no gap there.
+//! keep both ends of each series. They also keep both ends of each source: a series may have no
+//! value in a segment although its source has no gap there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -25,20 +25,20 @@ use crate::replay::HostIdentity;
 use crate::schema::{ColumnType, CountedValue, CounterHistory, ElementPresence};
 use crate::segment::{Gap, SelectedSegment};
 
-/// How the samples of a segment are summarized.
+/// The parameters of the summary of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentRequest {
     /// Whether counters are drawn as their change per second.
     pub(super) is_rate: bool,
     /// Length of a cell: 2^`bits` nanoseconds.
     pub(super) bits: u32,
-    /// Most series; further ones are counted and left out.
+    /// Maximum number of series. Further ones are counted and left out.
     pub(super) series_max: usize,
     /// The periods of sources.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
 }
 
-/// The series of a segment, by run: a file that has no segment's name may have several.
+/// The series of a segment, by run. A file that is not named as a segment may have several runs.
 #[derive(Debug, Default)]
 pub(super) struct SegmentOverview {
     pub(super) runs: Vec<RunOverview>,
@@ -51,7 +51,7 @@ pub(super) struct SegmentOverview {
 pub(super) struct RunOverview {
     pub(super) run_id: u64,
     pub(super) host: HostIdentity,
-    /// What was seen of each source, also of those of which no series has a value.
+    /// The samples of each source, including sources without a value in any series.
     pub(super) sources: BTreeMap<Box<str>, SourceSpan>,
     pub(super) series: Vec<SeriesCells>,
     /// Series that were left out.
@@ -59,7 +59,7 @@ pub(super) struct RunOverview {
 }
 
 impl SegmentOverview {
-    /// Reads what a query asks of a segment.
+    /// Reads the results of a query from a segment.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
@@ -98,7 +98,7 @@ impl SegmentOverview {
         Ok(overview)
     }
 
-    /// Returns the memory that it takes, in bytes, roughly.
+    /// Returns the approximate memory that the summary takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let series = self.runs.iter().flat_map(|run| &run.series);
         series.map(SeriesCells::bytes).fold(size_of::<Self>(), usize::saturating_add)
@@ -112,12 +112,12 @@ pub(super) struct RunFold {
     pub(super) host: HostIdentity,
     request: SegmentRequest,
     tables: BTreeMap<usize, TableFold>,
-    /// By source: the samples that are missing on purpose.
+    /// For each source: the samples that are missing on purpose.
     thinned: BTreeMap<Box<str>, ThinnedNumbers>,
     limit: SeriesLimit,
 }
 
-/// How many series may begin, and how many could not.
+/// The number of series that may still begin, and the number of those that could not.
 #[derive(Debug)]
 struct SeriesLimit {
     remaining: usize,
@@ -128,7 +128,7 @@ struct SeriesLimit {
 #[derive(Debug)]
 struct TableFold {
     limits: HoleLimits,
-    /// The columns with numbers, and whether their rate is drawn.
+    /// The columns with numbers, and whether each is drawn as a rate.
     columns: Vec<(usize, bool)>,
     bits: u32,
     /// The places of the series, by the number of the element's name.
@@ -138,17 +138,17 @@ struct TableFold {
     known: HashMap<(u32, ElementName), ElementPlace>,
     /// The last name of each element, by the number of the element, and the name of its series.
     latest: Vec<(ElementName, ElementName)>,
-    /// Of each of these, one series per column.
+    /// For each of these elements, one series per column.
     series: Vec<SeriesFold>,
-    /// The samples of the source; none before the first one.
+    /// The samples of the source, or `None` before the first one.
     span: Option<SourceSpan>,
-    /// The id of the source whose samples came last.
+    /// The id of the source of the latest samples.
     source: Option<u16>,
     /// The elements of the samples so far.
     history: CounterHistory,
 }
 
-/// Where the series of an element are.
+/// The location of an element's series.
 #[derive(Debug, Clone, Copy)]
 enum ElementPlace {
     Unknown,
@@ -193,18 +193,19 @@ impl RunFold {
         }
     }
 
-    /// Adds samples that are missing, before those that follow them. They are a hole, unless they
-    /// were left out on purpose.
+    /// Adds missing samples. Must be called before the following samples are added. Missing samples
+    /// are a hole, unless they were left out on purpose.
     pub(super) fn add_gap(&mut self, source: &str, gap: &Gap) {
         self.thinned.entry(source.into()).or_default().add(gap);
     }
 
-    /// Returns how many series are left out.
+    /// Returns the number of series that are left out.
     pub(super) fn left_out(&self) -> u64 {
         self.limit.left_out
     }
 
-    /// Removes the cells below a number from all series, and returns the series that had some.
+    /// Removes the cells below a number from all series, and returns the series that had such
+    /// cells.
     pub(super) fn take_before(
         &mut self,
         number: i64,
@@ -228,7 +229,7 @@ impl RunFold {
         RunOverview { run_id, host, sources, series, left_out }
     }
 
-    /// Returns the series of which something is taken.
+    /// Returns the series from which cells were taken.
     fn take(
         &mut self,
         tables: &[TableInfo],
@@ -293,7 +294,8 @@ impl TableFold {
         }
     }
 
-    /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
+    /// Splits the samples of a batch at the holes of the source: where sequence numbers are missing
+    /// or the distance is too long.
     fn parts(&mut self, source: u16, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let numbers = times.seq.iter().zip(&times.mono_ns);
@@ -302,7 +304,7 @@ impl TableFold {
         let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         if is_other {
-            // Another source with this name has begun. It has sequence numbers of its own.
+            // Another source with this name has begun. It has its own sequence numbers.
             (span.hole_end_ns, span.last) = (first.mono_ns, first);
         }
         for (sample, now) in numbers.enumerate() {
@@ -365,7 +367,7 @@ impl TableFold {
         }
     }
 
-    /// Notes the names of the elements in a batch. A row whose name differs from the last name of
+    /// Records the names of the elements in a batch. A row whose name differs from the last name of
     /// its element begins a series.
     fn note_names(&mut self, batch: &ColumnBatch, names: &ElementNames, kinds: &mut [ElementPresence]) {
         for (row, kind) in kinds.iter_mut().enumerate() {
@@ -427,8 +429,8 @@ impl TableFold {
     }
 }
 
-/// Adds the samples of a batch to the history of its elements. Returns what each row is; nothing
-/// for a table that is no list.
+/// Adds the samples of a batch to the history of its elements. Returns the presence of each row's
+/// element. Returns an empty list if the table is not a list.
 fn element_rows(
     history: &mut CounterHistory,
     batch: &ColumnBatch,

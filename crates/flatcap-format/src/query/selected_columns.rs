@@ -12,30 +12,30 @@ use super::resolve::{KnownSource, resolve, spelled};
 use super::row_options::RowOptions;
 use crate::schema::LeafField;
 
-/// What the paths of a query select in the schemas of all runs.
+/// The columns that the paths of a query select in the schemas of all runs.
 #[derive(Debug)]
 pub(super) struct SelectedColumns {
     /// The names of paths that select one field, by path.
     pub(super) own_names: Vec<Option<String>>,
-    /// The fields in the order of the paths; those of elements, which may have columns of their
-    /// own, too.
+    /// The fields in the order of the paths, including fields of elements, which may have their own
+    /// columns.
     pub(super) columns: Vec<RowColumn>,
     /// The lists that contain them.
     pub(super) lists: Vec<String>,
-    /// Elements have columns of their own.
+    /// Whether elements have their own columns.
     pub(super) has_elements: bool,
-    /// The longest period of each source that has a column, in nanoseconds; 0 for none.
+    /// The longest period of each source that has a column, in nanoseconds; 0 if it has none.
     pub(super) periods: BTreeMap<String, u64>,
     /// The meanings of the fields, by source and path.
     pub(super) meanings: ColumnMeanings,
 }
 
 impl SelectedColumns {
-    /// Returns what a query selects, also of sources that were added to a segment that is not
-    /// sealed.
+    /// Returns the columns that a query selects, including columns of sources that were added to an
+    /// unsealed segment.
     ///
     /// # Errors
-    /// A path that leads to no field, or to several; a path of a file that is missing.
+    /// A path leads to no field, or to several; or a file is missing.
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         match Self::new(recording.sources(), query, options) {
             Err(error @ QueryError::NoField { .. }) => {
@@ -102,7 +102,7 @@ impl SelectedColumns {
         Ok(found)
     }
 
-    /// Finds the fields of which runs have different ideas.
+    /// Finds the fields whose type, unit or kind differs between runs.
     fn add_meanings(&mut self, known: &[KnownSource<'_>], paths: &[FieldPath]) -> Result<(), QueryError> {
         for (source, selected) in known.iter().zip(resolve(known, paths)?) {
             if selected.is_empty() {

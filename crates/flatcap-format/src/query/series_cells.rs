@@ -10,21 +10,22 @@ use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
 use crate::schema::{CountedValue, Growth};
 
-/// A hole is a longer time without a value than so many periods: a source that is throttled to
-/// every third tick has none.
+/// A hole is a time without a value that is longer than this many periods. With this number, a
+/// source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
-/// Samples may leave out elements that sleep, but each second one has all of them.
+/// Minimum length of a hole of an element, in nanoseconds. Samples may leave out sleeping elements,
+/// but one sample per second has all of them.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
-/// A hole of a source without a period.
+/// Minimum length of a hole of a source without a period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;
 
-/// The series of one field, of one element if it is in a list, in one run of one segment.
+/// The series of one field (of one element, if it is in a list) in one run of one segment.
 #[derive(Debug)]
 pub(super) struct SeriesCells {
     /// The path of the field, with all elements of its list.
     pub(super) field: Box<str>,
     pub(super) column: RowColumn,
-    /// What tells elements apart; empty if the field is in no list.
+    /// The key that distinguishes elements. Empty if the field is not in a list.
     pub(super) element: Box<[u8]>,
     pub(super) label: Option<Box<str>>,
     pub(super) identity: Vec<ElementIdentity>,
@@ -38,21 +39,22 @@ pub(super) struct SeriesCells {
 /// The values of a part of wall time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeCell {
-    /// Its time divided by its length.
+    /// Number of the cell: its time divided by its length.
     pub(super) number: i64,
     pub(super) values: PixelValues,
     pub(super) is_after_hole: bool,
 }
 
-/// When a value counts as missing, and how far apart two values may be for a rate.
+/// The time after which a value counts as missing, and the maximum distance of two values for a
+/// rate.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
-    /// Of samples at the source's own period.
+    /// Limit for samples at the source's own period.
     own_ns: u64,
-    /// Of the source's samples.
+    /// Limit for the source's samples.
     source_ns: u64,
-    /// Of the values of the series.
+    /// Limit for the values of the series.
     series_ns: u64,
 }
 
@@ -61,7 +63,7 @@ pub(super) struct HoleLimits {
 pub(super) struct SamplePoint {
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// Of a counter of which the rate is drawn.
+    /// The value of the counter, if its rate is drawn.
     pub(super) counted: Option<CountedValue>,
 }
 
@@ -79,19 +81,19 @@ pub(super) struct SourceSpan {
     pub(super) last: SampleNumber,
     /// Monotonic end of the last hole between them; 0 if there is none.
     pub(super) hole_end_ns: u64,
-    /// A hole is a longer time without samples.
+    /// A hole is a time without samples that is longer than this, in nanoseconds.
     pub(super) hole_ns: u64,
 }
 
-/// What joins the series of successive segments.
+/// The data that joins the series of successive segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeriesEnds {
     /// First and last sample with a value.
     pub(super) head: SamplePoint,
     pub(super) tail: SamplePoint,
-    /// Samples of the source are missing between the first one and the head.
+    /// Whether samples of the source are missing between its first sample and the head.
     pub(super) is_after_hole: bool,
-    /// Values are missing before the tail, and no cell after them says so.
+    /// Whether values are missing before the tail, without a later cell that records this.
     pub(super) is_before_hole: bool,
 }
 
@@ -113,8 +115,8 @@ impl HoleLimits {
         Self { own_ns: source_ns, source_ns, series_ns }
     }
 
-    /// Takes the time between two samples for the period, if all samples between them were left out
-    /// on purpose: `ticks` is the difference of their numbers. Returns false if that does not
+    /// Uses the time between two samples as the period, if all samples between them were left out
+    /// on purpose. `ticks` is the difference of their numbers. Returns false if that does not
     /// explain the time.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
         if between_ns > self.own_ns.saturating_mul(ticks) {
@@ -126,24 +128,24 @@ impl HoleLimits {
         true
     }
 
-    /// Returns the longest time without a sample of the source that is no hole.
+    /// Returns the longest time without a sample of the source that is not a hole, in nanoseconds.
     pub(super) fn source_ns(self) -> u64 {
         self.source_ns
     }
 
-    /// Returns the longest time without a value that is no hole.
+    /// Returns the longest time without a value that is not a hole, in nanoseconds.
     pub(super) fn series_ns(self) -> u64 {
         self.series_ns
     }
 
-    /// The longest time that a value depends on one before.
+    /// Returns the longest time for which a value depends on an earlier one, in nanoseconds.
     pub(super) fn reach_ns(self) -> u64 {
-        // Where samples were lost, their rate is that of the time without them.
+        // If samples were lost, the rate covers the time without them.
         self.series_ns.max(ELEMENT_HOLE_NS)
     }
 
-    /// Returns whether values are missing between two, of which the later one follows a hole of the
-    /// source that ended at `hole_end_ns`.
+    /// Returns whether values are missing between two values. The last hole of the source before
+    /// the later one ended at `hole_end_ns`.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
         hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
@@ -160,7 +162,8 @@ impl HoleLimits {
 }
 
 impl SampleNumber {
-    /// Returns whether samples are missing, or too much time, between this one and the next.
+    /// Returns whether samples are missing between this one and the next, or the time between them
+    /// is too long.
     #[inline]
     pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
         self != next
@@ -173,13 +176,13 @@ impl SourceSpan {
         Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
     }
 
-    /// Includes the numbers right before and after that were left out on purpose.
+    /// Includes the numbers directly before and after this range that were left out on purpose.
     pub(super) fn widen(&mut self, thinned: &ThinnedNumbers) {
         self.first.seq = thinned.skip_back(self.first.seq);
         self.last.seq = thinned.skip(self.last.seq.wrapping_add(1)).wrapping_sub(1);
     }
 
-    /// Adds what another table has of the source.
+    /// Adds the samples of the source in another table.
     pub(super) fn add(&mut self, other: &Self) {
         if other.first.seq < self.first.seq {
             self.first = other.first;
@@ -193,7 +196,7 @@ impl SourceSpan {
 }
 
 impl SeriesCells {
-    /// Returns the memory that it takes, in bytes, roughly.
+    /// Returns the approximate memory that the series takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts =
             self.element.len() + self.column.name.len() + self.identity.len() * size_of::<ElementIdentity>();
@@ -207,9 +210,9 @@ impl SeriesFold {
         Self { bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
     }
 
-    /// Adds the value of a sample, before which the source's last hole ended at `hole_end_ns`.
+    /// Adds the value of a sample. The source's last hole before it ended at `hole_end_ns`.
     ///
-    /// `is_new` says that the element had ended since its value before.
+    /// `is_new` means that the element had ended since its previous value.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -240,8 +243,8 @@ impl SeriesFold {
         self.push(point.wall_ns >> self.bits, &PixelValues::of(point.wall_ns, value));
     }
 
-    /// Adds the values of samples of which nothing is missing, all at once. Returns false if that
-    /// would be another result than adding them one by one; then nothing was added.
+    /// Adds the values of samples without holes between them, all at once. If the result would
+    /// differ from adding them one by one, adds nothing and returns false.
     pub(super) fn add_whole(
         &mut self,
         times: &WholeTimes<'_>,
@@ -300,13 +303,14 @@ impl SeriesFold {
         self.has_hole = false;
     }
 
-    /// Removes all cells, and returns them with what joins them to those of other segments.
+    /// Removes all cells. Returns them with the ends that join them to the series of other
+    /// segments.
     pub(super) fn take(&mut self) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         let ends = self.ends()?;
         Some((std::mem::take(&mut self.cells), ends))
     }
 
-    /// Removes the cells below a number, and returns them; none if there are no such cells.
+    /// Removes the cells below a number, and returns them, or `None` if there are no such cells.
     pub(super) fn take_before(&mut self, number: i64) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         if !self.cells.iter().any(|cell| cell.number < number) {
             return None;

@@ -1,4 +1,4 @@
-//! Makes a row of each step of time.
+//! Makes one row for each step of time.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,11 +10,12 @@ use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
 use crate::schema::{FieldValue, Growth, MetricKind};
 
-/// Periods or steps after which a counter's last value is too old to compute a rate from: the
-/// sample before may be missing.
+/// Number of periods or steps after which a counter's last value is too old for a rate: one sample
+/// may be missing.
 const AGE_PERIODS: u64 = 2;
 
-/// Less is how clocks are adjusted all the time.
+/// Smaller steps of the wall clock are ignored, because clocks are adjusted all the time. In
+/// nanoseconds.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// An element, if rows are elements, and a column.
@@ -24,11 +25,11 @@ pub(super) type CellPlace = (Option<ElementName>, usize);
 #[derive(Debug)]
 pub(super) struct StepRows {
     steps: Steps,
-    /// Wall time minus monotonic time when the run began: steps are equally long by the monotonic
-    /// clock, whatever happens to the wall clock.
+    /// Wall time minus monotonic time when the run began. Steps have equal lengths by the monotonic
+    /// clock, even if the wall clock is set.
     offset_ns: Option<i64>,
-    /// By how much the wall clock was ahead of that when the current step began, and the one that
-    /// has ended.
+    /// The lead of the wall clock over that offset, at the beginning of the current step and of the
+    /// step that has ended.
     shift_ns: i64,
     ended_shift_ns: i64,
     current: Option<i64>,
@@ -54,7 +55,7 @@ impl StepRows {
         }
     }
 
-    /// Goes to the step of a sample. Returns the step before if that has ended.
+    /// Advances to the step of a sample. Returns the previous step if it has ended.
     pub(super) fn reach(&mut self, sample: &MergedSample) -> Option<i64> {
         let mono_ns = i64::try_from(sample.mono_ns).unwrap_or(i64::MAX);
         let offset_ns = *self.offset_ns.get_or_insert(sample.wall_ns.saturating_sub(mono_ns));
@@ -68,7 +69,7 @@ impl StepRows {
         ended
     }
 
-    /// Returns how the values of a column become one; `period_ns` is that of its source.
+    /// Returns how the values of a column are summarized. `period_ns` is the period of its source.
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {
@@ -106,7 +107,7 @@ impl StepRows {
         }
     }
 
-    /// Removes the values of the step. Rates still refer to them.
+    /// Removes the values of the step. Rates of the next step still use them.
     pub(super) fn forget_values(&mut self) {
         self.cells.values_mut().for_each(|cell| drop(cell.finish()));
         self.elements.clear();
@@ -114,13 +115,13 @@ impl StepRows {
         self.has_samples = false;
     }
 
-    /// Appends the rows of a step that has ended: one, or one for each element that had a sample
-    /// if rows are elements; none for a step without samples.
+    /// Appends the rows of a step that has ended: one row, or, if rows are elements, one for each
+    /// element with a sample. Appends no row for a step without samples.
     pub(super) fn finish(&mut self, number: i64, is_long: bool, columns: usize, rows: &mut RowBuffer) {
         let begin_ns = self.steps.begin_ns(number);
         let mono_ns = begin_ns.saturating_sub(self.offset_ns.unwrap_or_default());
-        // Steps are equal by the monotonic clock. After a suspend, or a step of the wall clock,
-        // they have its times of then.
+        // Steps have equal lengths by the monotonic clock. After a suspend, or a step of the wall
+        // clock, their times follow the wall clock.
         let shift_ns = if self.current == Some(number) { self.shift_ns } else { self.ended_shift_ns };
         let is_step = shift_ns.unsigned_abs() >= CLOCK_STEP_NS;
         let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
@@ -145,7 +146,7 @@ impl StepRows {
         self.forget_values();
     }
 
-    /// Returns the current step, if it has samples, at the end of the run.
+    /// At the end of the run, returns the current step if it has samples.
     pub(super) fn end(&mut self) -> Option<i64> {
         self.current.filter(|_| self.has_samples)
     }
@@ -178,7 +179,7 @@ mod tests {
     }
 
     // Proves that steps are multiples of their length by the wall clock at the beginning, also
-    // after that clock was set, and that a step without samples has no row.
+    // after the wall clock was set, and that a step without samples has no row.
     #[test]
     fn steps_follow_the_monotonic_clock() {
         let mut step_rows = steps(100);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::held_value::HeldValue;
 use crate::schema::{FieldValue, Growth};
 
-/// How the values of a step become one.
+/// The function that summarizes the values of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aggregate {
     /// The smallest.
@@ -25,7 +25,7 @@ pub enum Aggregate {
     Quantile(f64),
 }
 
-/// A text that is no aggregate.
+/// The error of a text that is not an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such aggregate; use min, max, mean, last, sum, count, or p50 to p99.9")]
 pub struct AggregateError;
@@ -50,12 +50,13 @@ impl FromStr for Aggregate {
     }
 }
 
-/// Equal steps of time, and how the values in them become one.
+/// Equal steps of time, and the function that summarizes their values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steps {
-    /// Length of a step, in nanoseconds; not 0.
+    /// Length of a step, in nanoseconds; above 0.
     pub step_ns: u64,
-    /// Of numbers. Without one, counters have their last value, and others their mean.
+    /// The aggregate of numbers. With `None`, counters have their last value, and other fields
+    /// their mean.
     pub aggregate: Option<Aggregate>,
 }
 
@@ -76,21 +77,21 @@ impl Steps {
 pub(super) enum StepCell {
     /// An aggregate of numbers.
     Numbers(NumberCell),
-    /// The last value, as it is.
+    /// The last value, unchanged.
     Last(HeldValue),
     /// The change per second of a counter.
     Rate(RateCell),
 }
 
-/// What a column needs of its steps.
+/// The summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
-    /// An aggregate of its numbers; its texts have their last value.
+    /// An aggregate of its numbers. Its texts have their last value.
     Aggregate(Aggregate),
     /// Its last value.
     Last,
-    /// The mean change per second of a counter. A value may be compared with one that is this much
-    /// older, in nanoseconds.
+    /// The mean change per second of a counter. A value may be compared with a value that is at
+    /// most this much older, in nanoseconds.
     Rate(u64),
 }
 
@@ -102,11 +103,11 @@ pub(super) struct NumberCell {
     smallest: Option<Number>,
     largest: Option<Number>,
     last: HeldValue,
-    /// All values; only for a quantile.
+    /// All values. Used only for a quantile.
     values: Vec<Number>,
 }
 
-/// A number of the type that its field has: integers beyond 2^53 are exact.
+/// A number in the type of its field, so that integers beyond 2^53 are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Number {
     Unsigned(u64),
@@ -118,7 +119,7 @@ enum Number {
 /// A sum of numbers.
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
-    /// Exact: 2^64 integers of 64 bits fit.
+    /// Exact: the sum of 2^64 integers of 64 bits fits.
     Integers(i128),
     Floats(f64),
 }
@@ -126,7 +127,7 @@ enum NumberSum {
 #[derive(Debug, Clone)]
 pub(super) struct RateCell {
     age_max_ns: u64,
-    /// Of all intervals between two samples that end in the step.
+    /// The growth in all intervals between two samples that end in the step.
     sum: Growth,
 }
 
@@ -147,7 +148,7 @@ impl StepCell {
         }
     }
 
-    /// Adds the value of a sample; of the rate of a counter, [`RateCell::add`] adds the growth.
+    /// Adds the value of a sample. For the rate of a counter, [`RateCell::add`] adds the growth.
     pub(super) fn add(&mut self, value: FieldValue<'_>) {
         match (self, value) {
             (_, FieldValue::Absent) | (Self::Rate(_), _) => {}
@@ -218,7 +219,7 @@ impl NumberCell {
 }
 
 impl RateCell {
-    /// Adds what the counter grew since the sample before.
+    /// Adds the growth of the counter since the previous sample.
     pub(super) fn add(&mut self, growth: Growth) {
         if growth.elapsed_ns <= self.age_max_ns {
             self.sum = self.sum.plus(growth);
@@ -297,7 +298,7 @@ impl NumberSum {
     }
 }
 
-/// Returns whether there is a value: not a number is none.
+/// Returns whether there is a value. NaN does not count as one.
 fn is_value(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }
@@ -331,8 +332,8 @@ mod tests {
         cell.finish()
     }
 
-    // Proves that each aggregate has the value that its name says, and that whole numbers stay
-    // whole.
+    // Proves that each aggregate has the value that its name describes, and that integers stay
+    // integers.
     #[test]
     fn aggregates_are_as_named() {
         let all: Vec<u64> = (1..=100).collect();
@@ -373,8 +374,7 @@ mod tests {
         assert_eq!(summary(StepKind::Rate(10), &[]), HeldValue::Absent);
     }
 
-    // Proves that what is not a number counts for no aggregate, and that a counter may have
-    // fractions.
+    // Proves that NaN does not count for any aggregate, and that a counter may have fractions.
     #[test]
     fn fractions_are_counted() {
         for (name, expected) in
@@ -413,7 +413,7 @@ mod tests {
     }
 
     // Proves that integers beyond 2^53 are exact and stay integers, that a sum that does not fit is
-    // absent, and that 32-bit floats stay what they are.
+    // absent, and that 32-bit floats stay 32-bit floats.
     #[test]
     fn integers_are_exact() {
         let big = (1_u64 << 63) + 1;

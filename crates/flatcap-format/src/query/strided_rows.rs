@@ -1,6 +1,6 @@
-//! Rows of a column by their places: they are written, picked and split off.
+//! Writes, picks and splits off rows of a column, by their positions.
 
-/// Rows at equal distances: those of one element in successive samples.
+/// Rows at equal distances, such as the rows of one element in successive samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StridedRows {
     pub(super) start: usize,
@@ -30,7 +30,7 @@ pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
     places.iter().filter_map(|place| values.get(*place).copied()).collect()
 }
 
-/// Splits off the values from `at` on, with space for so many values.
+/// Splits off the values from `at` on, with space for `capacity` values.
 pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
     let later = values.get(at..).unwrap_or_default();
     let mut split = Vec::with_capacity(capacity.max(later.len()));

@@ -1,4 +1,4 @@
-//! Reads a list of structs column by column: each value is at the same place of its element.
+//! Reads a list of structs column by column: each value has the same offset in its element.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,8 +8,8 @@ use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, StructField, text_of};
 
-/// Most elements that are remembered with their bytes. Beyond, all are forgotten, and named again:
-/// of the processes of a large host, all are remembered.
+/// Maximum number of elements that are remembered with their bytes. If there are more, all are
+/// removed and named again. The limit admits all processes of a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
 /// The elements of a source's lists, by the bytes that identify them.
@@ -24,7 +24,7 @@ pub(super) struct StructElements {
     bits: Vec<u64>,
 }
 
-/// An element, as these bytes named it.
+/// An element that was named by these bytes.
 #[derive(Debug)]
 struct KnownElement {
     naming: Box<[u8]>,

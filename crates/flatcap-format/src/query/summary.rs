@@ -1,6 +1,6 @@
-//! What a query has read.
+//! The summary of the data that a query has read.
 
-/// What a query has read so far.
+/// The summary of the data that a query has read so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuerySummary {
     /// Samples whose values were read.
@@ -9,8 +9,8 @@ pub struct QuerySummary {
     pub undecodable: u64,
     /// Sources whose schema is malformed.
     pub malformed_schemas: u64,
-    /// There were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX): the rows of
-    /// the later ones have [`NO_ELEMENT`](super::NO_ELEMENT).
+    /// Whether there were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX): the
+    /// rows of the later ones have [`NO_ELEMENT`](super::NO_ELEMENT).
     pub has_more_elements: bool,
     /// Damaged ranges, which were skipped.
     pub damage: u64,

@@ -17,9 +17,9 @@ pub(super) struct TableRows {
     /// The names of the elements in these rows.
     pub(super) names: Vec<ElementName>,
     pub(super) columns: Vec<ValueColumn>,
-    /// Space for rows at the begin.
+    /// Space for rows at the start of a batch.
     space: usize,
-    /// The bytes of each value, row by row, if they are of interest.
+    /// The bytes of each value, row by row, if they are needed.
     pub(super) cells: Option<Vec<Option<CellBytes>>>,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct TableRows {
 #[derive(Debug, Clone)]
 pub(super) struct CellBytes {
     pub(super) bytes: Range<usize>,
-    /// None for a text.
+    /// `None` for a text.
     pub(super) reader: Option<ScalarReader>,
-    /// The text ends at the first zero.
+    /// Whether the text ends at the first zero.
     pub(super) is_padded: bool,
 }
 
@@ -39,12 +39,12 @@ impl CellBytes {
     }
 }
 
-/// The space that is kept for rows gets less by this part with each batch, so that a large one does
-/// not keep memory for long.
+/// With each batch, the space that is kept for rows decreases by this fraction, so that a large
+/// batch does not keep memory for long.
 const SPACE_DECAY: usize = 64;
 
-/// Returns the space for the rows of the next batch: for as many as were held lately. Growing would
-/// copy them.
+/// Returns the space for the rows of the next batch: enough for the number of rows in recent
+/// batches, because growing would copy them.
 pub(super) fn next_space(space: usize, held: usize) -> usize {
     held.max(space - space / SPACE_DECAY)
 }
@@ -54,7 +54,7 @@ impl TableRows {
         Self::with_capacity(info, 0)
     }
 
-    /// Creates a table with space for so many rows.
+    /// Creates a table with space for `rows` rows.
     fn with_capacity(info: &TableInfo, rows: usize) -> Self {
         let is_list = info.list.is_some();
         let columns = info.columns.iter().map(|column| ValueColumn::new(column.column_type, rows));
@@ -93,7 +93,7 @@ impl TableRows {
         }
     }
 
-    /// Sets a value of the last row, and the bytes it was read from.
+    /// Sets a value of the last row, and the bytes from which it was read.
     pub(super) fn set_last(&mut self, column: usize, value: FieldValue<'_>, cell: Option<&CellBytes>) {
         let columns = self.columns.len();
         if let Some(column) = self.columns.get_mut(column) {

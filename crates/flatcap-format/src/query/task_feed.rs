@@ -9,20 +9,20 @@ use super::computed::{TASKS_ID, TASKS_STEP_NS};
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem, WantedTimes};
 use crate::segment::{SampleView, SegmentError, SelectedSegment, SourceInfo};
 
-/// Events before the wanted time that are read, beside two periods of their source: they say who
-/// was ready when it began.
+/// Time before the wanted time whose events are read, in addition to two periods of their source:
+/// these events show which threads were ready when it began. In nanoseconds.
 const LEAD_NS: u64 = 1_000_000_000;
 
-/// Where the events are.
+/// The location of the events.
 #[derive(Debug)]
 pub(super) struct EventPlace<'p> {
     /// The paths of the recording, or some of its segments.
     pub(super) paths: &'p [PathBuf],
     pub(super) segments: &'p [SelectedSegment],
     pub(super) run_id: u64,
-    /// The source that has them.
+    /// The source with the events.
     pub(super) source: &'p SourceInfo,
-    /// The query's filter, and the times that it wants of the run.
+    /// The query's filter, and the wanted times of the run.
     pub(super) filter: &'p ReplayFilter,
     pub(super) times: &'p WantedTimes,
 }
@@ -37,7 +37,7 @@ pub(super) struct TaskFeed {
     times: WantedTimes,
     timeline: Timeline,
     steps: TaskSteps,
-    /// Samples lie in the steps of wall time whose end they are.
+    /// Whether a sample has a time within the step of wall time that it ends.
     is_in_steps: bool,
     has_begun: bool,
     /// Wall time minus monotonic time.
@@ -45,20 +45,20 @@ pub(super) struct TaskFeed {
     reached_ns: u64,
 }
 
-/// What was read.
+/// The result of reading a part of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FeedStep {
     /// A part of the recording.
     Read,
-    /// Events that cannot be read. What they said is a hole.
+    /// Events that cannot be read. They are a hole in the samples.
     Undecodable,
-    /// Nothing: all that is there was read.
+    /// No further events: all existing ones were read.
     End,
 }
 
 impl TaskFeed {
-    /// Opens the events of a run. With `step_ns` there is a sample in each such step of wall time,
-    /// one nanosecond before its end.
+    /// Opens the events of a run. With `step_ns`, there is a sample in each step of wall time of
+    /// this length, one nanosecond before its end.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -108,7 +108,7 @@ impl TaskFeed {
         let Self { reader, timeline, steps, times, .. } = self;
         match reader.next()? {
             None => {
-                // A segment that grows has more to say about the last sample.
+                // A segment that grows may still get events for the last sample.
                 if !reader.is_live() {
                     self.finish(take);
                 }
@@ -155,7 +155,7 @@ impl TaskFeed {
 struct SampleClock {
     /// Wall time minus monotonic time.
     offset_ns: i64,
-    /// How much before their time samples are shown.
+    /// The time by which samples are shown earlier than they are, in nanoseconds.
     early_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The source that is computed from the events of the scheduler.
+//! Tests of the source that is computed from the events of the scheduler.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,21 @@ use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::storage::Folder;
 
 const MS: u64 = 1_000_000;
-/// When the events begin.
+/// Time at which the events begin.
 const BEGIN_MS: u64 = 1_000;
 /// Time of a payload.
 const PAYLOAD_MS: u64 = 20;
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const CPU_SCHEMA: &[u8] = include_bytes!("../../../../generated/host/cpu.bfbs");
 
-/// Idle loop, worker and hog: the worker is ready from 2 ms on and runs from 5 ms on; the hog takes
-/// its CPU from 30 to 65 ms; the worker runs until 75 ms.
+/// Switches between the idle loop, the worker and the hog. The worker is ready from 2 ms on and
+/// runs from 5 ms on. The hog takes its CPU from 30 to 65 ms. The worker runs again until 75 ms.
 const SWITCHES: [(u64, u16, u16, bool); 5] =
     [(5, 0, 1, true), (30, 1, 2, true), (65, 2, 1, false), (75, 1, 0, false), (150, 0, 2, true)];
 const FORKS: [(u64, u16); 2] = [(2, 1), (28, 2)];
 const WAKEUPS: [(u64, u16); 1] = [(149, 2)];
 
-/// How a segment is stored.
+/// The form in which a segment is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Raw,
@@ -66,12 +66,13 @@ fn payload(number: u64) -> SchedPayload {
     }
 }
 
-/// Writes payloads, and a sample of `cpu` beside each. Returns the path.
+/// Writes payloads, and a sample of `cpu` with each of them. Returns the path.
 fn write(folder: &Path, ids: (u64, u64), numbers: &[u64], form: Form) -> PathBuf {
     write_with(folder, ids, numbers, form, false)
 }
 
-/// As [`write`]; `is_pushed` adds a sample of a source `tasks` of an application to each payload.
+/// Writes payloads like [`write`]. With `is_pushed`, adds a sample of an application's source
+/// `tasks` to each payload.
 fn write_with(
     folder: &Path,
     (segment, run_id): (u64, u64),
@@ -164,7 +165,8 @@ fn of_tasks() -> Query {
     Query { filter, ..Query::default() }
 }
 
-/// The counters of both processes, each 10 ms: on CPU, ready, how often they stopped running.
+/// Returns the expected counters of both processes, each 10 ms: time on CPU, time ready, and how
+/// often they stopped running.
 fn expected() -> Counters {
     let worker = "worker[10]";
     let hog = "hog[20]";
@@ -195,8 +197,8 @@ fn expected() -> Counters {
     rows.map(|(at_ms, label, counts)| ((at_ms, label.to_owned()), counts)).into()
 }
 
-// Proves that each sample has what the threads of each process did until then, split exactly at its
-// time, whether the segment is raw, compressed or not sealed, and in how many segments it is.
+// Proves that each sample has the counters of the threads of each process at its time, exactly, in
+// raw, compressed and unsealed segments, and with any number of segments.
 #[test]
 fn samples_are_exact_in_all_forms() {
     let numbers: Vec<u64> = (0..10).collect();
@@ -213,8 +215,8 @@ fn samples_are_exact_in_all_forms() {
     }
 }
 
-// Proves that a query has the computed source if it names it or one of its fields, and not if it
-// asks for everything, and that its fields are listed.
+// Proves that a query returns the computed source if it names the source or one of its fields, that
+// a query of all fields does not, and that the fields of the source are listed.
 #[test]
 fn it_is_there_for_those_who_ask() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +232,7 @@ fn it_is_there_for_those_who_ask() {
     assert_eq!(sources(&Query::default()), ["cpu", "sched"]);
     assert_eq!(sources(&of_tasks()), ["tasks"]);
     assert_eq!(sources(&asking(&["on_cpu", "forks"])), ["cpu", "tasks"]);
-    // Threads repeat what processes have, in more detail.
+    // Threads repeat the values of processes in more detail.
     let mut results = recording.query(&asking(&["on_cpu"])).unwrap();
     while results.next().unwrap().is_some() {}
     let paths = |results: &QueryResults| -> Vec<String> {
@@ -274,8 +276,8 @@ fn a_recorded_source_does_not_hide_it() {
     }
 }
 
-// Proves that a part of the time has the samples of that time, which grow as those of the whole do,
-// also if all events of it are in payloads before or after.
+// Proves that a query of a part of the time returns the samples of that time, with the same growth
+// as in a query of the whole time, even if all events of it are in earlier or later payloads.
 #[test]
 fn a_part_of_the_time_is_as_in_the_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -310,7 +312,7 @@ fn steps_may_be_shorter() {
         let label = rows.label(stamp.element.unwrap()).to_owned();
         shares.insert((stamp.mono_ns / MS - BEGIN_MS, label), share);
     }
-    // The row of a step has what happened in it.
+    // The row of a step has the changes within the step.
     for (at_ms, label, share) in
         [(5, "worker[10]", 1e9), (4, "worker[10]", 0.0), (30, "hog[20]", 1e9), (30, "worker[10]", 0.0)]
     {
@@ -319,7 +321,7 @@ fn steps_may_be_shorter() {
     }
 }
 
-// Proves that nothing is claimed of a payload that is missing, and that runs are apart.
+// Proves that there are no samples for the time of a missing payload, and that runs are separate.
 #[test]
 fn holes_and_runs_are_kept_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,13 +338,13 @@ fn holes_and_runs_are_kept_apart() {
         }
     }
     assert_eq!(runs, 2);
-    // From 40 to 60 ms nothing is known.
+    // The events from 40 to 60 ms are missing.
     let first = [100, 101, 102, 103, 104, 106, 107, 108, 109, 110];
     let second = [100, 101, 102, 103, 104];
     assert_eq!(numbers, [&first[..], &second[..]].concat());
 }
 
-// Proves that an overview of a computed field has the extrema of its rate.
+// Proves that an overview of a computed field has the extrema of the field's rate.
 #[test]
 fn overviews_have_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,7 +371,7 @@ fn overviews_have_them() {
     assert!((largest("hog[20]") - 2e8).abs() < 1.0);
 }
 
-// Proves that the events are read as they are, with their kind.
+// Proves that the events are read unchanged, with their kind.
 #[test]
 fn events_are_read() {
     let folder = tempfile::tempdir().unwrap();

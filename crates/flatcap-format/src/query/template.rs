@@ -1,5 +1,5 @@
-//! Templates: where the values of a payload are. A payload with the same structure has its values
-//! at the same offsets, so it needs no walk, and the rows of a matrix need no payloads.
+//! Templates: the offsets of the values of a payload. A payload with the same structure has its
+//! values at the same offsets, so it needs no walk, and the rows of a matrix need no payloads.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, PAYLOAD_LENGTH_AT};
 use crate::schema::{ColumnType, CompiledSchema, DecodeError, FieldValue, ScalarReader, text_of};
 
-/// The rows of one payload, and the bytes they are read from.
+/// The rows of one payload, and the bytes from which they are read.
 #[derive(Debug)]
 pub(super) struct SampleTemplate {
-    /// Bytes that determine the rows and the places of their values.
+    /// Bytes that determine the rows and the offsets of their values.
     fixed: FixedContent,
     tables: Vec<TableRows>,
     named: Vec<(u32, ElementName)>,
-    /// Of each field that was asked for: the cell of its one value, if it is a scalar in no list
+    /// For each requested field: the cell of its single value, if it is a scalar outside of lists
     /// and has no names.
     single: Vec<Option<CellBytes>>,
 }
@@ -66,7 +66,7 @@ impl SampleTemplate {
         }
     }
 
-    /// Returns whether a payload has its values at the places of this one.
+    /// Returns whether a payload has its values at the offsets of this template.
     #[inline]
     pub(super) fn fits(&self, payload: &[u8]) -> bool {
         self.fixed.are_in(payload)
@@ -82,7 +82,7 @@ impl SampleTemplate {
         &self.tables
     }
 
-    /// Names the elements as this payload does.
+    /// Sets the current names of the elements to those in this payload.
     pub(super) fn name_elements(&self, names: &mut ElementNames) {
         for (number, name) in &self.named {
             names.set_latest(*number, *name);
@@ -109,8 +109,9 @@ impl SampleTemplate {
         }
     }
 
-    /// Reads the one value of a field, by its number, in a payload that fits. None if the field is
-    /// no plain scalar or is in a list: [`read_column`](Self::read_column) reads those.
+    /// Reads the single value of a field, by its number, in a payload that fits. Returns `None` if
+    /// the field is not a plain scalar or is in a list: [`read_column`](Self::read_column) reads
+    /// those.
     #[inline]
     pub(super) fn read_single<'v>(
         &'v self,
@@ -139,8 +140,8 @@ impl SampleTemplate {
         }
     }
 
-    /// Whether all rows of a matrix have their values at the places of this payload, its first row,
-    /// and every text is the same in all of them.
+    /// Returns whether all rows of a matrix have their values at the offsets in this payload, its
+    /// first row, and every text is the same in all rows.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
         let may_change = |bytes: &Range<usize>| {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
@@ -180,7 +181,7 @@ impl SampleTemplate {
                 table.names.extend_from_slice(&own.names);
             }
             for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
-                // Without zeros that are overwritten.
+                // Appends without zeros that would be overwritten.
                 if own.rows() == 1
                     && let Some((field, reader)) = own.changing(0, number, matrix)
                 {
@@ -202,7 +203,8 @@ impl SampleTemplate {
     }
 }
 
-/// Returns the cell of a field of a table that is no list, if it is a scalar without names.
+/// Returns the cell of a field of a table that is not a list, if the field is a scalar without
+/// names.
 fn single_cell(
     plan: &SourcePlan,
     tables: &[TableRows],
@@ -245,10 +247,10 @@ impl CellBytes {
     }
 }
 
-/// Returns a scalar of 1, 2, 4 or 8 bytes; none of another length.
+/// Returns a scalar of 1, 2, 4 or 8 bytes, or `None` for another length.
 #[inline]
 fn scalar_bits(bytes: &[u8]) -> Option<u64> {
-    // By length, so that each is one load.
+    // One case for each length, so that each is one load.
     Some(match bytes.len() {
         1 => u64::from(*bytes.first()?),
         2 => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
@@ -263,7 +265,7 @@ impl TableRows {
         self.cells.as_ref()?.get(row * self.columns.len() + column)?.as_ref()
     }
 
-    /// Returns the place of a value that differs between the rows of a matrix.
+    /// Returns the location of a value that differs between the rows of a matrix.
     pub(super) fn changing(
         &self,
         row: usize,

@@ -1,32 +1,33 @@
-//! The templates of a source's payloads that were seen last.
+//! The templates of a source's latest payloads.
 
 use super::elements::ElementNames;
 use super::plan::SourcePlan;
 use super::template::SampleTemplate;
 
-/// Most templates of a source. Lists grow and shrink by an element or two around their usual
-/// length.
+/// Maximum number of templates of a source. The lengths of lists vary by one or two elements around
+/// the usual length.
 const TEMPLATES_MAX: usize = 4;
-/// Templates that are made although none was of use yet. One costs as much as some ten samples.
+/// Number of templates that are made even if none was useful yet. Making one takes as long as
+/// reading about ten samples.
 pub(super) const ATTEMPTS: u64 = 8;
-/// Samples that a template must serve on average.
+/// Number of samples for which a template must be used on average.
 const SAMPLES_MIN: u64 = 16;
 
 /// The templates of a source.
 #[derive(Debug, Default)]
 pub(super) struct TemplateCache {
-    /// The latest used first.
+    /// The templates, with the most recently used first.
     templates: Vec<SampleTemplate>,
     made: u64,
     served: u64,
-    /// The first template is that of the sample before.
+    /// Whether the first template was used for the previous sample.
     is_latest: bool,
     /// Length of the last payload without a template.
     missed_bytes: Option<usize>,
 }
 
 impl TemplateCache {
-    /// Returns the template of a payload, and whether it is that of the sample before.
+    /// Returns the template of a payload, and whether the previous sample had the same template.
     pub(super) fn find(&mut self, payload: &[u8]) -> Option<(&SampleTemplate, bool)> {
         let found = self.templates.iter().position(|template| template.fits(payload))?;
         let is_same = found == 0 && self.is_latest;
@@ -40,15 +41,15 @@ impl TemplateCache {
         Some((self.templates.first()?, is_same))
     }
 
-    /// Notes that a sample had another template, or none.
+    /// Records that a sample had another template, or none.
     pub(super) fn interrupt(&mut self) {
         self.is_latest = false;
     }
 
-    /// Makes a template of a payload that has none, if it is likely to be of use.
+    /// Makes a template of a payload that has none, if it is likely to be useful.
     pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
         self.interrupt();
-        // A shape that is there once is not worth a template.
+        // A shape that occurs once does not justify a template.
         let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());
         if !is_repeated || self.made >= ATTEMPTS + self.served / SAMPLES_MIN {
             return;

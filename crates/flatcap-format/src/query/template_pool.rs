@@ -10,7 +10,7 @@ use super::template_cache::ATTEMPTS;
 use crate::block::MatrixRows;
 use crate::schema::envelope::split;
 
-/// Most templates of a source that are kept.
+/// Maximum number of templates of a source that are kept.
 const KEPT_MAX: usize = 16;
 
 /// The templates of a segment's matrices, by the id of their source.
@@ -21,16 +21,16 @@ pub(super) struct TemplatePool {
 
 #[derive(Debug, Default)]
 struct SourceTemplates {
-    /// Those that are in no use, the latest last.
+    /// The templates that are not in use, with the latest last.
     free: Vec<SampleTemplate>,
-    /// Matrices for whose rows a template was right, and those for which it was not.
+    /// Number of matrices for whose rows a template was right, and of those for which it was not.
     served: u64,
     failed: u64,
 }
 
 impl TemplatePool {
-    /// Returns the template of a matrix. None if its rows have several structures, its first row
-    /// does not fit its schema, or a template is not likely to be right.
+    /// Returns the template of a matrix. Returns `None` if its rows have several structures, its
+    /// first row does not fit its schema, or a template is not likely to fit all rows.
     pub(super) fn template(
         &mut self,
         matrix: &MatrixRows,

@@ -9,7 +9,7 @@ use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::segment::{Frames, SampleSpan, SegmentHeader, SegmentName, SegmentWriter};
 use crate::storage::Folder;
 
-/// A sample, and when it was taken.
+/// A sample, and its time.
 pub(super) struct TimedSample {
     pub(super) source: u16,
     pub(super) seq: u64,

@@ -1,4 +1,4 @@
-//! Queries of real segment files against their payloads, walked one by one.
+//! Compares queries of real segment files with their payloads, walked one by one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The samples of a file by source, number and monotonic time: each payload as JSON.
+/// Returns the samples of a file, by source, number and monotonic time, with each payload as JSON.
 fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     let mut reader = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
     let (mut schemas, mut found) = (BTreeMap::new(), BTreeMap::new());
@@ -50,8 +50,8 @@ fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     found
 }
 
-/// Returns the values at a path of names, those of all elements of the lists on the way. A list's
-/// name ends with `[*]`; an absent list has no elements.
+/// Returns the values at a path of names, for all elements of the lists on the way. A list's name
+/// ends with `[*]`; an absent list has no elements.
 fn values_at<'v>(value: &'v Value, path: &[&str], found: &mut Vec<&'v Value>) {
     let Some((step, rest)) = path.split_first() else { return found.push(value) };
     let (name, is_list) = step.strip_suffix("[*]").map_or((*step, false), |name| (name, true));
@@ -67,7 +67,7 @@ fn values_at<'v>(value: &'v Value, path: &[&str], found: &mut Vec<&'v Value>) {
     }
 }
 
-/// Returns whether a value of a column is what JSON shows.
+/// Returns whether a value of a column equals the value in JSON.
 fn is_same(value: FieldValue<'_>, json: &Value) -> bool {
     match (value, json) {
         (FieldValue::Text(text), Value::String(other)) => text == other,
@@ -84,7 +84,7 @@ fn is_same(value: FieldValue<'_>, json: &Value) -> bool {
     }
 }
 
-/// Asks for fields of a file. Returns the batches, and their tables.
+/// Queries fields of a file. Returns the batches, and their tables.
 fn asked(path: &Path, fields: &[&str]) -> (Vec<ColumnBatch>, Vec<TableInfo>, ElementNames) {
     let recording = Recording::open(&[path.to_owned()]).unwrap();
     let fields = fields.iter().map(|field| field.parse().unwrap()).collect();

@@ -76,14 +76,14 @@ impl TextColumn {
         self.of_codes(&picked(&self.codes, rows), 0)
     }
 
-    /// Splits off the rows from `at` on, with space for so many rows.
+    /// Splits off the rows from `at` on, with space for `rows` rows.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let later = self.of_codes(self.codes.get(at..).unwrap_or_default(), rows);
         self.codes.truncate(at);
         later
     }
 
-    /// Keeps the first `rows` rows.
+    /// Removes all but the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.codes.truncate(rows);
     }
@@ -92,17 +92,17 @@ impl TextColumn {
         if let Some(code) = self.known.get(text) {
             return *code;
         }
-        // There are fewer rows than 32 bits count: a batch is bounded.
+        // A batch is bounded, so it has fewer rows than 32 bits can count.
         let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         self.texts.push(text.into());
         self.known.insert(text.into(), code);
         code
     }
 
-    /// Returns a column of the texts with these codes, with space for so many rows.
+    /// Returns a column of the texts with these codes, with space for `rows` rows.
     fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
         let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
-        // The new code of each text that was met.
+        // The new code of each text that has occurred.
         let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
         for code in codes {
             let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))
@@ -116,8 +116,8 @@ impl TextColumn {
         column
     }
 
-    /// Writes the names of enum values; the digits of a value without a name. Returns the rows
-    /// without a value.
+    /// Writes the names of enum values. For a value without a name, writes its digits. Returns the
+    /// rows without a value.
     pub(super) fn write_names(
         &mut self,
         rows: StridedRows,
@@ -126,7 +126,7 @@ impl TextColumn {
         schema: &CompiledSchema,
     ) -> Vec<usize> {
         let mut absent = Vec::new();
-        // Of the value before: states change rarely.
+        // The previous value and its code, because states rarely change.
         let mut last: Option<(u64, Option<u32>)> = None;
         for (row, bits) in rows.iter().zip(bits) {
             let code = match last {

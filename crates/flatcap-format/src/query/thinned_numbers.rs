@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::segment::Gap;
 
-/// The numbers of samples of one source, in one run, that were left out on purpose.
+/// Ranges of these numbers, for one source in one run.
 #[derive(Debug, Default)]
 pub(super) struct ThinnedNumbers {
-    /// The first number after each range, by its first one.
+    /// The first number after each range, by the first number of the range.
     ends: BTreeMap<u64, u64>,
-    /// The first number of each range, by the first one after it.
+    /// The first number of each range, by the first number after the range.
     starts: BTreeMap<u64, u64>,
 }
 
 impl ThinnedNumbers {
-    /// Adds a gap, if it is one of this kind.
+    /// Adds a gap, if its samples were left out on purpose.
     pub(super) fn add(&mut self, gap: &Gap) {
         if gap.is_thinned() && gap.count > 0 {
             let end = gap.first.saturating_add(gap.count);
@@ -31,7 +31,8 @@ impl ThinnedNumbers {
         seq
     }
 
-    /// Returns the first of the numbers right before `seq` that were left out; `seq` without any.
+    /// Returns the first of the numbers directly before `seq` that were left out, or `seq` if there
+    /// are none.
     pub(super) fn skip_back(&self, mut seq: u64) -> u64 {
         while let Some(start) = self.starts.get(&seq) {
             seq = *start;

@@ -1,13 +1,14 @@
-//! Units for people: how a value in the unit of a schema becomes one in a common unit.
+//! Units for people: converts values in the unit of a schema to a common unit.
 
-/// Bytes of a sector in the kernel's counters, whatever the device.
+/// Bytes of a sector in the kernel's counters, for any device.
 const SECTOR_BYTES: f64 = 512.0;
-/// Bytes of a page. A recording does not hold the size; x86-64 and most arm64 kernels use this one.
+/// Bytes of a page. A recording does not contain the page size. x86-64 and most arm64 kernels use
+/// this one.
 const PAGE_BYTES: f64 = 4096.0;
 /// Seconds of a jiffy in /proc: `USER_HZ` is 100 on every architecture that flatcap runs on.
 const JIFFY_S: f64 = 0.01;
 
-/// The units of schemas, each with its factor and the unit that it becomes.
+/// The units of schemas, each with its factor and its common unit.
 const KNOWN_UNITS: [(&str, f64, &str); 25] = [
     ("jiffies", JIFFY_S, "s"),
     ("s", 1.0, "s"),
@@ -36,7 +37,7 @@ const KNOWN_UNITS: [(&str, f64, &str); 25] = [
     ("rpm", 1.0, "rpm"),
 ];
 
-/// A common unit: a value of the schema times the factor is in it.
+/// A common unit. A value of the schema times the factor is in this unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommonUnit {
     /// The factor.
@@ -46,9 +47,9 @@ pub struct CommonUnit {
 }
 
 impl CommonUnit {
-    /// Returns the unit that a value of a schema is converted to; `is_rate` if it is a change per
-    /// second. The rate of a time is a share of it in percent: of a core for the times of a
-    /// processor.
+    /// Returns the unit to which a value of a schema is converted. `is_rate` means that the value
+    /// is a change per second. The rate of a time is a share in percent: for processor times, of a
+    /// core.
     pub fn of(unit: Option<&str>, is_rate: bool) -> Self {
         let unit = unit.unwrap_or_default();
         let known = KNOWN_UNITS.iter().find(|(name, ..)| *name == unit);
@@ -63,7 +64,8 @@ impl CommonUnit {
 
     /// Converts a value.
     pub fn convert(&self, value: f64) -> f64 {
-        // All small factors are one over a whole number, by which a division is exact more often.
+        // All factors below 1 are the reciprocal of an integer. Division by the integer is exact
+        // more often.
         if self.factor < 1.0 { value / (1.0 / self.factor).round() } else { value * self.factor }
     }
 

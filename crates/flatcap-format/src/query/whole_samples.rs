@@ -1,4 +1,4 @@
-//! Successive samples of which nothing is missing: they are summarized together, several times
+//! Successive samples without holes between them. They are summarized together, several times
 //! faster than one by one.
 
 use std::ops::Range;
@@ -6,11 +6,12 @@ use std::ops::Range;
 use super::batch::BatchTimes;
 use super::column::{ColumnValues, ValueColumn};
 
-/// Values that are compared at the same time: the registers of a processor hold so many.
+/// Number of values that are compared at the same time: as many as fit in the registers of a
+/// processor.
 const LANES: usize = 8;
 
-/// The times of successive samples of a source. They rise, and no two are further apart than a
-/// hole.
+/// The times of successive samples of a source. They ascend, and successive times are never further
+/// apart than a hole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WholeTimes<'b> {
     pub(super) mono_ns: &'b [u64],
@@ -18,12 +19,13 @@ pub(super) struct WholeTimes<'b> {
 }
 
 impl<'b> WholeTimes<'b> {
-    /// Returns the times of some samples of a batch; none if there are fewer than two, if two are
-    /// further apart than `longest_ns`, or if a clock was set back.
+    /// Returns the times of some samples of a batch, or `None` if there are fewer than two, if two
+    /// successive samples are further apart than `longest_ns`, or if a clock was set back.
     pub(super) fn of(times: &'b BatchTimes, samples: Range<usize>, longest_ns: u64) -> Option<Self> {
         let mono_ns = times.mono_ns.get(samples.clone()).filter(|mono_ns| mono_ns.len() > 1)?;
         let wall_ns = times.wall_ns.get(samples)?;
-        // Without an early exit, which would keep the compiler from comparing several at a time.
+        // Has no early exit, because that would keep the compiler from comparing several values at
+        // a time.
         let is_near = pairs(mono_ns).fold(true, |is_near, (before, now)| {
             is_near && now > before && now.wrapping_sub(*before) <= longest_ns
         });
@@ -48,8 +50,8 @@ impl<'b> WholeTimes<'b> {
         (!has_nan && values.len() + 1 == self.mono_ns.len()).then_some(values)
     }
 
-    /// Returns the change per second of a counter at all samples but the first one; none if it
-    /// decreases, or is a fraction, of which a change may be no number.
+    /// Returns the change per second of a counter at all samples but the first one, or `None` if it
+    /// decreases or is a fraction, whose change may not be a number.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };
@@ -72,7 +74,7 @@ fn pairs<T>(values: &[T]) -> impl Iterator<Item = (&T, &T)> {
     values.iter().zip(values.get(1..).unwrap_or_default())
 }
 
-/// Returns the smallest and the largest of some values, of which none is NaN.
+/// Returns the smallest and the largest of some values. None of the values may be NaN.
 pub(super) fn extrema(values: &[f64]) -> (f64, f64) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let (mut min, mut max) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
@@ -116,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the extrema are those of all values, however many there are.
+        // Proves that the extrema are correct for any number of values.
         #[test]
         fn extrema_are_of_all_values(values in proptest::collection::vec(-1e9..1e9, 1..100)) {
             let min = values.iter().copied().fold(f64::INFINITY, f64::min);

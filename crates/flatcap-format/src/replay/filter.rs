@@ -10,36 +10,36 @@ use crate::segment::{Elapsed, SegmentHeader};
 pub struct ReplayFilter {
     /// Names of the sources; empty for all.
     pub sources: BTreeSet<String>,
-    /// Not before this wall time, in nanoseconds.
+    /// Frames not before this wall time, in nanoseconds.
     pub since_ns: Option<i64>,
-    /// Before this wall time, in nanoseconds.
+    /// Frames before this wall time, in nanoseconds.
     pub until_ns: Option<i64>,
-    /// Within this time after the first sample.
+    /// Frames within this range of time after the first sample.
     pub elapsed: Option<Elapsed>,
-    /// The host; `None` for all.
+    /// Frames of this host; `None` for all hosts.
     pub host: Option<HostIdentity>,
     /// Dotted paths of the fields to decode; empty for all. Other fields may have any value.
     pub fields: Vec<String>,
 }
 
-/// What identifies a host: names alone may be given twice.
+/// The identity of a host. A name alone is not enough, because several hosts may have it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostIdentity {
     /// Its name.
     pub name: String,
-    /// Its machine id, if it is known.
+    /// The host's machine id, if it is known.
     pub machine_id: Option<String>,
 }
 
 impl HostIdentity {
-    /// Returns whether the run with this header is of the host.
+    /// Returns whether a run with this header was recorded on this host.
     pub fn is_of(&self, header: &SegmentHeader) -> bool {
         (&self.name, &self.machine_id) == (&header.host.name, &header.host.machine_id)
     }
 }
 
 impl ReplayFilter {
-    /// Returns whether some times are not wanted.
+    /// Returns whether the filter excludes some times.
     pub(super) fn has_times(&self) -> bool {
         self.since_ns.is_some() || self.until_ns.is_some() || self.elapsed.is_some()
     }
@@ -66,7 +66,7 @@ impl RunSelection {
     }
 }
 
-/// The times that are wanted of one run.
+/// The wanted times of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WantedTimes {
     /// In wall nanoseconds.
@@ -83,10 +83,10 @@ impl WantedTimes {
         Self { wall_ns, mono_ns }
     }
 
-    /// Whether a time is wanted, by both clocks.
+    /// Returns whether a time is wanted by both clocks.
     #[inline]
     pub(crate) fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
-        // The last nanosecond that a clock can show belongs to a range without an end.
+        // The highest time that a clock can show belongs to a range without an end.
         let is_after = |is_before: bool, is_open: bool| !is_before && !is_open;
         wall_ns >= self.wall_ns.start
             && mono_ns >= self.mono_ns.start
@@ -94,7 +94,7 @@ impl WantedTimes {
             && !is_after(mono_ns < self.mono_ns.end, self.mono_ns.end == u64::MAX)
     }
 
-    /// Whether every time is wanted.
+    /// Returns whether all times are wanted.
     pub(crate) fn are_all(&self) -> bool {
         (self.wall_ns.clone(), self.mono_ns.clone()) == (i64::MIN..i64::MAX, 0..u64::MAX)
     }

@@ -1,6 +1,7 @@
 //! Frames that wait for their turn in the order of time.
 
-/// A frame held back. Ordered by time, then by arrival: frames of one source keep their order.
+/// A frame that is held back. Frames are ordered by time, then by arrival, so frames of one source
+/// keep their order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeldFrame {
     pub(super) mono_ns: u64,
@@ -10,7 +11,7 @@ pub(super) struct HeldFrame {
     pub(super) header_bytes: usize,
 }
 
-/// What a frame that is held back is.
+/// The kind of a frame that is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HeldKind {
     Sample,

@@ -1,4 +1,5 @@
-//! The hosts of recordings: their names, labels, and what distinguishes hosts of one name.
+//! The hosts of recordings: their names, their labels, and machine ids that distinguish hosts with
+//! the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,39 +8,40 @@ use serde::Serialize;
 use super::filter::HostIdentity;
 use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, runs};
 
-/// Characters of a machine id that distinguish hosts of one name.
+/// Characters of a machine id that are shown to distinguish hosts with the same name.
 const MACHINE_CHARS: usize = 8;
 
-/// A host that recordings are of.
+/// A host of the recordings.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecordedHost {
-    /// Its name, with the start of the machine id if several hosts have it: `db1 (1a2b3c4d)`.
+    /// Its name. If several hosts have the name, the start of the machine id follows: `db1
+    /// (1a2b3c4d)`.
     pub name: String,
     /// Its machine id, if it is known.
     pub machine_id: Option<String>,
-    /// Those of its last run.
+    /// The labels of its last run.
     pub labels: BTreeMap<String, String>,
-    /// What identifies it.
+    /// The identity of the host.
     #[serde(skip)]
     pub identity: HostIdentity,
 }
 
-/// The hosts of recordings, and which run is of which.
+/// The hosts of recordings, and the host of each run.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHosts {
     hosts: Vec<RecordedHost>,
     runs: BTreeMap<u64, usize>, // index of the host, by run
 }
 
-/// A text that names none of the hosts, or several.
+/// The error of a text that names no host, or several hosts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted}: {why}; they have {}", self.names())]
 pub struct HostError {
     /// The text.
     pub wanted: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
-    /// The hosts there are.
+    /// The names of all hosts.
     pub known: BTreeSet<String>,
 }
 
@@ -59,7 +61,8 @@ impl RecordedHosts {
                 continue;
             };
             found.add_run(reader.header());
-            // A file named by a recorder is of one run; others, such as replays, may have several.
+            // A file named by a recorder has one run. Other files, such as replays, may have
+            // several.
             let may_have_others = run.iter().any(|listing| listing.name.is_none()) && !reader.is_sealed();
             while may_have_others && let Ok(Some(advance)) = reader.advance() {
                 if matches!(advance, Advance::Frame(at) if at.kind == FrameKind::Header) {
@@ -96,13 +99,13 @@ impl RecordedHosts {
         }
     }
 
-    /// Returns the hosts, or the only wanted one.
+    /// Returns all hosts, or only the wanted one.
     pub fn into_shown(self, wanted: Option<&HostIdentity>) -> Vec<RecordedHost> {
         let is_wanted = |host: &RecordedHost| wanted.is_none_or(|wanted| *wanted == host.identity);
         self.hosts.into_iter().filter(is_wanted).collect()
     }
 
-    /// Returns whether the recordings are of more than one host.
+    /// Returns whether the recordings come from more than one host.
     pub fn are_several(&self) -> bool {
         self.hosts.len() > 1
     }
@@ -113,10 +116,12 @@ impl RecordedHosts {
         host.map_or("", |host| host.name.as_str())
     }
 
-    /// Returns the host with this name, as shown or alone, or machine id.
+    /// Returns the host with this name (with or without the start of the machine id) or this
+    /// machine id.
     ///
     /// # Errors
-    /// No host has it, or several hosts have this name: with the names of all.
+    /// No host has the name or id, or several hosts have this name. The error contains the names of
+    /// all hosts.
     pub fn find(&self, wanted: &str) -> Result<HostIdentity, HostError> {
         let is_shown =
             |host: &&RecordedHost| host.name == wanted || host.machine_id.as_deref() == Some(wanted);

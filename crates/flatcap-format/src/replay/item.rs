@@ -9,7 +9,7 @@ use crate::segment::{
     Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader, SegmentReader, SourceInfo,
 };
 
-/// The next part of a recording. Frames are as in the file.
+/// The next part of a recording. Frames have the bytes of the file.
 #[derive(Debug)]
 pub enum ReplayItem<'a> {
     /// The header that describes the samples after it, and its frame.
@@ -46,8 +46,8 @@ pub enum Notice {
     Torn(PathBuf, Damage),
     /// A file that cannot be read at all.
     Unreadable(SegmentError),
-    /// A killed run's segment that was not recovered in time; a later recovery adds to it unread
-    /// frames.
+    /// A segment of a killed run that was not recovered in time. A later recovery adds frames to it
+    /// that are not read.
     Unrecovered(PathBuf),
     /// The recorder took back an incomplete write: data returned from this offset on is no longer
     /// in the file.
@@ -102,7 +102,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A part of a recording for a reader that takes sealed segments as a whole.
+/// A part of a recording, for a reader that takes sealed segments as a whole.
 #[derive(Debug)]
 pub(crate) enum ReplayPart<'a> {
     Item(ReplayItem<'a>),
@@ -116,9 +116,9 @@ pub(crate) struct WholeSegment {
     pub(crate) reader: SegmentReader,
     /// The times that are wanted.
     pub(crate) times: WantedTimes,
-    /// Monotonic time outside of which nothing is wanted.
+    /// The range of monotonic time outside of which nothing is wanted.
     pub(crate) mono_ns: Option<Range<u64>>,
-    /// Offset after which no sample is before the end of that time.
+    /// Offset after which no sample is earlier than the end of that range.
     pub(crate) end_offset: u64,
     /// Frames of different sources step back in time by at most this, in nanoseconds.
     pub(crate) window_ns: u64,

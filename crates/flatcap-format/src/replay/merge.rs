@@ -1,8 +1,8 @@
 //! Merges the frames of many segments in the order of time.
 //!
 //! Within a segment, frames of different sources step back in time by at most the reorder window.
-//! So a frame is returned once a frame that much newer has been read. Memory is bounded by the
-//! frames of one window.
+//! So a frame is returned as soon as a frame has been read that is newer by that window. Memory is
+//! bounded by the frames of one window.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,8 +20,8 @@ use crate::segment::{
     SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
-/// Maximum number of held frames; beyond it the oldest is returned: a wrong window must not exhaust
-/// memory.
+/// Maximum number of held frames; if there are more, the oldest is returned, so that a wrong window
+/// does not exhaust memory.
 const HELD_FRAMES_MAX: usize = 1 << 20;
 /// Maximum bytes of held frames, for the same reason.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -61,7 +61,7 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// The end of the wanted part of a segment: the first sample at or after both of these.
+/// The end of the wanted part of a segment: the first sample at or after both of these times.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
@@ -87,8 +87,8 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Opens a reader of one run: of its segments in `paths`, and of these segments. A file without
-    /// a segment's name is read, whatever runs it has.
+    /// Opens a reader of one run: of its segments in `paths`, and of these segments. Also reads
+    /// files that are not named as segments, with all runs in them.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -136,8 +136,8 @@ impl MergedReader {
         }
     }
 
-    /// Looks for new segments, to follow a running recorder. Segments are read one after the other:
-    /// to follow several directories, open a reader for each.
+    /// Looks for new segments, to follow a running recorder. Segments are read one after the other,
+    /// so following several directories requires one reader for each.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -146,7 +146,7 @@ impl MergedReader {
         self.refreshes += 1;
         let mut new = Vec::new();
         for (index, path) in self.paths.iter().enumerate() {
-            // A path to a file is read to its end; a new name of that file is no new segment.
+            // A path to a file is read to its end. A new name of that file is not a new segment.
             if !is_first && !path.is_dir() {
                 continue;
             }
@@ -170,12 +170,12 @@ impl MergedReader {
         Ok(())
     }
 
-    /// Whether a recorder may still append to the segment being read.
+    /// Returns whether a recorder may still append to the segment being read.
     pub(crate) fn is_live(&self) -> bool {
         self.current.is_some() && self.is_live && !self.has_ended
     }
 
-    /// Returns the next item; none at the end. May be called again after
+    /// Returns the next item, or `None` at the end. May be called again after
     /// [`refresh`](Self::refresh), or when the last segment has grown.
     ///
     /// # Errors
@@ -188,8 +188,8 @@ impl MergedReader {
         })
     }
 
-    /// Returns the next part; none at the end. `takes_segments`: sealed segments are
-    /// returned as a whole instead of their frames.
+    /// Returns the next part, or `None` at the end. With `takes_segments`, returns sealed segments
+    /// as a whole instead of their frames.
     ///
     /// # Errors
     /// `Io`.
@@ -214,7 +214,7 @@ impl MergedReader {
                 return Ok(Some(ReplayPart::Item(ReplayItem::Header(header, frame))));
             }
             if takes_segments && self.can_be_taken() {
-                // Frames of the segments before it come first.
+                // Frames of earlier segments must be returned first.
                 if self.held.is_empty() {
                     return Ok(self.take_segment().map(|segment| ReplayPart::Segment(Box::new(segment))));
                 }
@@ -231,7 +231,8 @@ impl MergedReader {
         }
     }
 
-    /// Whether the current segment is sealed, of one run, and nothing of it was returned.
+    /// Returns whether the current segment is sealed, belongs to one run, and none of its frames
+    /// was returned.
     fn can_be_taken(&self) -> bool {
         let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
         let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };
@@ -260,7 +261,7 @@ impl MergedReader {
         self.held_bytes -= held.frame.len();
         self.free_buffers.push(std::mem::replace(&mut self.current_frame, held.frame));
         let payload = self.current_frame.get(held.header_bytes..).unwrap_or_default();
-        // Decoded once before it was held, so both decode again.
+        // Both were decoded before they were held, so decoding succeeds again.
         match held.kind {
             HeldKind::Sample => Some(ReplayItem::Sample(ReplaySample {
                 telemetry: SampleView::read(payload)?,
@@ -278,13 +279,13 @@ impl MergedReader {
         self.reads += 1;
         let Some(reader) = &mut self.current else {
             let Some(selected) = self.pending_segments.front() else { return Ok(ReadStep::End) };
-            // The index is for times.
+            // The reader needs the index only to find times.
             let has_times = selected.mono_ns.is_some() || self.filter.has_times();
             let open = if has_times { ListedSegment::open } else { ListedSegment::open_without_index };
             return Ok(match open(&selected.listing) {
                 Ok(Some(reader)) => self.begin_segment(reader),
                 Ok(None) => return Ok(ReadStep::End),
-                // The recorder was killed when it had just created the segment: nothing is lost.
+                // The recorder was killed just after it had created the segment. Nothing is lost.
                 Err(SegmentError::Empty { .. }) if selected.listing.is_active() => {
                     self.pending_segments.pop_front();
                     ReadStep::Continue
@@ -303,7 +304,7 @@ impl MergedReader {
                 self.later_run_since = None;
                 match at.kind {
                     FrameKind::Trailer => self.has_ended = true,
-                    // A stream of several runs, as a replay writes it.
+                    // A stream of several runs, as written by a replay.
                     FrameKind::Header if at.offset > 0 => {
                         let mut frame = Vec::new();
                         reader.copy_frame(at, &mut frame);
@@ -342,13 +343,13 @@ impl MergedReader {
         }
     }
 
-    /// Decides how to continue at the end of the segment being read; none if the segment is
+    /// Decides how to continue at the end of the segment being read, or `None` if the segment is
     /// complete.
     fn at_segment_end(&mut self) -> Option<ReadStep> {
         let Some(next) = self.pending_segments.front() else { return Some(ReadStep::End) };
         match next.listing.open() {
             Ok(None) => Some(ReadStep::End),
-            // This segment could not be begun, and the previous one continues.
+            // The recorder could not begin this segment, and continues the previous one.
             Err(SegmentError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 self.pending_segments.pop_front();
                 Some(ReadStep::Continue)
@@ -374,7 +375,7 @@ impl MergedReader {
         let Some(SelectedSegment { listing, mono_ns }) = self.pending_segments.pop_front() else {
             return ReadStep::End;
         };
-        // Only a file without a segment's name can hold runs of several hosts.
+        // Only a file that is not named as a segment can contain runs of several hosts.
         let is_of_other_host = listing.name.is_some() && !self.filter.wants_host(reader.header());
         if is_of_other_host || !self.overlaps(&reader) {
             return ReadStep::Continue;
@@ -382,7 +383,8 @@ impl MergedReader {
         self.end = mono_ns
             .as_ref()
             .map(|range| WantedEnd { mono_ns: range.end, offset: reader.offset_after_time(range.end) });
-        // A following reader waits until the next run has recovered a killed one's segment.
+        // A reader that follows the recording waits until the next run has recovered the segment of
+        // a killed one.
         let is_live = listing.live || (self.refreshes > 1 && listing.is_active());
         reader.project_fields(&self.filter.sources, &self.filter.fields);
         let header = reader.header().clone();
@@ -393,7 +395,8 @@ impl MergedReader {
                 frame
             }
             Ok(Some(Advance::Damage(damage))) => {
-                // The footer's copy has replaced the header. Framed anew, it is as written.
+                // The footer's copy has replaced the header. Framing it again gives the bytes that
+                // were written.
                 self.start(reader, is_live, header.clone(), framed(header.checksum, &header.encode()));
                 return self.damaged(damage);
             }
@@ -413,8 +416,8 @@ impl MergedReader {
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: SegmentHeader, frame: Vec<u8>) {
         self.times = Some(WantedTimes::of(&self.filter, &header));
         self.reads = 0;
-        // A read that begins later, or a damaged descriptor, would miss sources that the header
-        // lacks.
+        // A reader that begins later, or a damaged descriptor, would otherwise miss sources that
+        // the header lacks.
         let footer = reader.footer().map(|footer| footer.header.clone());
         self.is_live = is_live;
         self.has_ended = false;
@@ -436,7 +439,7 @@ impl MergedReader {
         }
     }
 
-    /// Queues the descriptors that this header has and the run's first header has not.
+    /// Queues the descriptors of sources that this header has and the run's first header lacks.
     fn queue_new_sources(&mut self, header: &SegmentHeader) {
         let run = self.next_run.as_mut().or(self.header.as_mut());
         let Some((known, _)) = run.filter(|(known, _)| known.run_id == header.run_id) else { return };
@@ -454,11 +457,11 @@ impl MergedReader {
         ReadStep::Notice(Notice::Damaged(path.unwrap_or_default(), damage))
     }
 
-    /// Whether a segment may have samples in the wanted range of time.
+    /// Returns whether a segment may have samples in the wanted range of time.
     fn overlaps(&self, reader: &SegmentReader) -> bool {
         let Some(footer) = reader.footer() else { return true };
         let elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(reader.header()));
-        // The totals' wall times are no bounds for a source whose clock was set.
+        // The wall times in totals are no bounds for a source if the clock was set.
         let mut bounds = footer.index.iter().filter_map(|entry| entry.bounds).peekable();
         bounds.peek().is_none()
             || bounds.any(|bounds| {
@@ -470,8 +473,8 @@ impl MergedReader {
             })
     }
 
-    /// Whether no wanted frame can follow in this segment: all index intervals with wanted samples
-    /// were read, and this sample is later.
+    /// Returns whether no wanted frame can follow in this segment: all index intervals with wanted
+    /// samples were read, and this sample is later.
     fn is_past_end(&self, at: crate::segment::FrameLocation) -> bool {
         let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
         at.kind == FrameKind::Telemetry
@@ -479,7 +482,7 @@ impl MergedReader {
             && reader.sample(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
     }
 
-    /// Whether a time in the current segment is wanted, by both clocks.
+    /// Returns whether a time in the current segment is wanted, by both clocks.
     fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
         self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }
@@ -493,8 +496,8 @@ impl MergedReader {
         let (kind, mono_ns) = match at.kind {
             FrameKind::Telemetry => {
                 let Some(sample) = reader.sample(at) else { return };
-                // An unwanted sample advances the time too: held frames need not wait for a wanted
-                // one.
+                // An unwanted sample also advances the time, so that held frames do not wait for a
+                // wanted one.
                 self.newest_ns = self.newest_ns.max(sample.mono_ns);
                 if !wants(sample.source) || !self.wants_time(sample.wall_ns, sample.mono_ns) {
                     return;
@@ -535,10 +538,10 @@ impl MergedReader {
     }
 }
 
-/// Frames a header or a descriptor.
+/// Makes a frame of the payload of a header or a descriptor.
 fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
-    // A header read from a file is far below 4 GiB, and a vector takes everything.
+    // A header read from a file is far shorter than 4 GiB, and writing to a vector cannot fail.
     checksum.frame_and_write(&mut frame, payload).expect("a header has a limit");
     frame
 }

@@ -1,6 +1,7 @@
 //! Reads recordings: any number of segments, merged in the order of time, filtered, paced.
 //!
-//! Never: writes a file, decodes a payload, holds more than the frames of one reorder window.
+//! This module never writes a file, never decodes a payload, and never holds more than the frames
+//! of one reorder window.
 
 mod filter;
 mod held_frame;

@@ -1,4 +1,5 @@
-//! Computes when a replayed frame is due. Pure: the time is an argument.
+//! Computes when a replayed frame is due. The functions do not read a clock: the time is an
+//! argument.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ pub enum Speed {
     Max,
 }
 
-/// Lowest and highest factor: a second in a fortnight, a year in half a minute.
+/// Lowest and highest factor: a second takes 11.6 days, or 11.6 days take a second.
 const TIMES_RANGE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 impl FromStr for Speed {
@@ -57,8 +58,8 @@ impl ReplayClock {
         Self { speed, origin: None }
     }
 
-    /// Restarts the clock with the next frame, for another run, whose clock started anew, or for
-    /// the next round.
+    /// Restarts the clock with the next frame: for another run, whose monotonic clock is unrelated,
+    /// or for the next round.
     pub fn restart(&mut self) {
         self.origin = None;
     }
@@ -84,7 +85,7 @@ impl ReplayClock {
 mod tests {
     use super::*;
 
-    // Proves that distances are kept, scaled or ignored, depending on the speed.
+    // Proves that the distances between frames are kept, scaled or ignored, depending on the speed.
     #[test]
     fn distances_follow_the_speed() {
         let due = |speed| {

@@ -11,7 +11,7 @@ use crate::segment::{
     Advance, FrameKind, ListedSegment, RecordingStart, SampleView, SegmentError, list, runs,
 };
 
-/// Returns the first sample that a filter selects; none without one.
+/// Returns the first sample that a filter selects, or `None` if there is none.
 ///
 /// # Errors
 /// A segment cannot be read.
@@ -52,7 +52,7 @@ pub fn recording_span(
 }
 
 /// Returns the wall time at which recordings end, in nanoseconds: `now_ns` while a recorder writes
-/// one of them, else that of the last sample; `None` without samples.
+/// one of them, otherwise the time of the last sample. Returns `None` without samples.
 ///
 /// # Errors
 /// As [`recording_span`].
@@ -96,13 +96,15 @@ pub fn run_ends(paths: &[PathBuf], host: Option<&HostIdentity>) -> Result<BTreeM
     Ok(ends)
 }
 
-/// Returns the wall times of the first and the last sample of a segment by the monotonic clock,
-/// which a step of the wall clock does not reorder; `None` without samples.
+/// Returns the wall times of the first and the last sample of a segment, or `None` without samples.
+/// The monotonic clock determines which sample is first and last, because a step of the wall clock
+/// does not affect it.
 fn segment_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<RangeInclusive<i64>> {
     run_span(listing, host).map(|(_, span)| span)
 }
 
-/// Returns the same, with the id of the segment's run.
+/// Returns the wall times of the first and the last sample of a segment, like [`segment_span`], and
+/// the id of the segment's run.
 fn run_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<(u64, RangeInclusive<i64>)> {
     let mut reader = listing.open().ok()??;
     if host.is_some_and(|host| !host.is_of(reader.header())) {

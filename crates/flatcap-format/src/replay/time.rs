@@ -6,7 +6,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 use crate::duration::parse_duration;
 
-/// A bare number of at least this many digits is in nanoseconds, as `wall_ns` is printed: as
+/// A bare number of at least this many digits is in nanoseconds, as `wall_ns` is printed: in
 /// seconds it would exceed the range.
 const NANOSECOND_DIGITS_MIN: usize = 16;
 /// A bare number of fewer digits is refused: `20261122` is a misspelt date, not a second of 1970.
@@ -21,11 +21,12 @@ pub enum TimeSpec {
     FromStart(u64),
     /// Nanoseconds before the recording's end.
     BeforeEnd(u64),
-    /// A time on the day on which the recording ends, in this zone or else in the local one.
+    /// A time on the day on which the recording ends, in this zone, or in the local one without a
+    /// zone.
     TimeOfDay(Time, Option<Offset>),
 }
 
-/// The error of a text that is not a point in time.
+/// The error for a text that is not a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{text}\" is not a point in time; use 2026-11-21T14:03:07.25+01:00, 2026-11-21, 14:03:07 (of the last day \
@@ -37,10 +38,11 @@ pub struct TimeError {
 }
 
 impl TimeSpec {
-    /// Parses `text`; `now_ns` is the wall time, and `zone` the time zone of dates without one.
+    /// Parses `text`; `now_ns` is the current wall time, and `zone` the time zone of dates without
+    /// one.
     ///
     /// # Errors
-    /// With every valid form.
+    /// The text is not a point in time. The error lists every valid form.
     pub fn parse(text: &str, now_ns: i64, zone: &TimeZone) -> Result<Self, TimeError> {
         let text = text.trim();
         let parsed = if let Some(seconds) = text.strip_prefix('@') {
@@ -88,7 +90,7 @@ fn duration_ns(text: &str) -> Option<i64> {
     i64::try_from(parse_duration(text).ok()?.as_nanos()).ok()
 }
 
-/// Adds what follows `now`: nothing, or a sign and a duration.
+/// Adds the part of the text after `now`: nothing, or a sign and a duration.
 fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
     if let Some(duration) = distance.strip_prefix('-') {
         return now_ns.checked_sub(duration_ns(duration)?);
@@ -120,7 +122,7 @@ fn epoch_ns(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// Parses a date, with or without a time, in the zone; `today` and `yesterday` too.
+/// Parses a date in the zone, with or without a time. Also accepts `today` and `yesterday`.
 fn day(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
     let days_ago = match text {
         "today" => 0,
@@ -134,7 +136,7 @@ fn day(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
 /// Parses a time of day, with or without an offset from UTC.
 fn time_of_day(text: &str) -> Option<TimeSpec> {
     let (time, offset) = text.split_at(text.find(['Z', 'z', '+', '-']).unwrap_or(text.len()));
-    // The library also takes hours alone and a leading T.
+    // The library also accepts hours alone and a leading T. Both are refused here.
     if !time.starts_with(|first: char| first.is_ascii_digit()) || !time.contains(':') {
         return None;
     }
@@ -203,8 +205,8 @@ mod tests {
         assert_eq!(parse("-1h 30m"), Some(TimeSpec::BeforeEnd(5_400_000_000_000)));
     }
 
-    // Proves that a time of day is one of the last day of the recording, in its own zone or in that
-    // of the caller, and that -5m is counted from the end.
+    // Proves that a time of day is on the last day of the recording, in its own zone or in the
+    // caller's zone, and that -5m is relative to the end.
     #[test]
     fn the_end_of_a_recording_places_times() {
         let at = |text: &str, hours| parse(text).and_then(|time| time.wall_ns(NOW_NS, &zone(hours)));
@@ -222,7 +224,8 @@ mod tests {
         assert!(["+5m", "now", "2023-11-14"].iter().all(|text| !parse(text).unwrap().depends_on_end()));
     }
 
-    // Proves that near misses are rejected, with the value and the valid forms.
+    // Proves that texts close to a valid one are rejected, and that the error names the value and
+    // the valid forms.
     #[test]
     fn near_misses_are_refused() {
         for text in [

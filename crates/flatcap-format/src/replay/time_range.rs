@@ -1,4 +1,4 @@
-//! Times of a recording, from texts as people write them, and the range between two of them.
+//! Times of a recording, parsed from texts that people write, and the range between two of them.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,8 @@ pub enum TimePoint {
     Elapsed(u64),
 }
 
-/// From a point, included, to another one, excluded. A range without a point is open there.
+/// From one point, included, to another one, excluded. Without one of the points, the range is open
+/// at that end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeRange {
     /// The begin.
@@ -27,27 +28,28 @@ pub struct TimeRange {
     pub until: Option<TimePoint>,
 }
 
-/// A text that names no time of a recording.
+/// The error of a text that does not name a time of a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum TimePointError {
-    /// It is not a point in time.
+    /// The text is not a point in time.
     #[error(transparent)]
     Text(#[from] TimeError),
-    /// It is one that 64 bits of nanoseconds cannot hold.
+    /// Nanoseconds in 64 bits cannot represent the time.
     #[error("\"{0}\" is before 1678 or after 2261")]
     OutOfRange(String),
-    /// The recording, on whose end it depends, cannot be read.
+    /// The time depends on the end of the recording, and the recording cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
 }
 
 impl TimePoint {
-    /// Parses a text, as [`TimeSpec`] describes it. It may depend on the end of the recording,
-    /// which is looked for only then; `now_ns` is the wall time, and `zone` that of times without
-    /// one.
+    /// Parses a text, as [`TimeSpec`] describes it. If the time depends on the end of the
+    /// recording, reads the recording; otherwise does not. `now_ns` is the current wall time, and
+    /// `zone` the time zone of times without one.
     ///
     /// # Errors
-    /// With every valid form; `Segment` for a path that is missing or unreadable.
+    /// The text is not a point in time (the error lists every valid form); `Segment` for a path
+    /// that is missing or unreadable.
     pub fn parse(
         text: &str,
         paths: &[PathBuf],
@@ -63,8 +65,8 @@ impl TimePoint {
         wall_ns.map(Self::Wall).ok_or_else(|| TimePointError::OutOfRange(text.to_owned()))
     }
 
-    /// Returns the wall time, in nanoseconds; none of a time after the first sample if there are no
-    /// samples.
+    /// Returns the wall time, in nanoseconds. Returns `None` for a time after the first sample if
+    /// there are no samples.
     ///
     /// # Errors
     /// A segment cannot be read.
@@ -101,7 +103,7 @@ impl TimeRange {
         Self { since: Some(since), until: Some(until) }
     }
 
-    /// Returns whether no time is in the range. Points of different clocks are not compared.
+    /// Returns whether the range contains no time. Points of different clocks are not compared.
     pub fn is_empty(&self) -> bool {
         match (self.since, self.until) {
             (Some(TimePoint::Wall(since)), Some(TimePoint::Wall(until))) => since >= until,
@@ -110,12 +112,12 @@ impl TimeRange {
         }
     }
 
-    /// Returns whether every time is in the range.
+    /// Returns whether the range contains all times.
     pub fn is_all(&self) -> bool {
         self.since.is_none() && self.until.is_none()
     }
 
-    /// Limits a filter of these paths to the range.
+    /// Limits a filter for the recordings at these paths to the range.
     ///
     /// # Errors
     /// A segment cannot be read.
@@ -144,7 +146,8 @@ fn elapsed_ns(point: TimePoint) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Proves that a window lies around its middle by the clock of that, within the range of times.
+    // Proves that a window lies around its middle, by the clock of the middle, within the range of
+    // representable times.
     #[test]
     fn a_window_lies_around_its_middle() {
         use TimePoint::{Elapsed, Wall};
@@ -160,7 +163,7 @@ mod tests {
     }
 
     // Proves that a filter gets the points of wall time, and that points after the first sample
-    // select nothing of a recording without samples.
+    // select nothing if a recording has no samples.
     #[test]
     fn a_filter_is_limited() {
         let range = TimeRange { since: Some(TimePoint::Wall(5)), until: Some(TimePoint::Elapsed(7)) };

@@ -1,6 +1,7 @@
 //! Finds the bytes of a payload that a projection reads.
 //!
-//! Payloads of one layout that are stored in columns need no other columns for the same values.
+//! If payloads of one layout are stored in columns, no columns of other bytes are needed to read
+//! the same values.
 
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ impl Projection {
     /// Returns the bytes that [`read`](Self::read) reads in this payload.
     ///
     /// # Errors
-    /// As `read`, if an offset leads out of the payload.
+    /// The errors of `read` for an offset that leads out of the payload.
     pub(crate) fn accessed_bytes(&self, payload: &[u8]) -> Result<AccessedBytes, DecodeError> {
         let mut tracker = AccessTracker { payload, accessed: AccessedBytes::default() };
         let reached = tracker.follow(0).and_then(|at| tracker.table(&self.fields, at));
@@ -53,7 +54,7 @@ impl AccessTracker<'_> {
         // not underflow.
         let start = own.as_ptr().addr() - self.payload.as_ptr().addr();
         self.accessed.structure.push(at..at + UOFFSET_BYTES);
-        // The whole vtable counts: its length, too, decides which fields are absent.
+        // The whole vtable is recorded: its length also determines which fields are absent.
         self.accessed.structure.push(start..start + own.len());
         for field in fields {
             let offset = field_offset(own, field.at);
@@ -77,7 +78,7 @@ impl AccessTracker<'_> {
                 let at = self.follow(at)?;
                 let length = read_length(self.payload, at)?;
                 self.accessed.structure.push(at..at + UOFFSET_BYTES);
-                // An element after the end is absent. The length alone decides that, and is
+                // An element after the end is absent. Only the length determines that, and it is
                 // recorded above.
                 elements.iter().filter(|element| element.index < length).try_for_each(|element| {
                     let at = at
@@ -107,8 +108,8 @@ mod tests {
     use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, marked, shapes};
     use super::super::value::FieldValue;
 
-    // Proves that no other byte affects the values, by inverting all of them, and that each byte of
-    // a value does.
+    // Proves that no other byte affects the values, by inverting all other bytes, and that each
+    // byte of a value does.
     #[test]
     fn only_accessed_bytes_decide_the_values() {
         let cases = [

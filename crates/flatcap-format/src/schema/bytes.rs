@@ -52,7 +52,8 @@ pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeErro
 /// after the last field that is present.
 #[inline]
 pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
-    // A slot after the end of the vtable is an omitted field, not damage: writers trim the vtable.
+    // A slot after the end of the vtable means an omitted field, not damage: writers trim the
+    // vtable.
     bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 
@@ -71,7 +72,7 @@ impl BoxedDecodeError {
         self
     }
 
-    /// Sets the path unless there is one already.
+    /// Sets the path, unless it is already set.
     #[cold]
     pub(super) fn or_path(mut self, path: &str) -> Self {
         if self.0.path.is_empty() {

@@ -27,9 +27,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Longest struct in bytes.
 pub const STRUCT_BYTES_MAX: usize = 1 << 20;
 
-/// Limits of the verifier, for schemas that share and nest tables as much as they can.
+/// Limits of the verifier. They admit schemas that share and nest tables as much as possible.
 // The verifier counts tables and bytes at each use, so sharing may add up to more than the length
-// of a valid file. The limits bound what a hostile file can make of that.
+// of a valid file. The limits bound the cost of a hostile file.
 const VERIFIER: VerifierOptions = VerifierOptions {
     max_depth: 8, // Schema, Object or Service, Field or Call, Type, KeyValue
     max_tables: 1 << 18,
@@ -64,8 +64,8 @@ impl CompiledSchema {
     /// Omits deprecated fields, as generated code does.
     ///
     /// # Errors
-    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All that the
-    /// root reaches is checked, so a later walk cannot fail because of the schema.
+    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All types
+    /// that the root reaches are checked, so a later walk cannot fail because of the schema.
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;
         let objects = schema.objects();
@@ -135,7 +135,8 @@ impl FieldContext<'_> {
 /// A resolved type of the schema.
 struct ResolvedType {
     kind: FieldType,
-    /// Bytes at the field's offset; for tables, strings and vectors those of their offset.
+    /// Length at the field's offset, in bytes. For tables, strings and vectors, the length of an
+    /// offset.
     bytes: usize,
     type_name: String,
     enumeration: Option<usize>,
@@ -147,7 +148,7 @@ impl<'b> SchemaCompiler<'b> {
         let struct_bytes = struct_bytes(object)?;
         let fields = object.fields();
         self.fields = self.fields.saturating_add(fields.len());
-        // Before the fields are collected, which takes memory for each.
+        // Checked before the fields are collected, which takes memory for each field.
         at_most(self.fields, FIELDS_MAX, "fields")?;
         // The schema sorts fields by name.
         let mut by_id: Vec<_> = fields.iter().collect();
@@ -180,7 +181,7 @@ impl<'b> SchemaCompiler<'b> {
         field: reflection::Field<'b>,
         context: &FieldContext<'_>,
     ) -> Result<Field, SchemaError> {
-        // Read as 32 bits, such an offset would lead to a wrong location.
+        // If such an offset were read as 32 bits, it would lead to a wrong location.
         if field.offset64() {
             return Err(context.unsupported("an offset of 64 bits"));
         }
@@ -206,8 +207,8 @@ impl<'b> SchemaCompiler<'b> {
         };
         let attributes = field.attributes();
         let attribute = |key| attribute(attributes, key);
-        // Without effect on types that have no such value: their values are read as they are, and
-        // the schema is not rejected.
+        // The attribute has no effect on types without such a value: their values are read
+        // unchanged, and the schema is not rejected.
         let absent = match attribute("absent") {
             Some("max") => scalar.and_then(ScalarType::highest),
             Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
@@ -317,8 +318,8 @@ impl<'b> SchemaCompiler<'b> {
                 Ok((element, bytes.unwrap_or(OFFSET_BYTES), name.to_owned(), None))
             }
             BaseType::String => Err(context.invalid("a string inside a struct")),
-            // The type of a union says how the bytes of another field are read, so neither can be
-            // decoded by itself.
+            // The type of a union determines how the bytes of another field are read, so neither
+            // field can be decoded by itself.
             BaseType::UType | BaseType::Union => Err(context.unsupported("a union")),
             BaseType::Vector64 => Err(context.unsupported("a vector with a length of 64 bits")),
             _ => Err(context.unsupported("its type")),
@@ -331,7 +332,7 @@ impl<'b> SchemaCompiler<'b> {
         r#type: reflection::Type<'b>,
         context: &FieldContext<'_>,
     ) -> Result<(Option<&'b str>, Option<usize>), SchemaError> {
-        // An index of -1 means that the type is no enum.
+        // An index of -1 means that the type is not an enum.
         let Ok(index) = usize::try_from(r#type.index()) else {
             return Ok((None, None));
         };
@@ -349,12 +350,12 @@ impl<'b> SchemaCompiler<'b> {
             return Ok((Some(name), None));
         }
         let position = position_or_push(&mut self.enums_reached, index);
-        // Both lists grow together, so a position at the end of `enums` is that of a new enum.
+        // Both lists grow together, so a position at the end of `enums` belongs to a new enum.
         if position == self.enums.len() {
             let values = found.values();
             self.enum_values = self.enum_values.saturating_add(values.len());
             at_most(self.enum_values, ENUM_VALUES_MAX, "values of enums")?;
-            // The count is limited before memory is taken for the names.
+            // The count is limited before memory is allocated for the names.
             let mut entries = Vec::with_capacity(values.len());
             for value in values {
                 entries.push((value.value(), checked_name(value.name(), name)?.into()));
@@ -414,7 +415,7 @@ fn position_or_push(reached: &mut Vec<usize>, index: usize) -> usize {
     })
 }
 
-/// Returns the length of a struct, `None` for a table.
+/// Returns the length of a struct, or `None` for a table.
 fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaError> {
     if !object.is_struct() {
         return Ok(None);
@@ -484,11 +485,11 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
     }
 }
 
-/// Returns which samples of a list leave out elements.
+/// Returns the samples of a list that leave out elements, from the attribute.
 fn sparse(attribute: Option<&str>, context: &FieldContext<'_>) -> Option<Sparse> {
     match attribute {
-        // Schemas of processes that are older than the attribute have the same lists. Command lines
-        // and groups belong to the processes in the list.
+        // Schemas of processes from before the attribute have the same lists. Command lines and
+        // groups belong to the processes in the list.
         None if context.object == "flatcap.host.Process"
             && ["processes", "command_lines", "groups"].contains(&context.field) =>
         {
@@ -527,7 +528,7 @@ fn documentation(lines: Option<OffsetVector<'_, &str>>) -> String {
     text
 }
 
-/// Checks a name that must be usable in a dotted path, in JSON and on a terminal without escapes.
+/// Checks a name: it must be usable without escapes in a dotted path, in JSON and on a terminal.
 fn checked_name<'b>(name: &'b str, object: &str) -> Result<&'b str, SchemaError> {
     let fits = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -707,7 +708,7 @@ mod tests {
 
     #[test]
     fn work_on_a_forged_schema_is_bounded() {
-        // Proves that time and memory are bounded for the schemas that expand most.
+        // Proves that time and memory are bounded for the schemas with the largest expansion.
         let name = |index: usize| if index == 0 { "R".to_owned() } else { format!("T{index}") };
         let chain = |length: usize, width: u16| {
             let object = |index: usize| {

@@ -61,7 +61,7 @@ impl CompiledSchema {
         fields.filter(|leaf| leaf.path.split('.').all(is_plain_field_name))
     }
 
-    /// Returns the names of fields that no path can have. flatc makes no such schema.
+    /// Returns the names of fields to which no path can lead. flatc does not make such schemas.
     pub fn unnamed_fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.objects.iter().flat_map(|object| &object.fields);
         fields.map(|field| &*field.name).filter(|name| !is_plain_field_name(name))
@@ -118,7 +118,8 @@ impl CompiledSchema {
         &self.object(self.root).name
     }
 
-    /// Returns whether a counter has a field at whose value it begins again at 0.
+    /// Returns whether a counter has a field that contains the value at which the counter wraps to
+    /// 0.
     pub(super) fn has_wraps(&self) -> bool {
         self.objects.iter().any(|object| object.fields.iter().any(|field| field.wraps_at.is_some()))
     }
@@ -130,7 +131,7 @@ impl CompiledSchema {
     }
 
     /// Returns whether the root table has the attribute `events`: a payload is a batch of events,
-    /// each with its own time, and its numbers are no series of samples.
+    /// each with its own time, and its numbers do not form a series of samples.
     pub fn has_events(&self) -> bool {
         self.object(self.root).has_events
     }
@@ -174,11 +175,11 @@ pub(super) fn interpret<'n>(
 pub(super) struct CompiledObject {
     /// Full name.
     pub(super) name: Box<str>,
-    /// Length in bytes of a struct, `None` for a table, which is reached through an offset.
+    /// Length of a struct in bytes, or `None` for a table, which is reached through an offset.
     pub(super) struct_bytes: Option<usize>,
-    /// It has the attribute `events`.
+    /// Whether the object has the attribute `events`.
     pub(super) has_events: bool,
-    /// In the order of their ids.
+    /// The fields, in the order of their ids.
     pub(super) fields: Box<[Field]>,
 }
 
@@ -189,7 +190,7 @@ pub struct Field {
     pub(super) value_type: FieldType,
     /// In a table the field's slot in the vtable, in a struct the field's offset.
     pub(super) at: u16,
-    /// Text in bytes, which ends at the first NUL.
+    /// Whether the field is text in bytes, which ends at the first NUL.
     pub(super) is_text: bool,
     /// The value that represents absence.
     pub(super) absent: Option<FieldValue<'static>>,
@@ -199,19 +200,20 @@ pub struct Field {
     pub(super) default: FieldValue<'static>,
     /// Position in its object, counting only selected fields.
     pub(super) index: usize,
-    /// Identifies an element of a list.
+    /// Whether the field identifies an element of a list.
     pub(super) is_identity: bool,
-    /// A list that repeats another one in more detail.
+    /// Whether the field is a list that repeats another list in more detail.
     pub(super) is_detail: bool,
-    /// A table without it is invalid.
+    /// Whether a table without the field is invalid.
     pub(super) is_required: bool,
-    /// All bits of its 64-bit values count.
+    /// Whether all bits of the field's 64-bit values are significant.
     pub(super) uses_all_bits: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) usage: Usage,
-    /// The name of the field of the same object at whose value the counter begins again at 0.
+    /// The name of the field of the same object that contains the value at which the counter wraps
+    /// to 0.
     pub(super) wraps_at: Option<Box<str>>,
-    /// A list of which samples leave out elements that exist.
+    /// The samples of the list that leave out existing elements.
     pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
@@ -242,8 +244,9 @@ impl Field {
         self.is_identity
     }
 
-    /// Returns whether all bits of its values of type `ulong` count, as in an address, a hash or a
-    /// set of flags: it has the attribute `bits`, or is an enum with `bit_flags`.
+    /// Returns whether all bits of the field's values of type `ulong` are significant, as in an
+    /// address, a hash or a set of flags: the field has the attribute `bits`, or is an enum with
+    /// `bit_flags`.
     pub fn uses_all_bits(&self) -> bool {
         self.uses_all_bits
     }
@@ -253,18 +256,18 @@ impl Field {
         self.metric_kind
     }
 
-    /// Returns what the values say about the use of a resource, from the attribute `usage`.
+    /// Returns the usage that the values measure, from the attribute `usage`.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// Returns the name of the field of the same object at whose value the counter wraps to 0, from
-    /// the attribute `wraps_at`.
+    /// Returns the name of the field of the same object that contains the value at which the
+    /// counter wraps to 0, from the attribute `wraps_at`.
     pub(crate) fn wraps_at(&self) -> Option<&str> {
         self.wraps_at.as_deref()
     }
 
-    /// Returns the comment in the schema, with its lines joined; empty without one.
+    /// Returns the comment in the schema, with its lines joined; empty without a comment.
     pub fn documentation(&self) -> &str {
         &self.documentation
     }
@@ -274,12 +277,14 @@ impl Field {
         self.index
     }
 
-    /// Returns whether it is a single value: a scalar or a text, not an object and not a list.
+    /// Returns whether the field is a single value: a scalar or a text, not an object and not a
+    /// list.
     pub(crate) fn is_single(&self) -> bool {
         self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
     }
 
-    /// Returns the type of its values, or of its elements' values; `None` for an object.
+    /// Returns the type of the field's values, or of its elements' values. Returns `None` for an
+    /// object.
     pub(crate) fn column_type(&self) -> Option<ColumnType> {
         if self.is_text || self.enumeration.is_some() {
             return Some(ColumnType::Text);
@@ -297,7 +302,7 @@ impl Field {
         }
     }
 
-    /// Returns whether it is a vector or array.
+    /// Returns whether the field is a vector or array.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.value_type, FieldType::Vector(_) | FieldType::Array(..))
     }
@@ -334,7 +339,7 @@ pub(super) enum ElementType {
 /// The kind of a metric: how successive values of a field relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// Only grows; its rate is of interest.
+    /// The value only grows. Its rate is of interest.
     Counter,
     /// A level that rises and falls.
     Gauge,
@@ -346,20 +351,21 @@ pub enum MetricKind {
     Unknown,
 }
 
-/// What the values of a field say about the use of a resource. Only the ranking of suspects needs
+/// The relation of a field's values to the use of a resource. Only the ranking of suspects needs
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// What is used, or anything else.
+    /// The part of a resource that is used, or anything else.
     Use,
-    /// Time spent waiting: it grows with what others use.
+    /// Time spent waiting. It grows with the use by others.
     Wait,
-    /// What may be used, such as address space.
+    /// A part of a resource that may be used, such as address space.
     Reservation,
-    /// Memory in which the kernel keeps what may be needed again, and what it leaves free of that:
-    /// it grows with all that is read, and is given back at any time.
+    /// Memory in which the kernel caches data that may be needed again, and the memory that it
+    /// keeps free for this. It grows with all data that is read, and the kernel can free it at any
+    /// time.
     Cache,
-    /// What is given back, such as discarded blocks: no device moves it.
+    /// Released parts of a resource, such as discarded blocks: no device transfers their data.
     Release,
 }
 
@@ -368,14 +374,14 @@ pub enum Usage {
 pub(crate) enum Sparse {
     /// Any.
     Always,
-    /// Those in which this field of the root table is not 0.
+    /// The samples in which this field of the root table is not 0.
     Unless0(Box<str>),
 }
 
 /// The names of an enum's values.
 #[derive(Debug, Clone)]
 pub(super) struct EnumNames {
-    /// Sorted by value, each value once. Values of 64 unsigned bits wrap, as in the schema.
+    /// Sorted by value, with each value once. Unsigned 64-bit values wrap, as in the schema.
     pub(super) entries: Box<[(i64, Box<str>)]>,
 }
 
@@ -402,7 +408,8 @@ pub struct LeafField<'p> {
     pub(crate) lists: Vec<usize>,
     /// The position of each field of the path in its object.
     pub(crate) positions: Vec<usize>,
-    /// It is in a list with the attribute `detail`, which repeats another one in more detail.
+    /// Whether the field is in a list with the attribute `detail`, which repeats another list in
+    /// more detail.
     pub(crate) is_detail: bool,
 }
 
@@ -420,9 +427,9 @@ struct OpenObject {
     next: usize,
     /// Length of the path to the object.
     path_length: usize,
-    /// The path leads to a list of these objects.
+    /// Whether the path leads to a list of these objects.
     is_list: bool,
-    /// That list has the attribute `detail`.
+    /// Whether that list has the attribute `detail`.
     is_detail: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Decides which fields are counters with a rate, and how much a counter grew, for all types of
-//! numbers and all outputs.
+//! Decides which fields are counters with a rate, and computes the change of a counter, for all
+//! types of numbers and all outputs.
 
 use super::compiled::MetricKind;
 use super::value::{ColumnType, FieldValue};
@@ -8,11 +8,11 @@ use super::value::{ColumnType, FieldValue};
 /// idle and iowait times sometimes fall by a tick.
 const CORRECTED_PART: u32 = 100;
 
-/// A counter that wraps goes around at most once in this time, in nanoseconds: the energy of a
+/// A counter that wraps does so at most once in this time, in nanoseconds: the energy of a
 /// processor package does so every 60 s at its highest power (Intel SDM, volume 3, section 16.10).
 const WRAP_NS: u64 = 60_000_000_000;
 
-/// Returns whether a field has a change per second: counters of any numeric type do.
+/// Returns whether a field has a rate per second: this applies to counters of any numeric type.
 pub fn has_rate(kind: MetricKind, column_type: ColumnType) -> bool {
     let is_number = match column_type {
         ColumnType::Unsigned | ColumnType::Signed | ColumnType::Float32 | ColumnType::Float => true,
@@ -35,19 +35,19 @@ pub enum CountedValue {
 /// The change of a counter from one sample to a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Growth {
-    /// Below 0 if the counter was corrected.
+    /// The amount, below 0 if the counter was corrected.
     pub amount: f64,
-    /// The time between the samples; 0 if the change is not known.
+    /// The time between the samples; 0 if the change is unknown.
     pub elapsed_ns: u64,
 }
 
 impl Growth {
-    /// The change is not known.
+    /// An unknown change.
     pub const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
 
-    /// Returns the change between two samples with their times; `wraps_at` is where the counter
-    /// begins again at 0, if that is known. Such a counter may have gone around unnoticed between
-    /// samples that are more than a minute apart.
+    /// Returns the change between two samples with their times; `wraps_at` is the value at which
+    /// the counter wraps to 0, if that is known. Between samples that are more than a minute apart,
+    /// such a counter may have wrapped unnoticed: then the change is unknown.
     pub fn between(
         before: (u64, CountedValue),
         now: (u64, CountedValue),
@@ -83,7 +83,7 @@ impl Growth {
 }
 
 impl CountedValue {
-    /// Returns the count of a counter, or `None` if the value is no number or not finite.
+    /// Returns the count of a counter, or `None` if the value is not a number or not finite.
     #[inline]
     pub fn of(value: FieldValue<'_>) -> Option<Self> {
         let fraction = |number: f64| number.is_finite().then_some(Self::Fraction(number));
@@ -138,7 +138,7 @@ impl CountedValue {
 mod tests {
     use super::*;
 
-    // Proves that counters of all types of numbers have a rate, and nothing else.
+    // Proves that counters of all numeric types have a rate, and that no other fields have one.
     #[test]
     fn counters_that_are_numbers_have_a_rate() {
         let numbers = [ColumnType::Unsigned, ColumnType::Signed, ColumnType::Float32, ColumnType::Float];

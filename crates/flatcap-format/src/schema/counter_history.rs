@@ -12,9 +12,9 @@ const ELEMENTS_MAX: usize = 1 << 17;
 
 /// Compares the counters of the elements of one list with their values in earlier samples.
 ///
-/// An element ends if a complete sample lacks it. A later element with the same identity is another
-/// element. Two elements of one sample with the same identity cannot be distinguished, so neither
-/// has a growth in this sample and the next.
+/// An element has ended if a complete sample lacks it. A later element with the same identity is a
+/// new element. Two elements of one sample with the same identity cannot be distinguished, so
+/// neither has a growth in this sample and the next.
 #[derive(Debug, Default)]
 pub(crate) struct CounterHistory {
     /// The number of the current sample, from 1.
@@ -25,33 +25,33 @@ pub(crate) struct CounterHistory {
     /// By identity.
     places: HashMap<u64, usize>,
     elements: Vec<ElementCounters>,
-    /// Elements after which those that ended are removed.
+    /// Number of elements at which ended elements are removed.
     sweep_at: usize,
 }
 
 /// An element of a sample, compared with the samples before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElementPresence {
-    /// It goes on, or is in the first sample.
+    /// The element was in an earlier sample and has not ended, or it is in the first sample.
     Known,
-    /// It had ended, or was not there before.
+    /// The element had ended, or was not in an earlier sample.
     New,
-    /// There are several of them.
+    /// The sample has several elements with this identity.
     Ambiguous,
 }
 
 #[derive(Debug)]
 struct ElementCounters {
     key: u64,
-    /// The last sample that has it.
+    /// The number of the last sample with the element.
     seen: u64,
     row: ElementPresence,
-    /// Time and value by column.
+    /// Time and value for each column.
     last: Vec<Option<(u64, CountedValue)>>,
 }
 
 impl CounterHistory {
-    /// Begins a sample. With `leaves_out`, elements that are not in it may exist.
+    /// Begins a sample. With `leaves_out`, the sample may lack elements that exist.
     pub(crate) fn begin_sample(&mut self, leaves_out: bool) {
         if self.sample > 0 && !self.leaves_out {
             self.complete_before = self.sample;
@@ -63,8 +63,8 @@ impl CounterHistory {
         self.leaves_out = leaves_out;
     }
 
-    /// Adds an element of the sample, before any of its [growths](Self::growth) is asked for.
-    /// Returns its place until the next sample.
+    /// Adds an element of the sample. Must come before [`growth`](Self::growth) is called for the
+    /// element. Returns the element's index, valid until the next sample.
     pub(crate) fn add_element(&mut self, key: u64) -> usize {
         let next = self.elements.len();
         let place = *self.places.entry(key).or_insert(next);
@@ -88,21 +88,21 @@ impl CounterHistory {
         place
     }
 
-    /// Classifies an element of the sample, after all of them were added. An element without a
-    /// place is ambiguous.
+    /// Classifies an element of the sample, after all of them were added. An element without an
+    /// index is ambiguous.
     pub(crate) fn row(&self, place: usize) -> ElementPresence {
         self.elements.get(place).map_or(ElementPresence::Ambiguous, |own| own.row)
     }
 
-    /// Returns whether a complete sample, up to the current one, does not have an element that was
-    /// there before.
+    /// Returns whether an element of an earlier sample is missing in a complete sample, up to the
+    /// current one.
     pub(crate) fn has_ended(&self, key: u64) -> bool {
         let complete = if self.leaves_out { self.complete_before } else { self.sample };
         let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
         own.is_none_or(|own| own.seen < complete)
     }
 
-    /// Takes the value of a column of an element, and returns its growth since the last one.
+    /// Adds the value of a column of an element, and returns its growth since the last value.
     pub(crate) fn growth(
         &mut self,
         place: usize,
@@ -119,7 +119,7 @@ impl CounterHistory {
         before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
     }
 
-    /// Removes elements that have ended. The memory is bounded also if no sample is complete.
+    /// Removes elements that have ended. Also limits the memory if no sample is complete.
     fn sweep(&mut self) {
         let complete_before = self.complete_before;
         self.elements.retain(|own| own.seen >= complete_before);
@@ -157,8 +157,8 @@ mod tests {
         Growth { amount, elapsed_ns }
     }
 
-    // Proves that an element that a complete sample lacks has ended, and that one that a sample
-    // leaves out goes on.
+    // Proves that an element has ended if a complete sample lacks it, and that it continues if a
+    // sample leaves elements out.
     #[test]
     fn an_element_ends_with_a_complete_sample_without_it() {
         let mut history = CounterHistory::default();
@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(add(&mut history, true, 9, &[(1, 16), (2, 99)]), [grown(1.0, 2), Growth::UNKNOWN]);
     }
 
-    // Proves that two elements of one identity have no growth, nor has the one that remains.
+    // Proves that two elements with the same identity have no growth, and that the one that remains
+    // has none in the next sample.
     #[test]
     fn two_elements_of_one_identity_have_no_growth() {
         let mut history = CounterHistory::default();
@@ -183,8 +184,8 @@ mod tests {
         assert_eq!(add(&mut history, false, 4, &[(1, 15)]), [grown(3.0, 1)]);
     }
 
-    // Proves that memory is bounded however many elements come and go, and that those that last
-    // keep their values.
+    // Proves that memory is bounded for any number of elements that come and go, and that elements
+    // that remain keep their values.
     #[test]
     fn ended_elements_are_removed() {
         for leaves_out in [false, true] {

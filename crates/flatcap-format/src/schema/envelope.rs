@@ -14,15 +14,15 @@ pub use flatcap_lane::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, PAYLOA
 // The format is frozen, so a changed `FrameHeader` must not compile.
 const _: () = assert!(HEADER_BYTES == size_of::<FrameHeader>());
 
-/// Flags of a sample that lacks elements that exist: a file ended early, or there were more than
-/// the limit.
+/// Flag of a sample that lacks existing elements, because a file ended early, or because there were
+/// more than the limit.
 const CUT: u16 = 1 << 1;
 const TOO_MANY: u16 = 1 << 4;
-/// The sample is incomplete; the bits above say why.
+/// Flag of an incomplete sample. Higher bits state the reason.
 const INCOMPLETE: u16 = 1;
 
-/// Returns whether a sample with these flags may lack elements that exist: if it says so, or is
-/// incomplete for no reason that it gives.
+/// Returns whether a sample with these flags may lack elements that exist: it has the flag `CUT`,
+/// or it is incomplete without a stated reason.
 pub fn leaves_out_elements(flags: u16) -> bool {
     flags & (CUT | TOO_MANY) != 0 || flags == INCOMPLETE
 }

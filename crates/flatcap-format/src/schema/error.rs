@@ -75,7 +75,7 @@ pub enum SchemaError {
         path: String,
         /// The part of the path that was not found.
         segment: String,
-        /// Where it was looked up: a table, a struct, or a type without fields.
+        /// The object in which the part was looked up: a table, a struct, or a type without fields.
         object: String,
         /// The most similar existing name, if one is similar.
         nearest: Option<String>,

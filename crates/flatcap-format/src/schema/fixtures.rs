@@ -34,8 +34,8 @@ pub(super) fn json(plan: &CompiledSchema, payload: &[u8]) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Counts what a walk passes, so that the compiler cannot remove it, and checks that begins and
-/// ends match.
+/// Counts the values that a walk passes, so that the compiler cannot remove the walk, and checks
+/// that begins and ends match.
 #[derive(Debug, Default)]
 pub(super) struct CountingVisitor {
     pub(super) calls: usize,
@@ -91,7 +91,7 @@ impl ForgedField {
     }
 }
 
-/// An object of a forged schema; a struct if it has a size.
+/// An object of a forged schema. It is a struct if it has a size.
 #[derive(Debug, Clone)]
 pub(super) struct ForgedObject {
     pub(super) name: String,

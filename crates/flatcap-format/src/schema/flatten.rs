@@ -48,10 +48,10 @@ impl FlatRow {
         Self::default()
     }
 
-    /// Replaces the cells by those of a payload.
+    /// Replaces the cells by the cells of a payload.
     ///
     /// # Errors
-    /// As [`CompiledSchema::walk`]; the row is then empty.
+    /// The errors of [`CompiledSchema::walk`]. After an error, the row is empty.
     pub fn fill(&mut self, schema: &CompiledSchema, payload: &[u8]) -> Result<(), DecodeError> {
         let walked = schema.walk(payload, self);
         if walked.is_err() {
@@ -96,8 +96,8 @@ impl FlatRow {
 
     fn enter(&mut self, step: PathStep<'_>) {
         match step {
-            // Each walk begins at the root, so nothing of an earlier payload remains, even if it
-            // failed.
+            // Each walk begins at the root, so no cell of an earlier payload remains, even if its
+            // walk failed.
             PathStep::Root => self.clear(),
             PathStep::Field(field) => self.path.push(field.index()),
             PathStep::Element(_, index) => self.path.push(index),
@@ -124,8 +124,8 @@ impl Visitor for FlatRow {
     }
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
-        // As a cell, an absent object or list would add a column `a` beside the columns `a.b` of
-        // other rows.
+        // As a cell, an absent object or list would add a column `a` to the columns `a.b` of other
+        // rows.
         if let PathStep::Field(field) = step
             && value == FieldValue::Absent
             && !field.is_single()
@@ -136,7 +136,7 @@ impl Visitor for FlatRow {
         let start = self.keys.len();
         self.keys.extend_from_slice(&self.path);
         self.path.pop();
-        // Each variant is built anew, which turns the borrowed type into a `'static` one. Texts are
+        // Building each variant again turns the borrowed type into a `'static` one. Texts are
         // copied to one shared buffer, so that a reused row does not allocate.
         let value = match value {
             FieldValue::Text(text) => {
@@ -209,7 +209,7 @@ impl FlatColumn {
     }
 }
 
-/// The columns of all rows of a table, in the order of the schema.
+/// The columns that the rows of a table need together, in the order of the schema.
 ///
 /// Rows whose lists differ in length need two passes: [`add`](Self::add) for each row, then
 /// [`align`](Self::align) for each row.
@@ -234,7 +234,7 @@ impl FlatColumns {
     /// the one that filled the row, and the same for all rows.
     ///
     /// # Errors
-    /// `TooManyColumns` above [`COLUMNS_MAX`]; the columns are then unchanged.
+    /// `TooManyColumns` above [`COLUMNS_MAX`]. After an error, the columns are unchanged.
     pub fn add(&mut self, schema: &CompiledSchema, row: &FlatRow) -> Result<(), DecodeError> {
         // Counted before any column is built: a row with too many costs no memory and changes
         // nothing.
@@ -252,7 +252,7 @@ impl FlatColumns {
         Ok(())
     }
 
-    /// Iterates over the row's values for each column, absent where the row has none.
+    /// Iterates over the row's value for each column. The value is absent if the row has none.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
         // Cells and columns are both ascending by key, so one pass over each suffices.
         let mut next = 0;
@@ -361,7 +361,8 @@ mod tests {
 
     #[test]
     fn absent_objects_and_lists_have_no_columns_but_single_values_do() {
-        // Proves that omitted objects and lists have no columns, while omitted single values do.
+        // Proves that omitted objects and lists have no columns, and that omitted single values
+        // have one.
         let mut builder = FlatBufferBuilder::new();
         let start = builder.start_table();
         let root = builder.end_table(start);
@@ -375,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_row_that_the_columns_do_not_know_is_aligned_as_far_as_they_go() {
-        // Proves that a row with more cells than columns is aligned to the columns there are.
+        // Proves that a row with more cells than columns is aligned to the existing columns.
         let plan = shapes().select(&["numbers", "last"]).unwrap();
         let mut columns = FlatColumns::new();
         columns.add(&plan, &row(&plan, &lists(&[1], &[]))).unwrap();

@@ -1,7 +1,7 @@
 //! Fuzz target of the schema module, also run over the corpus by tests.
 //!
-//! Takes arbitrary bytes and panics if the module breaks a guarantee. Not in releases: the module
-//! exists for tests and under the feature `fuzzing`.
+//! The target takes arbitrary bytes and panics if the module violates a guarantee. It is not in
+//! releases: it exists for tests and under the feature `fuzzing`.
 
 use serde::de::IgnoredAny;
 
@@ -14,7 +14,7 @@ use super::visitor::{PathStep, Visitor};
 use super::walk::VALUES_MAX;
 
 /// Largest number of projected fields per input, and of values in a walk that is compared with a
-/// projection: an input that expands should cost its time only once.
+/// projection: the time for an input with a large expansion should be spent only once.
 const COMPARED_MAX: usize = 64;
 const RECORDED_MAX: usize = 20_000;
 /// Bytes of the field with the length of the schema.
@@ -26,7 +26,7 @@ const SCHEMA_LENGTH_BYTES: usize = 2;
 /// (two bytes, little-endian), the schema, and the payload.
 ///
 /// # Panics
-/// If the schema module breaks a guarantee.
+/// The schema module violates a guarantee.
 pub fn reflect(data: &[u8]) {
     let Some((root, schema, payload)) = parts(data) else { return };
     match CompiledSchema::compile(schema, root) {
@@ -69,12 +69,13 @@ pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
     projections(plan, payload);
 }
 
-/// Checks that projections give the values of a walk, and its faults unless paths have indices.
+/// Checks that projections give the same values as a walk, and the same faults unless paths have
+/// indices.
 fn projections(plan: &CompiledSchema, payload: &[u8]) {
     let (mut fixed, mut picked) = (Vec::new(), Vec::new());
     for leaf in plan.fields().take(COMPARED_MAX) {
-        // Behind a list such a name is an index. flatc allows no such names; damaged schemas may
-        // have them.
+        // After a list, such a name would be an index. flatc does not allow such names, but damaged
+        // schemas may have them.
         if leaf.path.split('.').any(|name| name.parse::<u64>().is_ok()) {
             continue;
         }

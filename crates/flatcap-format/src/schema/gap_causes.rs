@@ -16,7 +16,7 @@ const NAMES: [&str; 10] = [
     "thinned",
 ];
 
-/// A set of causes of a gap, displayed as names joined by `+`; `unknown` without a known one.
+/// A set of causes of a gap, displayed as names joined by `+`; `unknown` if no cause is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GapCauseNames(pub u32);
 

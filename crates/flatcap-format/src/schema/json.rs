@@ -16,7 +16,7 @@ impl CompiledSchema {
     pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
         let length = output.len();
         let walked = self.walk(payload, &mut JsonWriter::new(output));
-        // The visitor wrote the values before the fault.
+        // The visitor has already written the values before the fault.
         if walked.is_err() {
             output.truncate(length);
         }
@@ -42,8 +42,8 @@ impl<'o> JsonWriter<'o> {
         match step {
             PathStep::Root | PathStep::Element(_, 0) => {}
             PathStep::Field(field) => {
-                // After the brace of an object that has just begun there is no comma.
-                // A text that ends in a brace is no trap: its last byte is the closing quote.
+                // The brace of an object that has just begun is not followed by a comma. A text
+                // that ends in a brace is not mistaken for one: its last byte is the closing quote.
                 if self.output.last() != Some(&b'{') {
                     self.output.push(b',');
                 }
@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn every_shape_reads_as_flatc_reads_it() {
-        // Proves that all types decode as flatc decodes them, by its JSON of the same payload.
+        // Proves that all types decode as flatc decodes them. Method: comparison with flatc's JSON
+        // of the same payload.
         let ours: Tree = serde_json::from_str(&json(&shapes(), SHAPES_PAYLOAD)).unwrap();
         let expected: Tree = serde_json::from_str(SHAPES_FLATC_JSON).unwrap();
         assert_eq!(without_nulls(ours), without_nulls(expected));

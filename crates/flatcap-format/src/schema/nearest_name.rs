@@ -1,7 +1,7 @@
 //! Suggests a known name for a misspelt one.
 
 /// Smallest Jaro-Winkler similarity for a suggestion: one typing error in a short word, two in a
-/// long one. The most similar name of all would often be a wrong suggestion.
+/// long one. Without a minimum, the most similar name would often be a wrong suggestion.
 const SIMILARITY_MIN: f64 = 0.8;
 /// Longest name that gets a suggestion, in characters: the cost of a comparison grows with the
 /// product of both lengths.
@@ -34,7 +34,8 @@ pub fn nearest_name<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) ->
 mod tests {
     use super::*;
 
-    // Proves that a typing error leads to the intended name, and an unrelated word to none.
+    // Proves that a typing error gives the intended name, and that an unrelated word gives no
+    // suggestion.
     #[test]
     fn only_similar_names_are_suggested() {
         let near = |name| nearest_name(name, ["cpu", "load", "memory", "snmp", "cores"]);

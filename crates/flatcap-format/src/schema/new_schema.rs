@@ -1,4 +1,4 @@
-//! Binary schemas that are made while the program runs: of data whose columns are known only then.
+//! Binary schemas that the program makes while it runs, for data whose columns are known only then.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, AdvancedFeatures, BaseType};
@@ -28,15 +28,15 @@ pub struct NewField {
     pub content: NewContent,
     /// The attribute `unit`.
     pub unit: Option<String>,
-    /// How successive values relate.
+    /// The metric kind: how successive values relate.
     pub kind: MetricKind,
-    /// The field identifies an element of a list.
+    /// Whether the field identifies an element of a list.
     pub is_identity: bool,
     /// The value that means "absent": `max` or `min` of the attribute `absent`.
     pub absent: Option<&'static str>,
-    /// All bits of its values count, as in an address: the attribute `bits`.
+    /// Whether all bits of the values are significant, as in an address: the attribute `bits`.
     pub uses_all_bits: bool,
-    /// For people; empty for none.
+    /// The comment for people; may be empty.
     pub documentation: String,
 }
 
@@ -62,7 +62,7 @@ pub enum NewContent {
 }
 
 impl NewField {
-    /// Creates a field of a type, without anything else.
+    /// Creates a field of a type, without attributes.
     pub fn new(name: impl Into<String>, content: NewContent) -> Self {
         Self {
             name: name.into(),
@@ -79,7 +79,7 @@ impl NewField {
 
 /// Returns the slot in the vtable of a field, by its position in the table.
 pub fn slot_of(position: usize) -> u16 {
-    // Schemas of more fields are refused.
+    // Schemas with more fields are refused.
     u16::try_from(position)
         .unwrap_or(u16::MAX / SLOT_BYTES)
         .saturating_mul(SLOT_BYTES)
@@ -89,8 +89,8 @@ pub fn slot_of(position: usize) -> u16 {
 /// Returns the binary schema (.bfbs) of these tables, as flatc would write it.
 ///
 /// # Errors
-/// Those of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a table
-/// that is missing.
+/// The errors of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a
+/// table that is missing.
 pub fn binary_schema(tables: &[NewTable], root: &str) -> Result<Vec<u8>, SchemaError> {
     // Readers search objects and fields by name.
     let mut sorted: Vec<&NewTable> = tables.iter().collect();
@@ -148,7 +148,7 @@ fn build_field<'b>(
         MetricKind::Text => Some("text"),
         MetricKind::Unknown => None,
     };
-    // In the order of their keys.
+    // The attributes are in the order of their keys.
     let attributes = [
         ("absent", field.absent),
         ("bits", field.uses_all_bits.then_some("")),
@@ -222,7 +222,7 @@ fn type_of(content: &NewContent, all: &[&NewTable]) -> (reflection::TypeArgs, bo
     }
 }
 
-/// Returns the index of a table by its name. A missing one is refused when the schema is compiled.
+/// Returns the index of a table by its name. If it is missing, compiling the schema fails.
 fn index_of(name: &str, all: &[&NewTable]) -> i32 {
     let index = all.iter().position(|table| table.name == name);
     index.and_then(|index| i32::try_from(index).ok()).unwrap_or(i32::MAX)
@@ -262,8 +262,8 @@ mod tests {
         vec![root, device]
     }
 
-    // Proves that a new schema compiles with all that was said of its fields, in their order, and
-    // that a payload of it is read: values that are omitted are absent.
+    // Proves that a new schema compiles with all attributes of its fields, in their order, and that
+    // its payloads can be read: omitted values are absent.
     #[test]
     fn new_schemas_are_read() {
         let bytes = binary_schema(&tables(), "flatcap.test.All").unwrap();
@@ -300,8 +300,7 @@ mod tests {
         assert_eq!(read, expected);
     }
 
-    // Proves that names that are invalid or taken are refused, and a list of a table that is
-    // missing.
+    // Proves that invalid and duplicate names are refused, and a list of a missing table.
     #[test]
     fn wrong_tables_are_refused() {
         let with = |field: NewField| {

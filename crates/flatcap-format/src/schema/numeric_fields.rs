@@ -10,8 +10,8 @@ use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Fi
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
-/// Largest number of values, objects and texts in a payload; none are returned for one with more.
-/// Offsets may be shared, so a short payload can expand without end.
+/// Largest number of values, objects and texts in a payload; no fields are returned for a payload
+/// with more. Offsets may be shared, so a short payload can expand without end.
 pub const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.
@@ -51,7 +51,7 @@ impl CompiledSchema {
     pub(crate) fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
         let mut finder = NumericFieldFinder { schema: self, count: 0, payload, found: Vec::new() };
         let root = self.object(self.root);
-        // The error is dropped: a payload that does not fit its schema is compressed all the same.
+        // The error is dropped: a payload that does not fit its schema is compressed nevertheless.
         follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
         Some(finder.found)
     }
@@ -73,7 +73,8 @@ impl<'s> NumericFieldFinder<'s> {
             ScalarType::F32 | ScalarType::F64 => NumericKind::Float,
             _ => NumericKind::Unsigned,
         };
-        // The range is not checked, because nothing is read; a saturated one is past any payload.
+        // The range is not checked, because the number is not read. A saturated range is past the
+        // end of any payload.
         self.count_one(at)?;
         self.found.push(NumericField { bytes: at..at.saturating_add(scalar.size()), kind: number });
         Ok(())
@@ -150,8 +151,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_where_a_projection_reads() {
-        // Proves that numbers are found with their kinds, where a projection reads them, through
-        // structs, tables and lists.
+        // Proves that numbers are found with their kinds at the locations that a projection reads,
+        // through structs, tables and lists.
         let cases = [
             (marked(), MARKED_PAYLOAD, "total.user", NumericKind::Unsigned),
             (marked(), MARKED_PAYLOAD, "cores.0.times.user", NumericKind::Unsigned),
@@ -168,8 +169,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_has_none() {
-        // Proves that bytes that do not fit the schema are safe: cuts of a payload, and another
-        // schema.
+        // Proves that bytes that do not fit the schema cause no panic: truncated payloads, and
+        // another schema.
         for length in 0..SHAPES_PAYLOAD.len() {
             if let Some(spots) = shapes().numeric_fields(&SHAPES_PAYLOAD[..length]) {
                 assert!(spots.len() <= NUMERIC_FIELDS_MAX);

@@ -1,7 +1,9 @@
-//! Verification of whole payloads: the checks of the verifier that flatc generates, by the schema.
+//! Verification of whole payloads by their schema: the same checks as in the verifier that flatc
+//! generates.
 //!
 //! Tables of one kind mostly share a vtable. Which fields it has, and that they are within the
-//! table and aligned, is checked for the first table alone; the others need only their references.
+//! table and aligned, is checked only for the first table. For the others, only references are
+//! checked.
 
 use flatbuffers::VerifierOptions;
 
@@ -62,14 +64,14 @@ struct VerifiedField {
     content: FieldContent,
 }
 
-/// What is at the location of a field.
+/// The content at the location of a field.
 #[derive(Debug, Clone, Copy)]
 enum FieldContent {
     Inline { bytes: usize, alignment: usize },
     Reference(Target),
 }
 
-/// What an offset leads to.
+/// The target of an offset.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Text,
@@ -95,7 +97,7 @@ struct KnownVtable {
 
 impl CompiledSchema {
     /// Returns a verifier of payloads with this schema. It checks the fields that are
-    /// [selected](Self::select): all of them, unless some were left out.
+    /// [selected](Self::select): all fields, unless some were left out.
     pub fn verifier(&self, options: VerifierOptions) -> PayloadVerifier {
         let tables = self.objects.iter().map(|object| {
             let field = |field: &super::compiled::Field| VerifiedField {
@@ -103,7 +105,7 @@ impl CompiledSchema {
                 is_required: field.is_required,
                 content: self.content(field.value_type),
             };
-            // Structs have no vtable; they are part of the table or vector that has them.
+            // Structs have no vtable; they are part of the table or vector that contains them.
             if object.struct_bytes.is_some() {
                 return TableFields::default();
             }
@@ -168,7 +170,7 @@ impl PayloadVerifier {
     }
 }
 
-/// The verification of one payload. All methods return none if it is invalid.
+/// The verification of one payload. All methods return `None` if it is invalid.
 struct VerifierWalk<'w> {
     tables: &'w [TableFields],
     options: &'w VerifierOptions,
@@ -221,9 +223,8 @@ impl VerifierWalk<'_> {
         Some(())
     }
 
-    /// Checks a vtable for a table at `at`. The cost is
-    /// proportional to the length of the vtable, which counts to the apparent size, and not to the
-    /// number of fields in the schema.
+    /// Checks a vtable for a table at `at`. The cost is proportional to the length of the vtable,
+    /// which is added to the apparent size, and not to the number of fields in the schema.
     #[cold]
     fn learn(&mut self, kind: usize, vtable: usize, at: usize) -> Option<()> {
         let bytes = usize::from(self.short(vtable)?);
@@ -267,7 +268,7 @@ impl VerifierWalk<'_> {
         Some(())
     }
 
-    /// Checks what the offset at `at` leads to. The offset itself was counted with its table.
+    /// Checks the target of the offset at `at`. The offset itself was counted with its table.
     fn reference(&mut self, at: usize, target: Target) -> Option<()> {
         let to = self.target(at)?;
         match target {
@@ -279,11 +280,11 @@ impl VerifierWalk<'_> {
         }
     }
 
-    /// Checks a vector of offsets and what they lead to.
+    /// Checks a vector of offsets and their targets.
     fn each(&mut self, at: usize, mut check: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
         let (start, bytes) = self.vector(at, UOFFSET_BYTES, UOFFSET_BYTES)?;
         for element in (start..start + bytes).step_by(UOFFSET_BYTES) {
-            // Counted again at each use, as flatbuffers does.
+            // Counted at each use, as flatbuffers does.
             self.visit(UOFFSET_BYTES)?;
             let to = self.target(element)?;
             check(self, to)?;
@@ -343,10 +344,10 @@ mod tests {
     use crate::schema::frame::TelemetryFrame;
     use crate::schema::segment as wire;
 
-    /// The judge: flatbuffers' verifier with the code that flatc generates.
+    /// The reference: flatbuffers' verifier with the code that flatc generates.
     type Judge = fn(&VerifierOptions, &[u8]) -> bool;
 
-    /// A schema with its root, its judge, and a valid payload.
+    /// A schema with its root, its reference verifier, and a valid payload.
     struct JudgedSchema {
         verifier: PayloadVerifier,
         judge: Judge,
@@ -477,8 +478,8 @@ mod tests {
         ]
     }
 
-    /// Damages a payload: a byte, a short or an offset is replaced or moved a little, or the end is
-    /// cut.
+    /// Damages a payload: a byte, a short or an offset is replaced or moved a little, or the
+    /// payload is truncated.
     fn damage(payload: &mut Vec<u8>, (kind, place, value): (u8, u16, u32)) {
         let at = usize::from(place) % payload.len().max(1);
         let (short, word) = (at & !1, at & !3);
@@ -502,8 +503,8 @@ mod tests {
         }
     }
 
-    // Proves that intact payloads are accepted, that one byte less is not, and that each limit of
-    // the options holds exactly where it does for flatbuffers.
+    // Proves that intact payloads are accepted, that payloads shortened by one byte are not, and
+    // that each limit of the options has exactly the same effect as in flatbuffers.
     #[test]
     fn limits_are_those_of_flatbuffers() {
         for JudgedSchema { mut verifier, judge, payload } in judged_schemas() {
@@ -527,8 +528,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that exactly the payloads are accepted that flatbuffers accepts, with any damage,
-        // by any limits, and that one payload leaves nothing behind for the next.
+        // Proves that exactly the payloads that flatbuffers accepts are accepted, with any damage
+        // and any limits, and that one payload does not affect the check of the next.
         #[test]
         fn agrees_with_flatbuffers(
             damages in prop::collection::vec((any::<u8>(), any::<u16>(), any::<u32>()), 0..6),
@@ -540,7 +541,7 @@ mod tests {
                 if is_limited == 0 {
                     verifier.options = options.clone();
                 }
-                // With every damage before, and with each alone.
+                // Checks each damage together with all earlier ones, and each alone.
                 let mut all = payload.clone();
                 for &one in &damages {
                     let mut single = payload.clone();
@@ -553,7 +554,7 @@ mod tests {
             }
         }
 
-        // Proves that any bytes are judged alike.
+        // Proves that both verifiers give the same result for any bytes.
         #[test]
         fn any_bytes_are_judged_alike(words in prop::collection::vec(prop_oneof![0..40_u32, any::<u32>()], 0..60)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

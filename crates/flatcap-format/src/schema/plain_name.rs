@@ -1,4 +1,4 @@
-//! Names that stand in paths of fields without quotes.
+//! Names that need no quotes in paths of fields.
 
 /// The rule of [`is_plain_source_name`], for errors.
 pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a character that is not a digit, without spaces at its ends, \
@@ -14,19 +14,21 @@ pub fn is_plain_source_name(name: &str) -> bool {
     !name.starts_with('-') && name.split('.').all(is_plain_field_name)
 }
 
-/// Whether a path can have this name of a field without quotes: as one part of a source's name.
+/// Returns whether a path can contain this field name without quotes: it has the form of one part
+/// of a source's name.
 pub fn is_plain_field_name(name: &str) -> bool {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
     }
-    // Most names, without the tables of Unicode that the rest of the rule needs.
+    // Accepts most names without the Unicode tables that the rest of the rule needs.
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         || !name.contains('.')
             && name.trim() == name
             && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
 }
 
-/// Whether it is a control character, or one that is not seen or changes the direction of others.
+/// Returns whether a character is a control character, is invisible, or changes the direction of
+/// others.
 pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -40,8 +42,8 @@ pub(super) fn is_invisible(character: char) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that ordinary names are plain, and that those are not which a path or a person would
-    // take for something else.
+    // Proves that ordinary names are plain, and that names are not plain if a path or a person
+    // could mistake them for something else.
     #[test]
     fn ordinary_names_are_plain() {
         for name in

@@ -1,9 +1,9 @@
-//! Payloads of a schema with arrays of fixed length, as tables that every reader of FlatBuffers
-//! knows: many, such as Foxglove, know no such arrays.
+//! Payloads of a schema with arrays of fixed length, converted to tables that every reader of
+//! FlatBuffers supports: many, such as Foxglove, do not support such arrays.
 //!
-//! Structs become tables, arrays of bytes with text become strings, other arrays vectors, and enums
-//! the names of their values. Names and order of the fields stay. An absent value is an omitted
-//! field; in a list it has the value that the schema declares for it.
+//! Structs become tables, arrays of bytes with text become strings, other arrays become vectors,
+//! and enum values become their names. Names and order of the fields stay the same. An absent value
+//! is an omitted field; in a list it has the value that the schema declares for it.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use super::new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use super::value::{ColumnType, FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Makes tables of the payloads of a schema.
+/// Converts the payloads of a schema to tables.
 #[derive(Debug)]
 pub struct PlainTables {
     compiled: CompiledSchema,
@@ -24,10 +24,11 @@ pub struct PlainTables {
 }
 
 impl PlainTables {
-    /// Returns what makes tables of payloads; `None` if the schema has no arrays of fixed length.
+    /// Returns a converter for payloads of a schema, or `None` if the schema has no arrays of fixed
+    /// length.
     ///
     /// # Errors
-    /// Those of [`binary_schema`].
+    /// The errors of [`binary_schema`].
     pub fn of(schema: &CompiledSchema) -> Result<Option<Self>, SchemaError> {
         let mut fields = schema.objects.iter().flat_map(|object| &object.fields);
         if !fields.any(|field| matches!(field.value_type, FieldType::Array(..))) {
@@ -119,7 +120,8 @@ enum WrittenValue {
     Offset(u32),
 }
 
-/// A table or list whose fields or elements are collected: those below it are written first.
+/// A table or list whose fields or elements are being collected: the objects below it are written
+/// first.
 #[derive(Debug)]
 struct OpenNode {
     /// Position in the table around it, or `None` for an element.
@@ -147,7 +149,8 @@ impl PlainWriter {
         self.open.push(OpenNode { position: position(step), of, slots: Vec::new() });
     }
 
-    /// Adds a value to the table or list that is open; the root is finished.
+    /// Adds a value to the innermost open table or list. Without an open one, the value is the
+    /// root, which finishes the payload.
     fn add(&mut self, position: Option<usize>, slot: WrittenValue) {
         match (self.open.last_mut(), slot) {
             (Some(open), slot) => open.slots.push((position, slot)),

@@ -35,7 +35,8 @@ use super::value::{FieldValue, ScalarType};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Projection {
-    /// The projected fields of the root, in the order of the schema, which is also that of a walk.
+    /// The projected fields of the root, in the order of the schema, which is also the order of a
+    /// walk.
     pub(super) fields: Box<[ProjectedField]>,
     /// Source and target of each value whose path occurs more than once.
     pub(super) copies: Box<[(usize, usize)]>,
@@ -50,10 +51,10 @@ impl Projection {
     /// unchanged.
     ///
     /// # Errors
-    /// Any bytes are safe. If no path has an index, reading fails exactly when and as
-    /// [`CompiledSchema::walk`](super::CompiledSchema::walk) does on the schema that selects the
-    /// same paths. Otherwise, list elements that no path names are not read. The contents of
-    /// `values` are unspecified after an error.
+    /// Any bytes are safe. If no path has an index, reading fails in the same cases and with the
+    /// same error as [`CompiledSchema::walk`](super::CompiledSchema::walk) on the schema that
+    /// selects the same paths. Otherwise, list elements that no path names are not read. The
+    /// contents of `values` are unspecified after an error.
     #[inline]
     pub fn read<'p>(&'p self, payload: &[u8], values: &mut [FieldValue<'p>]) -> Result<(), DecodeError> {
         let mut reader = ProjectionReader { names: &self.enums, payload, values };
@@ -84,7 +85,7 @@ pub(super) struct ProjectedField {
     /// The value if a table omits the field.
     pub(super) default: FieldValue<'static>,
     pub(super) path: Box<str>,
-    /// The values that are absent if the field is.
+    /// The values that are absent if the field is absent.
     pub(super) targets: Box<[usize]>,
 }
 
@@ -107,7 +108,7 @@ pub(super) struct ProjectedElement {
     pub(super) index: usize,
     pub(super) access: FieldAccess,
     pub(super) path: Box<str>,
-    /// The values that are absent if the element is.
+    /// The values that are absent if the element is absent.
     pub(super) targets: Box<[usize]>,
 }
 
@@ -189,10 +190,11 @@ impl<'p> ProjectionReader<'_, 'p> {
     }
 
     /// Stores the value of a field that its table omits.
-    // Rare: payloads of this program omit no scalars (docs/FORMAT.md, "Telemetry frame").
+    // This is rare: payloads of this program omit no scalars (docs/FORMAT.md, "Telemetry frame").
     #[cold]
     fn store_default(&mut self, field: &'p ProjectedField) {
-        // A struct with one projected field matches below too. Its default is absent, and stays so.
+        // A struct with one projected field also matches the code below. Its default is absent, and
+        // stays absent.
         self.store_absent(&field.targets);
         if let FieldAccess::Fixed(leaves) = &field.access
             && let [leaf] = &**leaves
@@ -212,9 +214,8 @@ impl<'p> ProjectionReader<'_, 'p> {
 
     /// Reads the value at `at`. Returns `None` if it would end past the end of the payload.
     ///
-    /// Each arm writes directly to its place in `values`. A value that is passed on as a whole
-    /// would be stored in parts and loaded at once each time, and the processor stalls on such
-    /// loads.
+    /// Each arm writes directly to its place in `values`. If the value were passed on, it would be
+    /// stored in parts and loaded as a whole each time, and the processor stalls on such loads.
     #[inline]
     fn leaf(&mut self, leaf: &ProjectedScalar, at: usize) -> Option<()> {
         if leaf.scalar != ScalarType::U64 || leaf.enumeration.is_some() {
@@ -374,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_named_by_its_path_and_place() {
-        // Proves that an error names the path, for a payload cut at every byte.
+        // Proves that an error names the path, for a payload truncated at every byte.
         let plan = marked();
         let projection = plan.project(&["load", "total.system", "cores.0.id"]).unwrap();
         let mut values = [FieldValue::Absent; 3];

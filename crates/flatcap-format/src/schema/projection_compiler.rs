@@ -17,8 +17,8 @@ impl CompiledSchema {
     /// (`cores.0.times.user`); an element that a payload does not have is absent.
     ///
     /// # Errors
-    /// `NoField` for a path that does not exist, `NoIndex` for one through a list without an index,
-    /// `NotSingle` for one to an object or a text, `TooDeep` for one through more than
+    /// `NoField` for a path that does not exist, `NoIndex` for a path through a list without an
+    /// index, `NotSingle` for a path to an object or a text, `TooDeep` for a path through more than
     /// [`DEPTH_MAX`] objects.
     pub fn project(&self, paths: &[&str]) -> Result<Projection, SchemaError> {
         let mut projected: Vec<ProjectedPath<'_>> = Vec::new();
@@ -66,7 +66,7 @@ impl<'w> ProjectedPath<'w> {
     }
 }
 
-/// Returns the resolved part of the paths, which they have in common.
+/// Returns the resolved part of the paths, which all of them have in common.
 fn resolved_part(paths: &[ProjectedPath<'_>]) -> Box<str> {
     paths.first().map_or("", |path| path.resolved_part()).into()
 }
@@ -83,10 +83,12 @@ fn group_by_field<'o, 'w>(
     paths: &[ProjectedPath<'w>],
     depth: usize,
 ) -> Result<Vec<(&'o Field, Vec<ProjectedPath<'w>>)>, SchemaError> {
-    // In the order of the schema, in which a walk reads, so that both fail at the same field.
+    // Fields are in the order of the schema, which is the order of a walk, so that both fail at the
+    // same field.
     let mut found: Vec<Vec<ProjectedPath<'w>>> = object.fields.iter().map(|_| Vec::new()).collect();
     for path in paths {
-        // A table may contain itself, so only this bounds the length of a path and the recursion.
+        // A table may contain itself, so only this limit bounds the length of a path and the
+        // recursion.
         if depth >= DEPTH_MAX {
             return Err(SchemaError::TooDeep { object: path.full.to_owned(), limit: DEPTH_MAX });
         }

@@ -11,7 +11,7 @@ use super::error::DecodeError;
 use super::value::{ColumnType, FieldValue};
 use super::visitor::{PathStep, Visitor};
 
-/// The counters of a source, and their rates since the payload before.
+/// The counters of a source, and their rates since the previous payload.
 #[derive(Debug, Default)]
 pub struct Rates {
     lists: HashMap<u64, ListHistory>, // by path; 0 for values that are in no list
@@ -125,13 +125,14 @@ impl CountedElement {
 }
 
 impl Rates {
-    /// Compares a payload with those before, by the time and the flags of its sample. The first
-    /// value of a counter has no rate, nor has one that fell (it wrapped or was reset). An element
-    /// that a complete sample does not have has ended: a disk must not be compared with another one
-    /// that had its name before. Elements of one identity in one payload have no rates.
+    /// Compares a payload with earlier payloads, by the time and the flags of its sample. The first
+    /// value of a counter has no rate, and neither has a value below the previous one (the counter
+    /// wrapped or was reset). An element that is missing in a complete sample has ended: a disk
+    /// must not be compared with another disk that had its name before. Elements with the same
+    /// identity in one payload have no rates.
     ///
     /// # Errors
-    /// If the payload does not fit its schema.
+    /// The payload does not fit its schema.
     pub fn observe(
         &mut self,
         schema: &CompiledSchema,
@@ -158,7 +159,7 @@ impl Rates {
             let leaves_out = match &list.sparse {
                 None => false,
                 Some(Sparse::Always) => true,
-                // If the field is not there, nothing is known.
+                // If the field is missing, it is unknown whether the sample leaves elements out.
                 Some(Sparse::Unless0(field)) => read.root_values.get(&mix_hash(0, &**field)) != Some(&true),
             };
             list.history.begin_sample(is_cut || leaves_out);
@@ -180,7 +181,7 @@ impl Rates {
     }
 
     /// Returns a visitor that passes each counter's rate to `inner` instead of its value, and
-    /// everything else unchanged. Use it to walk the payload that was observed last.
+    /// everything else unchanged. The caller uses it to walk the payload that was observed last.
     pub fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
         RateVisitor { rates: &self.per_value, next: 0, inner }
     }
@@ -276,8 +277,8 @@ impl Visitor for PayloadCounters {
         let path = mix_hash(outer, self.path(field.name()));
         self.lists.push(OpenList { path, length });
         if self.seen_lists.iter().all(|(known, _)| *known != path) {
-            // A list within an element is as sparse as the list around it, unless it has its own
-            // attribute.
+            // A list within an element leaves out elements in the same samples as the list around
+            // it, unless it has its own attribute.
             let around = self.seen_lists.iter().find(|(known, _)| *known == outer);
             let sparse = field.sparse.clone().or_else(|| around.and_then(|(_, sparse)| sparse.clone()));
             self.seen_lists.push((path, sparse));
@@ -345,7 +346,8 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         let rate = self.rates.get(self.next).copied().flatten();
-        // There is an entry for each value of a walk, so each call advances, counter or not.
+        // There is an entry for each value of a walk, so each call advances, also for values that
+        // are not counters.
         self.next += 1;
         let is_counter = step.field().is_some_and(|field| {
             field.column_type().is_some_and(|column_type| has_rate(field.metric_kind(), column_type))
@@ -425,7 +427,7 @@ mod tests {
     }
 
     // Proves that elements that come and go do not affect the rates of others, and that two
-    // elements of one name have no rate.
+    // elements with the same name have no rate.
     #[test]
     fn others_keep_their_rates() {
         let seen = rates(&[
@@ -485,7 +487,7 @@ mod tests {
         assert_eq!(rate(2_000_000_000, payload(2, b'S', 15)), None);
     }
 
-    // Proves that counters that are fractions have rates, by name and labels, and that one that
+    // Proves that fractional counters have rates, by name and labels, and that a counter that
     // decreased or is not a number has none.
     #[test]
     fn fractions_become_rates() {
@@ -522,8 +524,8 @@ mod tests {
     }
 
     // Proves that a value is not compared with one of the next element if an inner list got shorter
-    // or longer, and that rates return once its length is the same again. Method: elements of a
-    // number, an inner list of counters, and a counter, as a payload would be walked.
+    // or longer, and that rates return once its length is the same again. Method: elements with a
+    // number, an inner list of counters, and a counter, in the order of a walk.
     #[test]
     fn other_inner_lists_have_no_rates() {
         let schema = include_bytes!("../../../../tests/data/schema/marked.bfbs");
@@ -567,7 +569,7 @@ mod tests {
         assert_eq!(same, [None, Some(2.0), Some(0.0), None, Some(1.0), Some(3.0), Some(2.0)]);
     }
 
-    // Proves that a device is not compared with another that takes its index.
+    // Proves that a device is not compared with another device that gets its index.
     #[test]
     fn elements_are_matched_by_name() {
         let seen = rates(&[

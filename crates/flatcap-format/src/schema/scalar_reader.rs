@@ -1,10 +1,10 @@
-//! Reads a value from its bits, which columns have without the payload around them.
+//! Reads a value from its bits. Columns contain only the bits, without the payload around them.
 
 use super::compiled::{CompiledSchema, ElementType, Field, FieldType, interpret};
 use super::numeric_fields::NumericKind;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
-/// How the bits of a scalar become a value.
+/// The conversion of the bits of a scalar to a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScalarReader {
     scalar: ScalarType,
@@ -13,8 +13,8 @@ pub(crate) struct ScalarReader {
 }
 
 impl Field {
-    /// Returns how a value of the field, or of one of its elements, is read; none for objects and
-    /// texts.
+    /// Returns a reader for a value of the field, or of one of its elements, or `None` for objects
+    /// and texts.
     pub(crate) fn scalar_reader(&self) -> Option<ScalarReader> {
         match self.value_type {
             _ if self.is_text => None,
@@ -27,7 +27,8 @@ impl Field {
         }
     }
 
-    /// Whether the field is an array or list of bytes with a text, which ends at the first zero.
+    /// Returns whether the field is an array or list of bytes that contains text, which ends at the
+    /// first zero.
     pub(crate) fn is_padded_text(&self) -> bool {
         self.is_text
     }
@@ -58,7 +59,7 @@ impl ScalarReader {
         self.scalar.size()
     }
 
-    /// Returns the number of bits beyond the value's in a word.
+    /// Returns the number of bits in a word that the value does not use.
     fn unused_bits(&self) -> u32 {
         64 - 8 * u32::try_from(self.scalar.size()).unwrap_or(8)
     }

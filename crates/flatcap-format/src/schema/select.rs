@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_path_and_a_longer_one_keep_the_whole() {
-        // Proves that a path to a subtree wins over paths to parts of it, in either order.
+        // Proves that a path to a subtree has priority over paths to parts of it, in either order.
         for paths in [["point", "point.x"], ["point.x", "point"]] {
             let plan = shapes().select(&paths).unwrap();
             assert_eq!(json(&plan, SHAPES_PAYLOAD), r#"{"point":{"x":-5,"y":0.125}}"#);

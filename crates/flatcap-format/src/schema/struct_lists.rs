@@ -1,4 +1,4 @@
-//! Lists of structs that hold only numbers and texts: their values are at equal distances.
+//! Lists of structs that contain only numbers and texts: their values are at equal distances.
 
 use super::compiled::{CompiledObject, CompiledSchema, ElementType, FieldType};
 use super::scalar_reader::ScalarReader;
@@ -19,15 +19,15 @@ pub(crate) struct StructField {
     /// Offset in the struct.
     pub(crate) at: usize,
     pub(crate) bytes: usize,
-    /// None for a text, which ends at the first zero.
+    /// The reader of a number; `None` for a text, which ends at the first zero.
     pub(crate) reader: Option<ScalarReader>,
 }
 
 impl CompiledSchema {
-    /// Returns the lists of such structs that are in no other list.
+    /// Returns the lists of such structs that are not in another list.
     pub(crate) fn struct_lists(&self) -> Vec<StructList> {
         let mut found = Vec::new();
-        // A table may contain itself: only the first levels are looked at.
+        // A table may contain itself, so only the first levels are searched.
         let mut open = vec![(self.root, Vec::new())];
         while let Some((object, positions)) = open.pop() {
             for field in &self.object(object).fields {
@@ -70,7 +70,8 @@ impl CompiledObject {
         plain.collect()
     }
 
-    /// Returns the bytes of text in such a struct; none if it has fields of other types.
+    /// Returns the number of bytes of text in such a struct, or `None` if it has fields of other
+    /// types.
     pub(super) fn plain_text_bytes(&self) -> Option<usize> {
         self.struct_bytes?;
         self.fields.iter().try_fold(0, |sum, field| match field.value_type {

@@ -1,4 +1,4 @@
-//! The fields of the root table, for writers: where its vtable has them, and what they hold.
+//! The fields of the root table, for writers: their slots in the vtable, and their contents.
 
 use super::compiled::{CompiledSchema, ElementType, FieldType};
 
@@ -11,7 +11,7 @@ pub(crate) struct TableSlot<'s> {
     pub(crate) content: SlotContent,
 }
 
-/// What a field of a table holds. Scalars are as long as their alignment.
+/// The content of a field of a table. The length of a scalar equals its alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotContent {
     Value { bytes: usize },

@@ -18,7 +18,7 @@ pub enum PathStep<'p> {
 }
 
 impl<'p> PathStep<'p> {
-    /// Returns the current field, `None` at the root.
+    /// Returns the current field, or `None` at the root.
     pub(crate) fn field(self) -> Option<&'p Field> {
         match self {
             Self::Root => None,
@@ -56,11 +56,13 @@ pub trait Visitor {
         false
     }
 
-    /// Offsets, vtables and lengths are read that determine where the following values are. A
-    /// payload of the same length with the same bytes here has its values at the same locations.
+    /// The walk reads offsets, vtables and lengths, which determine the locations of the following
+    /// values. A payload of the same length with the same bytes here has its values at the same
+    /// locations.
     #[inline]
     fn reads_structure(&mut self, _bytes: Range<usize>) {}
-    /// The next value is read from these bytes. Not called for the default of an omitted field.
+    /// The walk reads the next value from these bytes. Not called for the default of an omitted
+    /// field.
     #[inline]
     fn reads_value(&mut self, _bytes: Range<usize>) {}
 }

@@ -204,8 +204,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(())
     }
 
-    /// Offers a list of structs to the visitor, if no limit can be exceeded in it. Returns none if
-    /// it is to be walked.
+    /// Offers a list of structs to the visitor, if the list cannot exceed any limit. Returns `None`
+    /// if the walk must pass the elements one by one.
     fn structs(&mut self, object: usize, bytes: &[u8], depth: usize) -> Option<()> {
         let object = self.schema.object(object);
         let stride = object.struct_bytes.filter(|stride| *stride > 0)?;
@@ -237,7 +237,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     /// Reads a string through its offset.
     fn string(&mut self, step: PathStep<'_>, field: &Field, at: usize) -> DecodeResult {
         let ListRange { at: start, length } = self.follow_to_length(at)?;
-        // The zero byte after a string is not required: the length alone is believed.
+        // The zero byte after a string is not required: only the length is used.
         let bytes = self.payload.get(start..).and_then(|rest| rest.get(..length));
         let length_at = start.saturating_sub(UOFFSET_BYTES);
         self.text(step, field, bytes.ok_or_else(|| out_of_bounds(length_at))?, start)
@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn a_vtable_outside_the_payload_is_refused() {
-        // Proves that the signed offset to the vtable leads out of the payload in neither
-        // direction.
+        // Proves that a signed offset to the vtable that leads out of the payload, in either
+        // direction, is an error.
         for back in [i32::MIN, i32::MAX, 5, -100, 0] {
             let mut bytes = vec![4, 0, 0, 0];
             bytes.extend_from_slice(&back.to_le_bytes());

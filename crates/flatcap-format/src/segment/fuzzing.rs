@@ -1,7 +1,7 @@
 //! Properties that must hold for any input: the entry points of `fuzz/` and of the tests that run
 //! its corpus.
 //!
-//! Each entry point takes untrusted bytes and panics if this module breaks a promise. Only tests
+//! Each entry point takes untrusted bytes and panics if this module violates a property. Only tests
 //! and the feature `fuzzing` compile this module; releases do not.
 
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::storage::{ReadAt, Storage};
 use crate::testing::memory::MemoryStorage;
 
 /// Opens `data` as a segment, reads and verifies it. Frames and damaged ranges must cover the file
-/// without overlap, and the verifier must see the same in batches and frame by frame.
+/// without overlap, and the verifier must give the same result for batches and frame by frame.
 ///
 /// # Panics
-/// A promise of the reader or the verifier is broken.
+/// A property of the reader or the verifier is violated.
 pub fn segment(data: &[u8]) {
     let file: Arc<dyn ReadAt> = Arc::new(data.to_vec());
     let path = Path::new("fuzz.bin");
@@ -55,7 +55,7 @@ pub fn segment(data: &[u8]) {
     }
     if let Some(tail) = reader.tail() {
         assert_eq!(tail.offset, end, "a tail follows the last frame");
-        // Blocks that hold no frames of this segment may be longer than the file.
+        // Blocks without frames of this segment may be longer than the file.
         let most = reader.compressed().map_or(0, CompressedSegment::raw_bytes).max(data.len() as u64);
         assert!(tail.length > 0 && tail.length <= most, "a tail is not empty");
         // A tail after the last block is measured in the file: its raw length is unknown.
@@ -82,10 +82,10 @@ pub fn segment(data: &[u8]) {
 }
 
 /// Recovers `data` as a segment left by a crash. A recovered segment must be sealed, intact and
-/// complete, and other bytes must be set aside.
+/// complete, and all other bytes must be set aside.
 ///
 /// # Panics
-/// A promise of the recovery is broken.
+/// A property of the recovery is violated.
 pub fn complete(data: &[u8]) {
     let name = SegmentName { number: 3, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
     let storage = MemoryStorage::default();
@@ -116,7 +116,7 @@ pub fn complete(data: &[u8]) {
 /// Reads `data` as a file name. A name that is accepted must print as it was read.
 ///
 /// # Panics
-/// A promise of the parser is broken.
+/// A property of the parser is violated.
 pub fn name(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(name) = SegmentName::parse(text) {
@@ -223,14 +223,15 @@ mod tests {
         }
     }
 
-    // Proves that reader and verifier keep their promises on the golden segments and on mutations
-    // of them.
+    // Proves that the properties of reader and verifier hold for the golden segments and for
+    // mutations of them.
     #[test]
     fn segments_hold_near_the_corpus() {
         run("../../tests/corpus", segment);
     }
 
-    // Proves that recovered segments are intact and complete, with the same input.
+    // Proves that recovered segments are intact and complete, with the golden segments and
+    // mutations of them as input.
     #[test]
     fn recoveries_hold_near_the_corpus() {
         run("../../tests/corpus", complete);

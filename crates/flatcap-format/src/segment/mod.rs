@@ -2,8 +2,8 @@
 //! byte belongs to a frame (docs/FORMAT.md).
 //!
 //! This module never decides when to write, rotate, sync or delete. It knows neither slabs nor the
-//! meaning of a payload. It leaves no thread running: the workers of a verification end before it
-//! does. Readers never write.
+//! meaning of a payload. It leaves no thread running: the workers of a verification end before the
+//! verification returns. Readers never write.
 
 mod compressed;
 mod format;

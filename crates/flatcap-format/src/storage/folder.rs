@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
-/// A directory of the file system, through the standard library alone.
+/// A directory of the file system, accessed only through the standard library.
 #[derive(Debug, Clone)]
 pub struct Folder(pub PathBuf);
 
@@ -108,7 +108,7 @@ impl StorageFile for FolderFile {
         Ok(FileAttributes { times, ..FileAttributes::default() })
     }
 
-    /// Sets the times alone: owners and permissions are not portable.
+    /// Sets only the times: owners and permissions are not portable.
     fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
         self.0.set_times(attributes.times)
     }

@@ -1,9 +1,9 @@
 //! Where segments are stored: a directory, and the files in it.
 //!
-//! Traits, so that a recorder can supply a directory with quotas and rights, and a test one that
-//! fails or crashes.
+//! These are traits, so that a recorder can supply a directory with quotas and rights, and a test
+//! can supply one that fails or crashes.
 //!
-//! Never: knows what files contain.
+//! Storage never interprets the contents of files.
 
 use std::fmt::Debug;
 use std::fs::{File, FileTimes, TryLockError};
@@ -40,7 +40,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Renames a file; replaces nothing.
+    /// Renames a file. Does not replace another file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -50,13 +50,13 @@ pub trait Storage: Debug + Send + Sync {
     /// incomplete.
     ///
     /// # Errors
-    /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
-    /// the underlying system call.
+    /// `NotFound` if either is missing; `Unsupported` if the file system cannot exchange names; or
+    /// any error of the underlying system call.
     fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
 
     /// Renames a file over another one, which is removed. Only for a directory that no other
-    /// process changes: [`exchange`](Self::exchange), unlike this, never recreates a name that was
-    /// removed meanwhile.
+    /// process changes: this method may recreate a name that another process has removed.
+    /// [`exchange`](Self::exchange) never does.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -96,11 +96,11 @@ pub trait Storage: Debug + Send + Sync {
         Ok(true)
     }
 
-    /// Switches to the directory that is at the path now, if it is another one. Returns whether it
-    /// is.
+    /// Switches to the directory that is now at the path, if it is another directory. Returns
+    /// whether it has switched.
     ///
     /// # Errors
-    /// The new directory cannot be created, opened or locked. Nothing has changed then.
+    /// The new directory cannot be created, opened or locked. Then nothing has changed.
     fn reopen_if_moved(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -120,7 +120,7 @@ pub struct FileEntry {
     /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
     /// excludes sparse ranges.
     pub allocated: u64,
-    /// Inode number, which identifies the file whatever its name.
+    /// Inode number. It identifies the file even after a rename.
     pub identity: u64,
 }
 
@@ -168,7 +168,7 @@ pub trait ReadAt: Debug + Send + Sync {
 
     /// Returns the offset of the next byte at or after `offset` that takes disk space. The bytes
     /// before it are zeros: a file of a few stored bytes may be 64 GiB long. Returns `offset` if
-    /// its byte takes space, or if the file system does not know.
+    /// its byte takes space, or if the file system does not report it.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -207,7 +207,7 @@ pub trait StorageFile: ReadAt {
     ///
     /// # Errors
     /// `WriteZero` if nothing more is written, or any error of the underlying system call. A part
-    /// may then be written.
+    /// may have been written.
     fn append_all(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
@@ -224,7 +224,8 @@ pub trait StorageFile: ReadAt {
     /// Preallocates disk space up to `end` without changing the file's length.
     ///
     /// # Errors
-    /// `Unsupported` if the file system cannot, or any error of the underlying system call.
+    /// `Unsupported` if the file system cannot preallocate, or any error of the underlying system
+    /// call.
     fn preallocate(&self, end: u64) -> io::Result<()>;
 
     /// Truncates the file to `length` and frees any preallocation after it.
@@ -268,7 +269,7 @@ pub trait StorageFile: ReadAt {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Returns whether a recorder runs in this directory, that is, holds its lock. Only reads.
+/// Returns whether a recorder runs in this directory, that is, holds its lock. Does not write.
 pub fn is_recording(directory: &Path) -> bool {
     // A shared lock does not disturb other readers and leaves the file unchanged.
     open_regular(&directory.join(LOCK_NAME))

@@ -9,7 +9,7 @@ use std::path::Path;
 /// # Errors
 /// The file is of another kind, or any error of the underlying system call.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Looks before it opens: opening a FIFO would wait for its writer.
+    // Checks the kind before opening: opening a FIFO would wait for its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file"));
     }

@@ -1,5 +1,5 @@
-//! The groups of a block, read one by one: of a matrix only the columns that a reader asks for,
-//! after it has seen the directory.
+//! The groups of a block, read one by one. Of a matrix, the reader sees the directory and then
+//! loads only the columns that it needs.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(crate) struct MatrixRows {
 #[derive(Debug)]
 pub(crate) struct PayloadRows {
     bytes: Vec<u8>,
-    /// The end of each.
+    /// End of each payload in the bytes.
     ends: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ impl BlockDecoder {
     /// Opens the payload of a Block frame.
     ///
     /// # Errors
-    /// Its table is malformed.
+    /// The Block table is malformed.
     pub(crate) fn groups<'a>(&'a mut self, payload: &'a [u8]) -> Result<BlockGroups<'a>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let parts = self.parts(&block)?;
@@ -72,7 +72,7 @@ impl BlockGroups<'_> {
         self.groups.len()
     }
 
-    /// Returns the source of all frames of a group, if it states it.
+    /// Returns the source of all frames of a group, if the group states it.
     pub(crate) fn source(&self, group: usize) -> Option<u16> {
         self.groups.get(group).and_then(|group| CheckedBlock::source_of_group(group))
     }
@@ -105,13 +105,13 @@ impl BlockGroups<'_> {
                 (0..rows.len()).try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
                 Ok(GroupRows::Payloads(rows))
             }
-            // Frames that refer to the first block are the last ones, and no samples.
+            // Frames that refer to the first block come last and are not samples.
             wire::BlockLayout::Copies => Ok(GroupRows::Other),
             _ => Err(BlockError::Group("has an unknown layout")),
         }
     }
 
-    /// Loads the columns that hold these fields; those that were loaded before are given up.
+    /// Loads the columns that hold these fields. Drops columns that were loaded before.
     ///
     /// # Errors
     /// The columns are malformed.
@@ -159,19 +159,19 @@ impl MatrixRows {
         self.decoded.first()
     }
 
-    /// Returns whether a byte of a range differs in some row.
+    /// Returns whether a byte of a range differs between rows.
     pub(crate) fn may_change(&self, bytes: Range<usize>) -> bool {
         self.decoded.may_change_in(bytes)
     }
 
-    /// Returns whether bounds prove that no row has a value in the range. Bounds are believed;
-    /// `verify` checks them.
+    /// Returns whether bounds prove that no row has a value in the range. Relies on bounds without
+    /// checking them; `verify` checks them.
     pub(crate) fn excludes(&self, range: &ValueRange) -> bool {
         self.decoded.excludes(range)
     }
 
-    /// Returns the bits of the lowest and the highest value of a field, if its column has them.
-    /// Bounds are believed; `verify` checks them.
+    /// Returns the bits of the lowest and the highest value of a field, if a column with bounds
+    /// holds exactly this field. Relies on bounds without checking them; `verify` checks them.
     pub(crate) fn bounds(&self, field: FieldRef) -> Option<(u64, u64)> {
         let column = self.decoded.columns().get(self.decoded.columns_in(field.range()).start)?;
         let bits = |key| value_of_key(field, key);
@@ -183,7 +183,7 @@ impl MatrixRows {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }
 
-    /// Turns any row into this one, as far as its columns are loaded.
+    /// Replaces the bytes of any row with those of this row, in the columns that are loaded.
     pub(crate) fn patch_row(&self, row: usize, to: &mut [u8]) {
         self.decoded.patch_row(row, to);
     }

@@ -13,7 +13,8 @@ use crate::block::layout::directory::{
 use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 
-/// Bytes before the header in the payload of every telemetry frame: the same in all of them.
+/// Bytes before the header in the payload of every telemetry frame. They are the same in all of
+/// them.
 const FRONT_BYTES: usize = envelope::HEADER_AT;
 /// The source's id in the payload of a telemetry frame.
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
@@ -69,7 +70,7 @@ impl DecodedMatrix {
             .ok_or(BlockError::Group("is shorter than its first row"))?;
         let MatrixDirectory { columns, raw_ranges } = read_directory(rest, first)?;
         // The first bytes name the kind of frame. If columns could change them, a row could be a
-        // Block. Raw ranges have no bounds, which seeks need of wall times.
+        // Block. Raw ranges have no bounds, and seeks need the bounds of wall times.
         let is_fixed = columns.iter().all(|column| column.field.at as usize >= FRONT_BYTES)
             && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= envelope::ENVELOPE_BYTES);
         if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
@@ -105,7 +106,7 @@ impl DecodedMatrix {
         self.rows
     }
 
-    /// Returns the number of buckets: those of columns, then one for each raw range.
+    /// Returns the number of buckets: the buckets of the columns, then one for each raw range.
     pub(in crate::block) fn buckets(&self) -> usize {
         self.column_buckets() + self.raw_ranges.len()
     }
@@ -130,7 +131,7 @@ impl DecodedMatrix {
         self.raw_ranges.iter().map(|range_data| range_data.range)
     }
 
-    /// Returns the numbers of the columns that have bytes of a range.
+    /// Returns the numbers of the columns that overlap a range of bytes.
     pub(in crate::block) fn columns_in(&self, bytes: Range<usize>) -> Range<usize> {
         // Columns are ordered by offset and do not overlap.
         let start = bytes.start as u64;
@@ -139,12 +140,12 @@ impl DecodedMatrix {
         from..to.max(from)
     }
 
-    /// Whether a field may differ from row to row.
+    /// Returns whether a field may differ from row to row.
     pub(in crate::block) fn may_change(&self, field: FieldRef) -> bool {
         self.may_change_in(field.range())
     }
 
-    /// Whether a byte of a range may differ from row to row.
+    /// Returns whether a byte of a range may differ from row to row.
     pub(in crate::block) fn may_change_in(&self, bytes: Range<usize>) -> bool {
         !self.columns_in(bytes.clone()).is_empty()
             || self.raw_ranges().any(|raw_range| {
@@ -152,7 +153,7 @@ impl DecodedMatrix {
             })
     }
 
-    /// Whether bounds prove that no row is in a range of values.
+    /// Returns whether the bounds prove that no row is in a range of values.
     pub(in crate::block) fn excludes(&self, wanted: &ValueRange) -> bool {
         if self.may_change(wanted.field) {
             self.columns.iter().any(|column| wanted.excludes_column(column))
@@ -191,7 +192,7 @@ impl DecodedMatrix {
         self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
-    /// Refuses what the numeric codec wrote: columns now, and dictionaries when they are read.
+    /// Refuses columns of the numeric codec now, and its dictionaries when they are read.
     pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
         let is_numeric =
             |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();
@@ -199,7 +200,8 @@ impl DecodedMatrix {
         if self.columns.iter().any(is_numeric) { Err(UNANNOUNCED) } else { Ok(()) }
     }
 
-    /// Reads the selected columns and raw ranges. `bucket` decompresses the bucket with a number.
+    /// Reads the selected columns and raw ranges. `bucket` decompresses the bucket with the given
+    /// number.
     pub(in crate::block) fn fill(
         &mut self,
         mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
@@ -217,7 +219,7 @@ impl DecodedMatrix {
             }
         }
         let count = needed.iter().filter(|needed| **needed).count();
-        // It may have been filled before, with other columns.
+        // An earlier call may have filled it with other columns.
         self.value_columns.fill(None);
         self.values.clear();
         self.values.resize(count * self.rows, 0);
@@ -259,7 +261,8 @@ impl DecodedMatrix {
         self.check_source()
     }
 
-    /// Checks that all rows have the source of the first one, as far as columns are selected.
+    /// Checks that all rows have the source of the first one, if the columns of the source are
+    /// selected.
     fn check_source(&self) -> Result<(), BlockError> {
         let overlapping = self.columns.iter().enumerate();
         for (number, column) in overlapping.filter(|(_, column)| column.field.overlaps(SOURCE)) {
@@ -303,7 +306,8 @@ impl DecodedMatrix {
         let mut rest = bytes;
         for number in columns {
             let Some(column) = self.columns.get(number) else { return Err(LENGTH) };
-            // `bytes` is empty if no needed column has bytes of its own: nothing can be split then.
+            // `bytes` is empty if no needed column has bytes of its own. Then there is nothing to
+            // split.
             let own = if column.follows == FOLLOWS_NONE && !bytes.is_empty() {
                 let (own, after) = rest.split_at_checked(column.bytes as usize).ok_or(LENGTH)?;
                 rest = after;
@@ -325,7 +329,7 @@ impl DecodedMatrix {
                     }
                     encoding => encoding.decode(own, column.field.bytes, known, values)?,
                 }
-                // No writer makes a value that is longer than its column.
+                // Writers never encode a value that is longer than its column.
                 if mask < u64::MAX && values.iter().fold(0, |all, value| all | value) > mask {
                     return Err(BlockError::Column("has a value that is longer than the column"));
                 }
@@ -335,7 +339,7 @@ impl DecodedMatrix {
                 // A leader has a lower number, so its values are decoded and lie in `before`.
                 let leader = before.get(leader * self.rows..).unwrap_or_default();
                 let difference = known.wrapping_sub(leader.first().copied().unwrap_or_default());
-                // The leader may be longer, in files of other writers.
+                // Files from other writers may have a leader that is longer.
                 values
                     .iter_mut()
                     .zip(leader)
@@ -349,7 +353,8 @@ impl DecodedMatrix {
         if rest.is_empty() { Ok(()) } else { Err(LENGTH) }
     }
 
-    /// Returns the bytes of a row in the raw range with this number; empty if it was not selected.
+    /// Returns the bytes of a row in the raw range with this number, or an empty slice if the range
+    /// was not selected.
     #[inline]
     pub(in crate::block) fn raw_range(&self, raw_range: usize, row: usize) -> &[u8] {
         self.raw_ranges.get(raw_range).map_or(&[], |range_data| range_data.of(row, &self.first))
@@ -362,7 +367,7 @@ impl DecodedMatrix {
         self.patch_row(number, to);
     }
 
-    /// Turns any row of the matrix into this one, as far as columns are selected.
+    /// Replaces the bytes of any row of the matrix with those of this row, in the selected columns.
     #[inline]
     pub(in crate::block) fn patch_row(&self, number: usize, to: &mut [u8]) {
         for patch in &self.patches {
@@ -404,7 +409,7 @@ impl DecodedMatrix {
 }
 
 impl RawRangeData {
-    /// Returns the bytes of a row. Those of the first row are in the directory.
+    /// Returns the bytes of a row. The first row's bytes are in the directory.
     #[inline]
     fn of<'s>(&'s self, row: usize, first: &'s [u8]) -> &'s [u8] {
         let Some(before) = row.checked_sub(1) else { return self.range.of(first) };

@@ -12,7 +12,7 @@ impl BlockDecoder {
     /// and in one group is not copied.
     ///
     /// # Errors
-    /// The block is malformed. `each` may have been called before.
+    /// The block is malformed. `each` may already have been called for some payloads.
     pub fn payloads(&mut self, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), BlockError> {
         const LENGTH: BlockError = BlockError::Group("does not have the length that its frames need");
         let block = CheckedBlock::open(payload)?;
@@ -26,7 +26,7 @@ impl BlockDecoder {
         let (mut parts, spare) = self.parts_and_buffers(&block)?;
         parts.lengths_into(group, &mut spare.compressed_lengths, &mut spare.lengths)?;
         let bytes = parts.borrow(group.first_part() as usize + 1, &mut spare.bytes)?;
-        // The same checks as those of `locate_frames`, without a list of frames.
+        // Makes the same checks as `locate_frames`, without a list of frames.
         let sum: u64 = spare.lengths.iter().map(|length| u64::from(*length)).sum();
         if sum != bytes.len() as u64 || sum + block.frame_headers_bytes() != block.raw_bytes as u64 {
             return Err(LENGTH);
@@ -44,7 +44,7 @@ impl BlockDecoder {
 
 impl Block {
     /// Calls `each` with the payload of every frame, in order, without making frames or checksums.
-    /// Fields not selected on opening have the values of the first row of the same shape.
+    /// Fields that were not selected on opening have the values of the first row of the same shape.
     pub(crate) fn each_payload(&self, mut each: impl FnMut(&[u8])) {
         let first = |group: &DecodedGroup| match group {
             DecodedGroup::Matrix(decoded) => decoded.first().to_vec(),

@@ -94,7 +94,8 @@ impl BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// Takes back the memory of a block for the next one. The kernel would have to zero new memory.
+    /// Takes back the memory of a block for the next one. This avoids new memory, which the kernel
+    /// would have to fill with zeros.
     pub fn reuse(&mut self, block: Block) {
         if block.frames.capacity() > self.reused.frames.capacity() {
             self.reused.frames = block.frames;
@@ -108,24 +109,25 @@ impl BlockDecoder {
         }
     }
 
-    /// From now on refuses blocks with other features than these, which their file announces.
+    /// Refuses, from now on, blocks with other features than these. The file announces its
+    /// features.
     pub(crate) fn set_announced(&mut self, features: BlockFeatures) {
         self.announced = features;
     }
 
-    /// Whether a Block frame's payload refers to the first block of its segment. Then
-    /// [`set_first_block`](Self::set_first_block) has to come before [`open`](Self::open).
+    /// Returns whether a Block frame's payload refers to the first block of its segment. If so, the
+    /// caller calls [`set_first_block`](Self::set_first_block) before [`open`](Self::open).
     pub(crate) fn needs_first_block(payload: &[u8]) -> bool {
         let is_copied = |group: &wire::BlockGroup| group.layout() == wire::BlockLayout::Copies;
         CheckedBlock::open(payload).is_ok_and(|block| block.groups.iter().any(is_copied))
     }
 
-    /// Sets the raw bytes of the segment's first block, which the last one refers to.
+    /// Sets the raw bytes of the segment's first block, to which the last block refers.
     pub fn set_first_block(&mut self, raw: Vec<u8>) {
         self.first_block = raw;
     }
 
-    /// Whether the first block is set.
+    /// Returns whether the first block is set.
     pub(crate) fn has_first_block(&self) -> bool {
         !self.first_block.is_empty()
     }
@@ -138,7 +140,7 @@ impl BlockDecoder {
         self.parts_and_buffers(block).map(|(parts, _)| parts)
     }
 
-    /// Returns the parts of a block, and buffers for what is read of them.
+    /// Returns the parts of a block, and buffers for the data read from them.
     pub(in crate::block) fn parts_and_buffers<'a>(
         &'a mut self,
         block: &CheckedBlock<'a>,
@@ -169,8 +171,8 @@ impl Block {
         self.frames.len()
     }
 
-    /// Returns a column whose stated bounds are not those of its values, and its source. Everything
-    /// must be selected.
+    /// Returns a column whose stated bounds differ from the bounds of its values, and its source.
+    /// All columns must be selected.
     pub(crate) fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
         self.groups.iter().find_map(|group| match group {
             DecodedGroup::Matrix(decoded) => {
@@ -181,8 +183,9 @@ impl Block {
         })
     }
 
-    /// Copies frame bytes from the offset `from` within the block, and returns how many: fewer than
-    /// `out` holds only at the end of the block. Only frames in this range are rebuilt.
+    /// Copies frame bytes from the offset `from` within the block, and returns the number of bytes
+    /// copied. It is less than the length of `out` only at the end of the block. Only frames in
+    /// this range are rebuilt.
     pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
         let end = self.raw_bytes.min(from.saturating_add(out.len()));
         let mut rest = out.get_mut(..end.saturating_sub(from)).unwrap_or_default();
@@ -200,7 +203,7 @@ impl Block {
             if buffer.len() == frame_bytes {
                 self.rebuild(frame, buffer);
             } else {
-                // A checksum covers the whole frame, so a part of it cannot be made alone.
+                // A checksum covers the whole frame, so the frame must be rebuilt completely.
                 whole.clear();
                 whole.resize(frame_bytes, 0);
                 self.rebuild(frame, &mut whole);
@@ -224,7 +227,7 @@ impl Block {
         match self.groups.get(usize::from(frame.group)) {
             Some(DecodedGroup::Payloads(bytes)) => {
                 let payload = bytes.get(at..at + to.len().saturating_sub(header_bytes)).unwrap_or_default();
-                // Always fits: `locate_frames` has made the offsets from these lengths.
+                // Always fits: `locate_frames` has computed the offsets from these lengths.
                 let _fits = self.checksum.frame_into(to, payload);
             }
             Some(DecodedGroup::Matrix(decoded)) => {
@@ -256,7 +259,7 @@ fn open_group<'a>(
 }
 
 impl PendingGroup<'_> {
-    /// Decompresses the group. `buffer` is a buffer for one group that is not a matrix.
+    /// Decompresses the group. `buffer` receives the bytes of a group that is not a matrix.
     fn decode(
         self,
         parts: &mut PartReader<'_>,
@@ -293,7 +296,7 @@ impl PendingGroup<'_> {
                         .split_at_checked(length as usize)
                         .ok_or(BlockError::Group("does not have the length that its frames need"))?;
                     CheckedBlock::check_payload(group, payload)?;
-                    // Scans and filters skip this layout.
+                    // Scans and filters skip this layout, so it must not contain samples.
                     if has_copies && source_of(payload).is_some() {
                         return Err(BlockError::Group("has samples that refer to the first block"));
                     }

@@ -1,4 +1,4 @@
-//! One field in the rows of a matrix, whatever columns and raw ranges hold its bytes.
+//! One field in the rows of a matrix. Its bytes may be in any columns and raw ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -33,17 +33,17 @@ struct ColumnBits {
 
 impl MatrixField {
     pub(in crate::block) fn of(field: FieldRef, decoded: &DecodedMatrix) -> Self {
-        // No value is longer than eight bytes.
+        // A value has at most eight bytes.
         let field = FieldRef { bytes: field.bytes.min(8), ..field };
-        // The writer may not have known the field, so it may lie in several columns and raw ranges.
+        // The writer may not have known the field, so it may span several columns and raw ranges.
         let mut fixed = value_at(decoded.first(), field);
         let mut columns = Vec::new();
-        // Callers may ask for a field of no bytes, which would shift by 64.
+        // Callers may ask for a field of zero bytes, which would shift by 64.
         let whole = u64::MAX >> (64 - 8 * u32::from(field.bytes.clamp(1, 8)));
         for column in decoded.columns_in(field.range()) {
             let Some(own) = decoded.columns().get(column).map(|column| column.field) else { continue };
             let shift = 8 * (i64::from(own.at) - i64::from(field.at));
-            // Cannot fail: two that overlap are less than eight bytes apart.
+            // Cannot fail: overlapping fields are less than eight bytes apart.
             let shift = i32::try_from(shift).unwrap_or_default();
             let covered = u64::MAX >> (64 - 8 * u32::from(own.bytes));
             let mask = shifted(covered, shift) & whole;

@@ -1,4 +1,5 @@
-//! The raw and stored bytes of each source in a block, when it is encoded and from the block alone.
+//! The raw and stored bytes of each source in a block, computed by the encoder or from the encoded
+//! block.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use crate::schema::segment as wire;
 /// The share of a source in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceSize {
-    /// The source's id. Frames of no source, such as those of the recorder, are not counted.
+    /// The source's id. Frames without a source, such as the recorder's own frames, are not
+    /// counted.
     pub source: u16,
     /// Length of its whole frames, in bytes.
     pub raw_bytes: u64,
@@ -35,9 +37,9 @@ pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u
 }
 
 impl BlockDecoder {
-    /// Returns the share of each source in a Block frame's payload, ordered by id. Equals
-    /// [`BlockEncoder::sizes`](crate::block::BlockEncoder::sizes) of the encoder that made it.
-    /// Decompresses only payloads of several sources.
+    /// Returns the share of each source in a Block frame's payload, ordered by id. The result
+    /// equals [`BlockEncoder::sizes`](crate::block::BlockEncoder::sizes) of the encoder that made
+    /// the block. Decompresses only groups that contain payloads of several sources.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.

@@ -20,10 +20,11 @@ impl ValueRange {
         self.field.key(self.lowest) <= key && key <= self.field.key(self.highest)
     }
 
-    /// Whether the bounds of a column prove that no row is in the range.
+    /// Returns whether the bounds of a column prove that no row is in the range.
     pub(in crate::block) fn excludes_column(&self, column: &BlockColumn) -> bool {
         let (mine, own) = (self.field, column.field);
-        // Bounds of a column say nothing about a part of its bytes, or about bytes beside it.
+        // Bounds of a column prove nothing about a field that is only a part of the column or
+        // extends beyond it.
         if (mine.at, mine.bytes) != (own.at, own.bytes) {
             return false;
         }

@@ -62,10 +62,10 @@ impl<'o> BlockBuilder<'o> {
         self.out.len() - self.start - PREFIX_BYTES
     }
 
-    /// Writes the rest. Returns the length of the Block.
+    /// Writes the rest of the Block. Returns its length.
     ///
     /// # Errors
-    /// `InvalidInput` if the Block is too long for its offsets.
+    /// `InvalidInput` if the Block is too long for 31-bit offsets.
     pub(in crate::block) fn finish(
         self,
         numbers: &BlockNumbers,
@@ -74,7 +74,7 @@ impl<'o> BlockBuilder<'o> {
     ) -> io::Result<usize> {
         let data_bytes = self.data_bytes();
         let Self { out, start } = self;
-        // The lists come last: they are complete only when all parts are compressed.
+        // The lists come last: they are complete only after all parts are compressed.
         let groups_at = align(out, start);
         out.extend_from_slice(&offset(groups.len())?.to_le_bytes());
         for group in groups {
@@ -98,7 +98,8 @@ impl<'o> BlockBuilder<'o> {
             DATA_AT,
             CHECKSUM_AT,
         ];
-        // Writing beyond a slice fails, so a wrong PREFIX_BYTES is an error and no corrupt block.
+        // Writing beyond a slice fails, so a wrong PREFIX_BYTES causes an error instead of a
+        // corrupt block.
         let mut front = out.get_mut(start..start + PREFIX_BYTES).unwrap_or_default();
         front.write_all(&u32::from(TABLE_AT).to_le_bytes())?;
         front.write_all(b"FCBK")?;
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn the_layout_reads_like_a_built_one() {
         // Proves that the hand-made layout passes the verifier and reads like a Block made by the
-        // FlatBuffer builder, for each alignment of the data and for no, one and many groups.
+        // FlatBuffer builder, for each alignment of the data and for zero, one and many groups.
         for (length, count) in (0..9).zip([0_u32, 1, 2, 3, 300, 0, 1, 2, 3]) {
             let groups: Vec<_> = (0..count)
                 .map(|at| wire::BlockGroup::new(at, 2, 7 + at, 9, 513, wire::BlockLayout::Matrix, at > 1))

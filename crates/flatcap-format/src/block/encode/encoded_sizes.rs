@@ -1,4 +1,4 @@
-//! Encoded sizes of many kinds of rows, compared with the better of two encoders without
+//! Encoded sizes of many kinds of rows, compared with the smaller result of two encoders without
 //! heuristics.
 
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers, and noise")]
@@ -38,9 +38,9 @@ const KINDS: [fn(u64, u64) -> u64; 16] = [
     |_, at| if noise(at).is_multiple_of(20) { noise(at + 1) } else { 7 },
 ];
 
-/// Kinds with 17 to 300 distinct values a word.
+/// Kinds with 17 to 300 distinct values per word.
 const SEVERAL_VALUES: [usize; 3] = [8, 9, 11];
-/// Bytes of a block beside its parts.
+/// Bytes of a block outside of its parts.
 const OVERHEAD_BYTES: usize = 300;
 
 /// A row generator: some kinds of words, repeated with a period.
@@ -67,7 +67,8 @@ impl RowGenerator {
         (noise(self.seed << 20 | which) % KINDS.len() as u64) as usize
     }
 
-    /// Whether some words have more than a few values but fewer than noise.
+    /// Returns whether some words have more distinct values than a dictionary of few values, but
+    /// fewer than noise.
     fn has_several_values(&self) -> bool {
         (0..self.period.min(self.words)).any(|at| SEVERAL_VALUES.contains(&self.kind(at)))
     }

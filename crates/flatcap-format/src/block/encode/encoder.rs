@@ -22,14 +22,15 @@ use crate::schema::CompiledSchema;
 use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::segment as wire;
 
-/// Default length of a block before compression. Blocks of 16 MiB were 1.19 times smaller
+/// Default length of a block before compression. Blocks of 16 MiB are 1.19 times smaller
 /// (docs/BENCHMARKS.md), but a seek decompresses a whole block.
 pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
 
 /// The identifier of a footer, in its payload.
 const FOOTER: &[u8] = b"FCFT";
 
-/// Compresses frames into blocks. Reuses its memory. The same frames give the same block.
+/// Compresses frames into blocks. Reuses its memory. Encoding is deterministic: the same frames
+/// give the same block.
 pub struct BlockEncoder {
     compression: SourceCompression,
     schemas: HashMap<u16, CompiledSchema>,
@@ -52,7 +53,7 @@ struct EncoderInput<'r> {
     raw_offset: u64,
     raw_bytes: u64,
     checksum: ChecksumKind,
-    /// Raw bytes of the segment's first block, if payloads may refer to them.
+    /// Raw bytes of the segment's first block, if payloads may refer to the first block.
     first_block: &'r [u8],
 }
 
@@ -72,7 +73,7 @@ impl fmt::Debug for BlockEncoder {
 }
 
 impl BlockEncoder {
-    /// Creates an encoder with these options.
+    /// Creates an encoder with these compression options.
     pub fn new(compression: SourceCompression) -> Self {
         Self {
             compression,
@@ -88,9 +89,9 @@ impl BlockEncoder {
     }
 
     /// Sets the binary schema and root table of a source's payloads. Fields of four and eight bytes
-    /// then become columns, with bounds by their number type. Without a schema both are derived
-    /// from the values. Decoding needs no schema. An invalid schema, or one that does not fit the
-    /// payloads, is ignored.
+    /// then become columns, with bounds by their number type. Without a schema, the encoder derives
+    /// columns and number types from the values. Decoding needs no schema. An invalid schema, or
+    /// one that does not fit the payloads, is ignored.
     pub fn set_schema(&mut self, source: u16, root: &str, schema: &[u8]) {
         if let Ok(plan) = CompiledSchema::compile(schema, root) {
             self.schemas.insert(source, plan);
@@ -104,11 +105,11 @@ impl BlockEncoder {
         KnownFields::new(&plan.and_then(|plan| plan.numeric_fields(body)).unwrap_or_default())
     }
 
-    /// Returns the payload of a Block frame with these frames. `raw_offset` is their offset in the
-    /// segment, `checksum` their checksum kind.
+    /// Returns the payload of a Block frame with these frames. `raw_offset` is the offset of the
+    /// frames in the segment, `checksum` their checksum kind.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn encode(&mut self, frames: &[u8], raw_offset: u64, checksum: ChecksumKind) -> io::Result<&[u8]> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -122,8 +123,8 @@ impl BlockEncoder {
     ///
     /// # Errors
     /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
-    /// `InvalidInput` if they are empty or more than [`RAW_BYTES_MAX`]. Errors of the codec. After
-    /// an error nothing is appended.
+    /// `InvalidInput` if they are empty or more than [`RAW_BYTES_MAX`]. Also errors of the codec.
+    /// After an error nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],
@@ -134,12 +135,13 @@ impl BlockEncoder {
         self.append_last(frames, raw_offset, checksum, &[], out)
     }
 
-    /// The same for the frames that end a segment, footer and trailer. `first_block` are the frames
-    /// of the segment's first block, which has the header alone: what the footer repeats of it,
-    /// such as schemas, is stored as a reference. A reader needs the first block for this one.
+    /// Appends the block of the frames that end a segment, footer and trailer, like
+    /// [`append`](Self::append). `first_block` contains the frames of the segment's first block,
+    /// which has only the header. Parts of the footer that repeat the header, such as schemas, are
+    /// stored as references. A reader needs the first block to read this one.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     #[allow(clippy::too_many_arguments, reason = "those of `append`, and the first block")]
     pub fn append_last(
         &mut self,
@@ -164,7 +166,7 @@ impl BlockEncoder {
     /// correct checksums. Neither frames nor checksums have to be made for it.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_payloads(
         &mut self,
         payloads: &Payloads,
@@ -188,7 +190,7 @@ impl BlockEncoder {
         )
     }
 
-    /// Writes the grouped frames. After an error nothing is appended.
+    /// Writes the grouped frames. After an error, `out` is unchanged.
     fn write(&mut self, run: EncoderInput<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let start = out.len();
         let written = self.try_write(run, out);
@@ -265,8 +267,8 @@ impl BlockEncoder {
                     let (at, length) = list.rows.get(number).copied().unwrap_or_default();
                     run.bytes.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
-                // Offsets are those of the first row. Rows that have their fields elsewhere cost
-                // size but stay exact: columns are bytes at an offset.
+                // Uses the field offsets of the first row. Rows with fields at other offsets take
+                // more space but stay exact: a column is bytes at an offset.
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
                 self.encoded.codec = Some(codec);
@@ -297,7 +299,7 @@ impl BlockEncoder {
             GroupKey::Mixed { source, .. } => {
                 self.parts.add_lengths(list, table)?;
                 if run.has_only_payloads && self.grouper.groups.len() == 1 {
-                    // The only group has all payloads in order: they need no gathering.
+                    // The only group has all payloads in order, so they need not be gathered.
                     self.parts.add(codec, run.bytes, table)?;
                 } else {
                     self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;
@@ -305,7 +307,7 @@ impl BlockEncoder {
                 (wire::BlockLayout::Payloads, source, 0)
             }
         };
-        // `distribute_common` shares what is of several sources.
+        // `distribute_common` distributes the bytes of groups with several sources.
         if let Some(source) = source
             && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
         {
@@ -330,7 +332,7 @@ fn payloads<'r>(list: &FrameGroup, bytes: &'r [u8]) -> impl Iterator<Item = &'r 
     list.rows.iter().map(|(at, length)| bytes.get(*at as usize..(at + length) as usize).unwrap_or_default())
 }
 
-/// Whether a group begins with a footer, which repeats the header, and the header is known.
+/// Returns whether a group begins with a footer, which repeats the header, and the header is known.
 fn repeats_header(list: &FrameGroup, run: &EncoderInput<'_>) -> bool {
     let first = payloads(list, run.bytes).next().unwrap_or_default();
     !run.first_block.is_empty() && first.get(4..8) == Some(FOOTER)
@@ -376,7 +378,8 @@ impl PartWriter {
         added
     }
 
-    /// Adds payloads as a list of ranges that the first block has too, and the rest.
+    /// Adds payloads as a list of ranges that the first block also contains, and the remaining
+    /// bytes.
     fn add_copies(
         &mut self,
         list: &FrameGroup,
@@ -390,7 +393,7 @@ impl PartWriter {
         self.add(list.options.codec, &rest, table)
     }
 
-    /// Adds a part whose bytes lie at many places.
+    /// Adds a part whose bytes are not contiguous.
     fn add_gathered<'r>(
         &mut self,
         codec: Codec,

@@ -1,7 +1,7 @@
-//! Finds raw ranges: ranges of rows that become no columns.
+//! Finds raw ranges: ranges of the rows' bytes that are stored row by row and not as columns.
 //!
-//! Text, hashes and padding are stored row by row if the codec makes less of them than of columns,
-//! as a sample of the first rows shows.
+//! Text, hashes and padding are stored row by row if the codec compresses rows to fewer bytes than
+//! columns. A sample of the first rows decides.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,31 +16,34 @@ use crate::block::layout::directory::{RAW_RANGE_BYTES_MIN, RAW_RANGES_MAX, RawRa
 use crate::block::selection::{FieldRef, ValueType};
 use crate::schema::envelope::ENVELOPE_BYTES;
 
-/// Words of a raw range, at least.
+/// Minimum number of words of a raw range.
 const WORDS_MIN: usize = RAW_RANGE_BYTES_MIN as usize / WORD;
-/// Most consecutive words within a raw range that do not change or would be small as columns.
+/// Maximum number of consecutive words within a raw range that do not change or would be small as
+/// columns.
 const GAP_MAX: usize = 2;
-/// Most words of a range that are sampled. Of longer ranges, evenly spread ones.
+/// Maximum number of words of a range that are sampled. In longer ranges, evenly spaced words are
+/// sampled.
 const SAMPLE_WORDS_MAX: usize = 64;
 /// Bytes of rows that are sampled. Together, the trials take 3 to 6 % of encoding payloads of 1 KiB
 /// and more (docs/BENCHMARKS.md).
 const SAMPLE_BYTES: usize = 48 << 10;
-/// Fewest and most rows of a sample, as columns.
+/// Minimum and maximum number of rows of a sample, as columns.
 const SAMPLE_ROWS: (usize, usize) = (32, 256);
-/// Fewest and most rows of a trial, row by row, and its bytes: half of the sample.
+/// Minimum and maximum number of rows of a trial, row by row, and its bytes: half of the sample.
 const TRIAL_ROWS: (usize, usize) = (4, 256);
 const TRIAL_BYTES: usize = SAMPLE_BYTES / 2;
-/// Pieces that are tried of each row too long to be tried whole.
+/// Number of pieces that are tried of a row that is too long to be tried whole.
 const WINDOWS_MAX: usize = 4;
 const WORD: usize = 8;
-/// The golden ratio as a fraction of 2^32. Its multiples are spread evenly, however many there are.
+/// The golden ratio as a fraction of 2^32. Any number of its multiples are spread evenly.
 const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Rows of one length with some changed bytes.
 pub(in crate::block) struct RowSet<'j, R> {
     pub(in crate::block) count: usize,
     pub(in crate::block) row: R,
-    /// For each word, the bits that change, at least in the first rows.
+    /// For each word, the bits that change between rows. Bits that change only after the first rows
+    /// may be missing.
     pub(in crate::block) changed_bits: &'j [u64],
 }
 
@@ -50,7 +53,7 @@ pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
     (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
 }
 
-/// Tries the block's codec on rows and columns. Reuses its memory.
+/// Tries the block's codec on rows and columns, to find raw ranges. Reuses its memory.
 #[derive(Debug, Default)]
 pub(in crate::block) struct RawRangeFinder {
     pub(in crate::block) trial: CodecTrial,
@@ -101,8 +104,8 @@ struct SampledColumn {
 }
 
 impl RawRangeFinder {
-    /// Returns raw ranges in ascending order. `is_known` says whether a known field is in the word
-    /// at an offset.
+    /// Returns raw ranges in ascending order. `is_known` returns whether a known field is in the
+    /// word at an offset.
     pub(in crate::block) fn find<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -111,11 +114,11 @@ impl RawRangeFinder {
     ) -> Vec<RawRange> {
         self.trial.set_codec(codec);
         let mark = |(word, changed_bits): (usize, &u64)| match u32::try_from(WORD * word) {
-            // The envelope stays in columns: seeks need bounds of wall times, and a raw range has
-            // none.
+            // The envelope stays in columns: seeks need the bounds of wall times, and a raw range
+            // has no bounds.
             Ok(at) if *changed_bits != 0 && (at as usize) < ENVELOPE_BYTES => WordRole::Border,
-            // A known field always becomes a column: constant in the first rows, it may change in
-            // others.
+            // A known field always becomes a column: it may be constant in the first rows and
+            // change in others.
             Ok(at) if is_known(at) => WordRole::Border,
             _ if *changed_bits == 0 => WordRole::Gap,
             _ => WordRole::Member,
@@ -131,7 +134,7 @@ impl RawRangeFinder {
                 }
             }
         }
-        // The format allows only so many: the longest count most.
+        // The format limits the number of raw ranges. The longest ones are kept.
         found.sort_by_key(|words| std::cmp::Reverse(words.len()));
         found.truncate(RAW_RANGES_MAX);
         found.sort_by_key(|words| words.start);
@@ -141,13 +144,13 @@ impl RawRangeFinder {
             let (from, to) = (WORD * words.start, (WORD * words.end).min(row_bytes));
             RawRange { at: number(from), bytes: number(to - from) }
         };
-        // The last word of a row may be cut, which makes a range of four words too short.
+        // The last word of a row may be incomplete, which makes a range of four words too short.
         found.into_iter().map(raw_range).filter(|raw_range| raw_range.bytes >= RAW_RANGE_BYTES_MIN).collect()
     }
 
-    /// Whether these words take less as rows than as columns.
+    /// Returns whether these words take less as rows than as columns.
     ///
-    /// Columns that save less than a sixteenth do not pay.
+    /// Columns that save less than a sixteenth are not used.
     fn rows_are_smaller<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -161,25 +164,25 @@ impl RawRangeFinder {
             return true;
         }
         if self.trial.codec() == Codec::None {
-            // Only columns make data smaller here. They have to save two fifths to be worth their
-            // time.
+            // Without a codec, only columns make data smaller. They must save two fifths to justify
+            // their time.
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
         let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 3 * by_rows < 2 * by_lanes;
-        // If a few rows take less than two thirds of the columns, nothing more is tried: a margin
-        // of only a fifth was wrong too often (docs/BENCHMARKS.md).
-        // With a fifth, counters and enumerations in turns took 51,056 instead of 27,080 bytes.
-        // Pieces of a long row have less before them to match, and its beginning may differ from
-        // the rest: neither decides alone.
+        // If a few rows take less than two thirds of the columns, no further trial is made. A
+        // margin of a fifth was wrong too often (docs/BENCHMARKS.md): with it, counters and
+        // enumerations in turns took 51,056 instead of 27,080 bytes. In pieces of a long row, the
+        // codec has less preceding data to match, and the beginning of a row may differ from the
+        // rest: neither decides alone.
         is_clearly_less(self.compare(rows, words, sample, TrialScope::Small))
             || is_less(self.compare(rows, words, sample, TrialScope::Pieces))
                 && (WORD * words.len() <= TrialScope::Beginning.bytes() / TRIAL_ROWS.0
                     || is_less(self.compare(rows, words, sample, TrialScope::Beginning)))
     }
 
-    /// Compresses a part of the rows, and columns of the same words. Each result is scaled by the
-    /// input length of the other, so that the two compare.
+    /// Compresses a part of the rows, and columns of the same words. Each result is multiplied by
+    /// the input length of the other, so that the two can be compared.
     fn compare<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -201,7 +204,7 @@ impl RawRangeFinder {
         let by_rows = self.compressed_bytes();
         self.bytes.clear();
         let columns = sample.columns_of(words);
-        // For a small trial, take as many columns as possible, and fewer rows of each.
+        // A small trial takes as many columns as possible, with fewer rows of each.
         let (count, step) = if part == TrialScope::Small {
             let count = sample.rows.min(CHUNK);
             (count, (WORD * columns.len() * count).div_ceil(bytes))
@@ -225,8 +228,8 @@ impl RawRangeFinder {
 
 impl ColumnSample {
     fn new<'r, R: Fn(usize) -> &'r [u8]>(rows: &RowSet<'_, R>, range: &Range<usize>) -> Self {
-        // Not rounded to whole chunks, which are counted faster: UUIDs took 105,716 instead of
-        // 79,392 bytes that way.
+        // Not rounded to whole chunks, although these are counted faster: with rounding, UUIDs took
+        // 105,716 instead of 79,392 bytes.
         let count = sampled_rows(WORD * range.len()).min(rows.count);
         let step = range.len().div_ceil(SAMPLE_WORDS_MAX).max(1);
         let (first, row_bytes) = (range.start, (rows.row)(0).len());
@@ -253,18 +256,19 @@ impl ColumnSample {
                 halves += ColumnEncoding::smallest(&half, first_of(&half)).1;
                 are_floats &= is_float(&half, 4);
             }
-            // Numbers without a known field are left to the numeric codec, which makes less of them
-            // than these estimates show.
+            // Numbers without a known field are left to the numeric codec, which compresses them
+            // better than these estimates show.
             let is_number = (are_floats || is_float(column, 8)) && !is_text(column);
             let (mut encoding, mut encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
-            // A word of few values may become a dictionary, so it is counted as one: rows of
-            // eight names took 12.5 instead of 58.0 KB with Snappy.
+            // A word with few distinct values may become a dictionary, so its dictionary size is
+            // counted: rows of eight names took 12.5 instead of 58.0 KB with Snappy.
             if let Some(indices) = encoding_choice::few_value_indices(column, encoded_bytes, rows.count) {
                 column.copy_from_slice(&indices);
                 (encoding, encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
             }
             let width = row_bytes.saturating_sub(WORD * word).min(WORD);
-            // A word that takes half of its bytes as one or two columns belongs in a raw range.
+            // A word that takes at least half of its bytes, as one column or as two, belongs in a
+            // raw range.
             let mark = match encoded_bytes.min(halves) {
                 // With fewer rows the numeric codec is not tried, so numbers need not end a range.
                 _ if is_number && rows.count >= numeric_trial::ROWS_MIN => WordRole::Border,
@@ -294,20 +298,20 @@ impl ColumnSample {
     }
 }
 
-/// Returns the first value of a column, which the directory of a matrix has.
+/// Returns the first value of a column. The directory of a matrix contains it.
 fn first_of(column: &[u64]) -> u64 {
     column.first().copied().unwrap_or_default()
 }
 
-/// Returns windows of `length` words in total: evenly spread, or only the beginning.
+/// Returns windows of `length` words in total: evenly spaced, or only the beginning.
 fn windows(words: &Range<usize>, length: usize, part: TrialScope) -> impl Iterator<Item = Range<usize>> {
     let count = if length < words.len() && part != TrialScope::Beginning { WINDOWS_MAX } else { 1 };
     let (start, apart, length) = (words.start, words.len() / count, length / count);
     (0..count).map(move |number| start + number * apart..start + number * apart + length)
 }
 
-/// Returns one number from each interval of `step` below `end`, each at another position: `step`
-/// may be a multiple of a period in the data.
+/// Returns one number from each interval of `step` below `end`, at a varying position in the
+/// interval, because `step` may be a multiple of a period in the data.
 fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
     (1_u32..).zip((0..end).step_by(step)).map(move |(number, from)| {
         let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
@@ -321,7 +325,8 @@ fn member_ranges(marks: impl Iterator<Item = WordRole>) -> Vec<Range<usize>> {
     let mut run = 0..0;
     let mut members = 0;
     for (word, mark) in marks.chain([WordRole::Border]).enumerate() {
-        // `word - run.end` words of gap lie before this one. If it is a gap too, it adds itself.
+        // The gap before this word has `word - run.end` words. If this word is a gap too, it adds
+        // one.
         if mark == WordRole::Border || word - run.end >= GAP_MAX + usize::from(mark == WordRole::Member) {
             if members >= WORDS_MIN {
                 found.push(run.clone());
@@ -403,14 +408,14 @@ mod tests {
     #[test]
     fn the_beginning_of_long_rows_does_not_decide() {
         // Proves that rows which begin with text and continue with numbers get columns for the
-        // numbers, even if the beginning is smaller as raw bytes.
-        // Words with lengths other than eight: each offset of a row takes any letter.
+        // numbers, even if the beginning is smaller as raw bytes. The words have lengths other than
+        // eight, so that any letter may occur at each offset of a row.
         let words = ["connection ", "accepted from host ", "refused by peer ", "flushed, as nobody waits "];
         let text = |number: u64, bytes: usize| {
             let word = move |at: u64| words[(noise(512 * number + at) >> 32) as usize % 4].bytes();
             (0..).flat_map(word).take(bytes)
         };
-        // None of these bits look like a float.
+        // None of these bit patterns looks like a float.
         let bits = |number: u64, at: u64| 0xFFF << 52 | (noise(at) ^ noise(2000 * number + at) >> 26);
         let numbers = |number: u64| (0..1900).flat_map(move |at| bits(number, at).to_le_bytes());
         for codec in [Codec::Snappy, Codec::Zstd(1)] {
@@ -437,7 +442,7 @@ mod tests {
         };
         for codec in [Codec::Snappy, Codec::Zstd(1)] {
             let spans = raw_ranges_of(codec, text);
-            // The first word has one of five values, for which a column takes less.
+            // The first word has one of five values, so a column is smaller.
             assert_eq!(spans, [(80, 59)], "{codec}");
         }
         let hash = |number: u64| (0..5).flat_map(|at| noise(5 * number + at).to_le_bytes()).collect();

@@ -33,8 +33,8 @@ pub(in crate::block) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec
 #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 fn late_changes_come_back() {
     // Proves that no change after the sampled first rows is lost, in columns, in raw ranges,
-    // between them, or in the last partial word of a row.
-    // Words start or stop changing around every limit.
+    // between them, or in the last partial word of a row. The test has words that start or stop
+    // changing at rows around every limit.
     const LATE: [u64; 8] = [1, 31, 32, 33, 255, 256, 257, 299];
     let word = |kind: u64, row: u64, at: u64, late: u64| match kind {
         0..6 => text(131 * row + at),
@@ -109,8 +109,8 @@ fn text_of_few_words_is_small() {
 
 #[test]
 fn known_fields_are_in_no_raw_range() {
-    // Proves that a field of the schema becomes a column even if it is constant in the rows by
-    // which raw ranges are found.
+    // Proves that a field of the schema becomes a column even if it is constant in the rows in
+    // which raw ranges are searched.
     for late in [10, 300, 400] {
         let frames = samples(400, |row| {
             let words = (0..9).map(|at| if at == 4 { row.max(late) } else { text(9 * row + at) });

@@ -6,14 +6,14 @@ pub(in crate::block) const CHUNK: usize = 64;
 /// One chunk of integers.
 pub(in crate::block) type Chunk = [u64; CHUNK];
 
-/// Returns the bits that the largest of some integers needs. `joined` is the bitwise OR of them
-/// all.
+/// Returns the number of bits that the largest of some integers needs. `joined` is the bitwise OR
+/// of the integers.
 #[inline]
 pub(in crate::block) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// The lowest and highest of some signed numbers, which give a chunk its base and its width.
+/// The lowest and highest of some signed numbers. They determine the base and the width of a chunk.
 pub(in crate::block) struct SignedRange {
     lowest: i64,
     highest: i64,
@@ -36,12 +36,13 @@ impl SignedRange {
     }
 
     pub(in crate::block) fn width(&self) -> u32 {
-        // The difference may exceed an i64, but not a u64: it wraps to the right bits.
+        // The difference may exceed an i64, but not a u64: after wrapping, its bits are correct.
         width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
     }
 }
 
-// A constant width makes word index and shift of each position constants in an unrolled loop.
+// A constant width makes the word index and the shift of each position constants in an unrolled
+// loop.
 /// Calls a function with the bit width as a compile-time constant.
 macro_rules! by_width {
     (@one $function:ident, $known:literal, ($($argument:expr),*)) => { $function::<$known>($($argument),*) };
@@ -72,7 +73,7 @@ pub(in crate::block) fn pack(chunk: &Chunk, count: usize, width: u32, out: &mut 
     by_width!(width, pack_known(chunk, words, out));
 }
 
-/// Reads a chunk from as many words as there are. Missing words count as 0.
+/// Reads a chunk from the words that are present. Missing words count as 0.
 pub(in crate::block) fn unpack(bytes: &[u8], width: u32, chunk: &mut Chunk) {
     by_width!(width, unpack_known(bytes, chunk));
 }
@@ -82,7 +83,7 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
     if WIDTH == 0 {
         return;
     }
-    // The length of the loop is fixed. Later integers are 0, and `take` cuts their words off.
+    // The length of the loop is fixed. Later integers are 0, and `take` removes their words.
     for (at, value) in chunk.iter().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);
         if let Some(low) = words.get_mut(word) {
@@ -91,7 +92,7 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
         if shift + WIDTH > 64
             && let Some(high) = words.get_mut(word + 1)
         {
-            // `shift` is above 0 here, as a width is at most 64: no shift by 64.
+            // `shift` is above 0 here, because a width is at most 64. So this does not shift by 64.
             *high |= value >> (64 - shift);
         }
     }
@@ -109,7 +110,7 @@ fn unpack_known<const WIDTH: usize>(bytes: &[u8], chunk: &mut Chunk) {
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    // A width of 0 has returned above: it would shift by 64 here.
+    // The code above returns for a width of 0, which would shift by 64 here.
     let mask = u64::MAX >> (64 - WIDTH);
     for (at, value) in chunk.iter_mut().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);

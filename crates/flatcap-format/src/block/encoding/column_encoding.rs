@@ -12,15 +12,16 @@ use crate::block::error::BlockError;
 pub(in crate::block) enum ColumnEncoding {
     /// Frame of reference: each value minus the chunk's lowest, bit-packed.
     Plain = 0,
-    /// The same for differences from row to row: counters, gauges. The first one is that to a value
-    /// which the reader knows: that of the first row, or 0 in a dictionary.
+    /// The same for differences from row to row, for counters and gauges. The first difference is
+    /// relative to a value which the reader knows: the value of the first row, or 0 in a
+    /// dictionary.
     Delta = 1,
-    /// A bit for each row that differs from the one before, and the nonzero differences: values
-    /// that rarely change.
+    /// A bit for each row, set if its value differs from the previous one, and the nonzero
+    /// differences. For values that rarely change.
     Sparse = 2,
-    /// Each distinct value once, and an index for each row: noise with few values.
+    /// Each distinct value once, and an index for each row. For noise with few distinct values.
     Dictionary = 3,
-    /// The numeric codec pco, for unsigned integers: noise.
+    /// The numeric codec pco, for unsigned integers that are noise.
     Integers = 4,
     /// The numeric codec pco, for IEEE 754 numbers of the column's length.
     Floats = 5,
@@ -30,7 +31,7 @@ impl ColumnEncoding {
     const ALL: [Self; 6] =
         [Self::Plain, Self::Delta, Self::Sparse, Self::Dictionary, Self::Integers, Self::Floats];
 
-    /// Whether the numeric codec writes it.
+    /// Returns whether the numeric codec writes this encoding.
     pub(in crate::block) fn is_numeric(self) -> bool {
         matches!(self, Self::Integers | Self::Floats)
     }
@@ -41,9 +42,9 @@ impl ColumnEncoding {
     }
 
     /// Returns the smallest of our own encodings and its size in bytes. `known` is the value before
-    /// the first one. Writes nothing.
+    /// the first one. Does not write the encoding.
     pub(in crate::block) fn smallest(values: &[u64], known: u64) -> (Self, usize) {
-        // `ALL` has the order of these sizes. `zip` ends after these three encodings.
+        // The sizes have the order of `ALL`. `zip` ends after these three encodings.
         let sizes = size_estimate::encoded_sizes(values, known);
         Self::ALL.into_iter().zip(sizes).min_by_key(|(_, bytes)| *bytes).unwrap_or((Self::Plain, 0))
     }
@@ -53,7 +54,8 @@ impl ColumnEncoding {
         match self {
             Self::Plain => encode_chunks(values.iter().copied(), values.len(), out),
             Self::Delta => encode_chunks(deltas(values.iter().copied(), known), values.len(), out),
-            // The others are written where they are tried: `numeric_trial` and `dictionary`.
+            // The other encodings are written where they are tried: in `numeric_trial` and
+            // `dictionary`.
             Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => {
                 encode_sparse(values, known, out);
             }
@@ -74,7 +76,7 @@ impl ColumnEncoding {
             Self::Sparse => decode_sparse(bytes, known, values),
             Self::Integers => numeric::decode(bytes, PcoType::Integers, values),
             Self::Floats => numeric::decode(bytes, PcoType::float_of_length(value_bytes)?, values),
-            // Nested dictionaries would recurse as deep as a malformed block is long.
+            // Nested dictionaries would cause recursion whose depth a malformed block determines.
             Self::Dictionary => Err(BlockError::Column("has a dictionary in an unknown encoding")),
             Self::Plain => decode_chunks(bytes, values),
             Self::Delta => decode_chunks(bytes, values).map(|()| prefix_sum(values, known)),
@@ -82,7 +84,7 @@ impl ColumnEncoding {
     }
 }
 
-/// Returns each number minus the previous one, which is `last` for the first one.
+/// Returns each number minus the previous one. `last` precedes the first number.
 fn deltas(numbers: impl Iterator<Item = u64>, mut last: u64) -> impl Iterator<Item = u64> {
     numbers.map(move |number| number.wrapping_sub(std::mem::replace(&mut last, number)))
 }
@@ -94,8 +96,9 @@ fn prefix_sum(values: &mut [u64], mut sum: u64) {
     }
 }
 
-/// Writes one byte for the width of each chunk, then the lowest number of each as a varint, then
-/// the numbers minus that, bit-packed. Similar bytes lie together, for the codec.
+/// Writes one byte for the width of each chunk, then the lowest number of each chunk as a varint,
+/// then the differences from the lowest numbers, bit-packed. Similar bytes lie together, so the
+/// codec compresses them better.
 fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut Vec<u8>) {
     let chunks = count.div_ceil(CHUNK);
     let widths_at = out.len();
@@ -103,14 +106,15 @@ fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut
     let (mut bases, mut packed) = (Vec::new(), Vec::new());
     for at in 0..chunks {
         let (mut chunk, mut range, mut filled): (Chunk, _, _) = ([0; CHUNK], SignedRange::new(), 0);
-        // The chunk comes first in `zip`: when it is full, no number is taken and lost.
+        // `zip` has the chunk first, so that it takes no number when the chunk is full: that number
+        // would be lost.
         for (slot, number) in chunk.iter_mut().zip(&mut numbers) {
             *slot = number;
             range.add(number);
             filled += 1;
         }
         let lowest = range.lowest();
-        // The rest of the chunk stays 0, as `pack` requires.
+        // The other integers of the chunk stay 0, as `pack` requires.
         let joined = chunk.iter_mut().take(filled).fold(0, |joined, number| {
             *number = number.wrapping_sub(lowest);
             joined | *number
@@ -135,14 +139,14 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     }
     let lengths = widths.iter().zip(values.chunks(CHUNK));
     let sum = lengths.map(|(width, values)| packed_bytes(values.len(), u32::from(*width))).sum::<usize>();
-    // The length of the bases is not stored: they are what the packed values leave.
+    // The length of the bases is not stored: they take all bytes before the packed values.
     let bases_bytes = rest.len().checked_sub(sum).ok_or(BlockError::Column("ends before its values"))?;
     let (mut bases, mut packed) = rest.split_at(bases_bytes);
     let mut chunk = [0; CHUNK];
     for (width, values) in widths.iter().zip(values.chunks_mut(CHUNK)) {
         let base = unzigzag(take_varint(&mut bases).ok_or(BlockError::Column("has a truncated base"))?);
         let bytes = packed_bytes(values.len(), u32::from(*width));
-        // Never too short: `packed` has the sum of these lengths.
+        // Never too short: the length of `packed` is the sum of these lengths.
         let (own, after) = packed.split_at_checked(bytes).unwrap_or((packed, &[]));
         packed = after;
         unpack(own, u32::from(*width), &mut chunk);
@@ -153,7 +157,7 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     if bases.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its bases")) }
 }
 
-/// Writes a bit map of changed rows for each chunk, and the differences as varints.
+/// Writes a bitmap of changed rows for each chunk, and the differences as varints.
 fn encode_sparse(values: &[u64], mut last: u64, out: &mut Vec<u8>) {
     let mut changes = Vec::new();
     for chunk in values.chunks(CHUNK) {

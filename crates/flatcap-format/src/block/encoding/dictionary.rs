@@ -1,7 +1,7 @@
 //! Dictionary encoding of noise with few distinct values: the sorted values once, and an index for
 //! each row.
 //!
-//! Readings of an analog-to-digital converter are such noise, however they are scaled.
+//! Samples of an analog-to-digital converter are such noise, with any scale factor.
 
 use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
@@ -10,20 +10,19 @@ use super::varint::{put_varint, take_varint};
 use crate::block::error::{BlockError, UNANNOUNCED};
 use crate::block::selection::{FieldRef, ValueType};
 
-/// Most values of a dictionary.
+/// Maximum number of values of a dictionary.
 const VALUES_MAX: usize = 4096;
-/// Rows for each value, on average, at least. With fewer, the dictionary is as long as what it
-/// saves.
+/// Minimum average number of rows for each value. With fewer, the dictionary takes as many bytes as
+/// it saves.
 const ROWS_PER_VALUE_MIN: usize = 2;
-/// Rows of the sample that shows whether values are few.
+/// Rows of the sample that shows whether a column has few distinct values.
 const SAMPLE_ROWS: usize = 1024;
-/// Most distinct values in the sample. A column with [`VALUES_MAX`] equally likely values has about
-/// 900 of them in 1,024 rows.
+/// Maximum number of distinct values in the sample.
 const SAMPLE_VALUES_MAX: usize = 960;
-// A sample does not tell 17 to 300 values from text. Forecasting their number by Heaps' law made
-// such words up to 2.5 times smaller, but records of 100 B took 2.6 times as long, and a third more
-// bytes with zstd:3.
-/// A number of values that counts as few however many rows there are.
+// A sample cannot distinguish words of 17 to 300 values from text. A forecast of their number by
+// Heaps' law made such words up to 2.5 times smaller, but records of 100 B took 2.6 times as long,
+// and a third more bytes with zstd:3.
+/// A number of values that counts as few, for any number of rows.
 const FEW_VALUES_MAX: usize = 16;
 /// The field type of dictionary indices.
 const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsigned };
@@ -33,18 +32,18 @@ const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsig
 pub(in crate::block) struct EncodedDictionary {
     /// Values and indices in our own encodings.
     pub(in crate::block) own: Vec<u8>,
-    /// Values, indices or both by the numeric codec, if that makes them smaller.
+    /// Values, indices or both, encoded by the numeric codec, if it makes them smaller.
     pub(in crate::block) numeric: Option<Vec<u8>>,
 }
 
 /// Returns a column in dictionary encoding, or `None` if it has too many distinct values.
 pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<EncodedDictionary> {
-    // A column shorter than the sample is collected at once, so its sample is empty.
+    // A column shorter than the sample is collected directly, so its sample is empty.
     let sample = column.get(..SAMPLE_ROWS).unwrap_or_default();
     DistinctValues::collect(sample, SAMPLE_VALUES_MAX)?;
     let mut distinct = DistinctValues::collect(column, VALUES_MAX.min(column.len() / ROWS_PER_VALUE_MIN))?;
-    // In order, readings of a converter are nearly its counts, and so are their indices: 6.6 bits a
-    // value with pco, where Parquet's dictionary and zstd:3 take 11.4.
+    // In ascending order, the indices of converter samples are nearly the converter's counts: 6.6
+    // bits a value with pco, compared with 11.4 with Parquet's dictionary and zstd:3.
     distinct.sort();
     let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
     let (own, _) = encode_parts(&distinct.values, field, &indices, false);
@@ -126,7 +125,7 @@ impl DistinctValues {
     fn collect(column: &[u64], limit: usize) -> Option<Self> {
         // At least twice as many slots as values, so that a free one always exists.
         let bits = width_of(2 * limit as u64);
-        // Callers have 32 rows or more, so `limit` is above 0 and `shift` below 64.
+        // Callers have 32 rows or more, so `limit` is above 0 and `shift` is below 64.
         let mut distinct = Self { slots: vec![0; 1 << bits], shift: u64::BITS - bits, values: Vec::new() };
         for value in column {
             let at = distinct.slot(*value);
@@ -195,8 +194,9 @@ mod tests {
 
     #[test]
     fn few_values_come_back_in_few_bits() {
-        // Proves that columns of 1 to 4,096 values round-trip in little more than the bits of an
-        // index, that more values are refused, and the numeric codec if it may not be there.
+        // Proves that columns of 1 to 4,096 values round-trip in few more bits than an index needs,
+        // that columns with more values are refused, and that the numeric codec is refused where it
+        // is not allowed.
         for (rows, values) in [(300, 1), (300, 2), (5000, 300), (9000, 4096)] {
             let column = readings(rows, values);
             let EncodedDictionary { own, numeric } = encode(&column, PLACE).unwrap();

@@ -1,4 +1,4 @@
-//! How a column of numbers is stored.
+//! The encodings of columns: how the numbers of a column are stored.
 
 pub(super) mod bits;
 pub(super) mod column_encoding;

@@ -13,7 +13,7 @@ use pco::wrapped::{FileCompressor, FileDecompressor};
 
 use crate::block::error::BlockError;
 
-/// The number type as which pco reads the values of a column.
+/// The number type with which pco reads the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) enum PcoType {
     Integers,
@@ -32,21 +32,22 @@ impl PcoType {
     }
 }
 
-/// Compression level of pco, 0 to 12. From 5 on, more bins take much time and save little.
+/// Compression level of pco, 0 to 12. From 5 on, pco makes more bins, which takes much time and
+/// saves little.
 const LEVEL: usize = 4;
 /// The mode number of a dictionary, in the lowest four bits of the chunk metadata. pco would
-/// allocate its memory before the parsed mode could be checked.
+/// allocate the dictionary's memory before this module could check the parsed mode.
 const MODE_DICTIONARY: u8 = 4;
 
 /// Encodes the values (`order` 0), their differences (1), or differences of differences (2). Also
-/// returns the length of the header and metadata, which do not grow with the values. Returns `None`
-/// if pco refuses.
+/// returns the length of the header and metadata, which does not depend on the number of values.
+/// Returns `None` if pco refuses.
 pub(in crate::block) fn encode(values: &[u64], numbers: PcoType, order: usize) -> Option<(Vec<u8>, usize)> {
     let delta = if order == 0 { DeltaSpec::NoOp } else { DeltaSpec::TryConsecutive(order) };
     let config = ChunkConfig::default()
         .with_compression_level(LEVEL)
         .with_delta_spec(delta)
-        // A column is one page, whatever the default of the library is: `read` opens just one.
+        // A column is one page, independent of the library's default: `read` opens one page only.
         .with_paging_spec(PagingSpec::Exact(vec![values.len()]));
     match numbers {
         PcoType::Integers => write(values, &config),

@@ -1,4 +1,5 @@
-//! Trials of the numeric codec: whether it makes a column clearly smaller than our own encodings.
+//! Trials of the numeric codec: they find out whether it makes a column clearly smaller than our
+//! own encodings.
 
 use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
@@ -7,21 +8,22 @@ use crate::block::selection::{FieldRef, ValueType};
 
 /// With fewer rows, the header of the numeric codec outweighs its savings.
 pub(in crate::block) const ROWS_MIN: usize = 256;
-/// From this many bits a value, no codec makes our own encoding smaller: the bits are pure noise.
+/// From this number of bits a value on, no codec makes our own encoding smaller: the bits are pure
+/// noise.
 const PURE_NOISE_BITS_MIN: usize = 32;
 /// Rows on which the numeric codec is tried before it encodes all of them.
 const SAMPLE_ROWS: usize = 1024;
 /// Rows that decide whether values look like floats or text.
 const TYPE_SAMPLE_ROWS: usize = 256;
 
-/// Least share of a column that the numeric codec has to save: a 20th. It costs a reader more than
-/// all our own encodings together (docs/FORMAT.md, "Reader levels").
+/// The numeric codec must save at least a 20th of a column: this is the divisor. Decoding it takes
+/// a reader more effort than all our own encodings together (docs/FORMAT.md, "Reader levels").
 const LEAST_GAIN: usize = 20;
 
 /// A trial of the numeric codec.
 pub(in crate::block) struct NumericTrial {
     numbers: PcoType,
-    /// Order of the differences that it encodes: 0, 1 or 2.
+    /// Order of the encoded differences: 0, 1 or 2.
     order: usize,
     /// Estimated size of all rows, from the sample.
     pub(in crate::block) bytes: usize,
@@ -42,12 +44,13 @@ impl NumericTrial {
     }
 }
 
-/// Whether the numeric codec saves enough: at least a 20th of `own_bytes`.
+/// Returns whether the numeric codec saves enough: at least a 20th of `own_bytes`.
 pub(in crate::block) fn saves_enough(numeric_bytes: usize, own_bytes: usize) -> bool {
     LEAST_GAIN.saturating_mul(numeric_bytes) <= (LEAST_GAIN - 1).saturating_mul(own_bytes)
 }
 
-/// Appends values or indices of a dictionary in their smallest encoding, and returns which.
+/// Appends the values or the indices of a dictionary in their smallest encoding, and returns the
+/// encoding.
 pub(in crate::block) fn encode_without_dictionary(
     column: &[u64],
     field: FieldRef,
@@ -55,7 +58,8 @@ pub(in crate::block) fn encode_without_dictionary(
     out: &mut Vec<u8>,
 ) -> ColumnEncoding {
     let (encoding, bytes) = ColumnEncoding::smallest(column, 0);
-    // Lower limits than those of noise: a dictionary has few values, and its indices few bits.
+    // These limits are lower than the limits for noise: a dictionary has few values, and its
+    // indices have few bits.
     let is_worth = may_be_numeric && column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
     let numeric = if is_worth { try_numeric(column, field, bytes) } else { None };
     if let Some((encoding, numeric)) = numeric.and_then(|trial| trial.encode(column))
@@ -74,7 +78,8 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
     let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
     let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
     let first = sample.first().copied().unwrap_or_default();
-    // Both sizes come from the same rows, so that a sample unlike the rest favours neither.
+    // Both sizes come from the same rows, so that a sample that differs from the other rows favours
+    // neither size.
     let own_bytes =
         if sample.len() < column.len() { in_all(ColumnEncoding::smallest(sample, first).1) } else { bytes };
     let attempt = |numbers, order| {
@@ -82,24 +87,24 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
         Some(NumericTrial {
             numbers,
             order,
-            // The header does not grow with the rows.
+            // The length of the header does not depend on the number of rows.
             bytes: header_bytes + in_all(encoded_sample.len() - header_bytes),
             encoded_sample,
         })
     };
-    // How far differences spread decides on the order, which saves a trial of the other ones.
+    // The spread of the differences determines the order, which saves trials of the other orders.
     let orders = match [0, 1, 2].map(|order| spread(sample, order)) {
         [values, differences, _] if values <= differences => 0..1,
         [_, differences, seconds] if 3 * differences <= 4 * seconds => 1..2,
-        // Even second differences that spread less may take more: 2,798 instead of 1,937 bytes of
-        // digits in log lines.
+        // Second differences that spread less may still take more bytes: 2,798 instead of 1,937 for
+        // digits in log lines. So both orders are tried.
         _ => 1..3,
     };
-    // Text is tried too: without that, log lines in columns took 26,308 instead of 13,868 bytes if
-    // there was no codec.
+    // Text is tried too: without this trial, and without a codec, log lines in columns took 26,308
+    // instead of 13,868 bytes.
     let integers = orders.filter_map(|order| attempt(PcoType::Integers, order));
     let integers = integers.min_by_key(|trial| trial.bytes)?;
-    // Text may look like floats, but does not get smaller as such.
+    // Text may look like floats, but encoding it as floats does not make it smaller.
     let may_be_float = field.kind == ValueType::Float || is_float(column, field.bytes) && !is_text(column);
     let floats = PcoType::float_of_length(field.bytes).ok().filter(|_| may_be_float);
     let floats = floats.and_then(|numbers| attempt(numbers, integers.order));
@@ -107,15 +112,17 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
         Some(floats) if floats.bytes < integers.bytes => floats,
         _ => integers,
     };
-    // A codec makes nothing smaller that pco has written, but sometimes our own encoding: so pco
-    // has to save an eighth, or, of pure noise, no more than it has to save behind the codec.
+    // A codec does not make pco's output smaller, but sometimes makes our own encoding smaller. So
+    // pco must save an eighth here. A codec does not make pure noise smaller either: there a 20th
+    // is enough, as after the codec.
     let is_pure = 8 * own_bytes >= PURE_NOISE_BITS_MIN * column.len();
     let is_smaller =
         if is_pure { saves_enough(best.bytes, own_bytes) } else { best.bytes < own_bytes - own_bytes / 8 };
     is_smaller.then_some(best)
 }
 
-/// Returns how far the differences of an order spread around their mean: the sum of their bits.
+/// Returns the spread of the differences of an order around their mean: the sum of the bits of all
+/// distances from the mean.
 fn spread(column: &[u64], order: usize) -> u64 {
     let mut numbers: Vec<i64> = column.iter().map(|value| value.cast_signed()).collect();
     for _ in 0..order {
@@ -124,18 +131,19 @@ fn spread(column: &[u64], order: usize) -> u64 {
             *number = number.wrapping_sub(std::mem::replace(&mut last, *number));
         }
     }
-    // The first ones are values, not differences.
+    // The first `order` numbers are values, not differences.
     let numbers = numbers.get(order..).unwrap_or_default();
-    // The sum of many i64 exceeds an i64; their mean does not.
+    // The sum of many i64 may exceed an i64, but their mean does not.
     let sum: i128 = numbers.iter().map(|number| i128::from(*number)).sum();
     let mean = i64::try_from(sum / numbers.len().max(1) as i128).unwrap_or_default();
     numbers.iter().map(|number| u64::from(width_of(number.abs_diff(mean)))).sum()
 }
 
-/// Whether values look like IEEE 754 numbers: zero, or finite and neither huge nor tiny.
+/// Returns whether values look like IEEE 754 numbers: zero, or finite and neither very large nor
+/// very small.
 pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
-    // Magnitudes of 2^-255 to 2^257 (f64) and 2^-63 to 2^65 (f32). The exponent of small integers
-    // is 0, that of infinities and NaNs the highest: both are outside.
+    // Magnitudes of 2^-255 to 2^257 (f64) and 2^-63 to 2^65 (f32). The exponent bits of small
+    // integers are 0, and infinities and NaNs have the highest exponent: both are outside.
     column.iter().take(TYPE_SAMPLE_ROWS).all(|value| match bytes {
         8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
@@ -143,7 +151,7 @@ pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
     })
 }
 
-/// Whether all nonzero values are text: letters, spaces and zero bytes. Leading zeros are skipped,
+/// Returns whether all nonzero values are text: letters, spaces and zero bytes. Zeros are skipped,
 /// as they prove nothing.
 pub(in crate::block) fn is_text(column: &[u64]) -> bool {
     let is_letter = |byte: &u8| *byte == 0 || (0x09..0x7F).contains(byte);

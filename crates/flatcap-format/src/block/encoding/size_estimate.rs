@@ -1,11 +1,12 @@
 //! Size estimates: how many bytes a column takes in each of our own encodings.
 //!
-//! Sizes are counted and nothing is written. Most of the time to encode columns is spent here.
+//! This module computes sizes and writes nothing. The encoder spends most of its time for columns
+//! here.
 
 use super::bits::{CHUNK, Chunk, SignedRange, packed_bytes};
 use super::varint::{varint_bytes, zigzag};
 
-/// Returns the sizes in bytes as plain numbers, deltas and sparse changes: exactly those that
+/// Returns the sizes in bytes as plain numbers, deltas and sparse changes: exactly the lengths that
 /// `ColumnEncoding::encode` writes. `known` is the value before the first one.
 pub(in crate::block) fn encoded_sizes(values: &[u64], known: u64) -> [usize; 3] {
     let mut cost = SizeEstimate { bytes: [0; 3], previous: known };
@@ -33,7 +34,8 @@ impl SizeEstimate {
         // AVX-512CD counts leading zeros of vectors, which `width_of` needs.
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512cd") {
-            // SAFETY: the line above has found the processor features that the function needs.
+            // SAFETY: the condition above has checked the processor features that the function
+            // needs.
             #[allow(unsafe_code, reason = "calling a function that needs features of the processor")]
             return unsafe { self.add_chunks_avx512(chunks) };
         }
@@ -76,7 +78,8 @@ impl SizeEstimate {
         for chunk in chunks {
             let differences = deltas(chunk, self.previous);
             self.previous = chunk.last().copied().unwrap_or_default();
-            // A seventh of the bits, rounded up: multiplying by 37 / 256 is exact for 0 to 64 bits.
+            // Bytes of a varint: a seventh of the bits, rounded up. Multiplying by 37 / 256 is
+            // exact for 0 to 64 bits.
             let bytes_of =
                 |difference: &u64| ((super::bits::width_of(zigzag(*difference)) + 6) as usize * 37) >> 8;
             let sparse = differences.iter().map(bytes_of).sum::<usize>();
@@ -128,7 +131,7 @@ mod tests {
                 noise.iter().map(|value| if value % 7 == 0 { *value } else { u64::MAX }).collect();
             let regular: Vec<u64> = (0..rows as u64).map(|row| (row * row) << (width / 4)).collect();
             for (column, number) in [noise, seldom, regular].into_iter().zip(0..) {
-                // The first row's value, as in a matrix, or another one.
+                // `known` is the value of the first row, as in a matrix, or another value.
                 let known = if rows % 2 == 0 { column[0] } else { number };
                 let counted = encoded_sizes(&column, known);
                 let mut plainly = SizeEstimate { bytes: [0; 3], previous: known };

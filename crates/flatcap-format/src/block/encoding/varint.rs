@@ -9,7 +9,7 @@ pub(in crate::block) fn zigzag(number: u64) -> u64 {
     (signed << 1 ^ signed >> 63).cast_unsigned()
 }
 
-/// Returns the number that [`zigzag`] mapped.
+/// Returns the number that [`zigzag`] has mapped to this one.
 #[inline]
 pub(in crate::block) fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
@@ -36,7 +36,7 @@ pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
 #[inline]
 pub(in crate::block) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
-    // At most ten bytes. What the tenth has beyond bit 63 is dropped.
+    // At most ten bytes. Bits of the tenth byte beyond bit 63 are dropped.
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;

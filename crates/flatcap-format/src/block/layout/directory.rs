@@ -1,33 +1,33 @@
 //! The directory of a matrix: the offset, encoding and bounds of each column.
 //!
-//! It is enough to decide which columns need not be decompressed.
+//! A reader needs only the directory to decide which columns need not be decompressed.
 
 use crate::block::encoding::column_encoding::ColumnEncoding;
 use crate::block::encoding::varint::{put_varint, take_varint};
 use crate::block::error::BlockError;
 use crate::block::selection::{FieldRef, ValueType};
 
-/// Marks a column that follows no other.
+/// Marks a column that does not follow another column.
 pub(in crate::block) const FOLLOWS_NONE: u16 = u16::MAX;
 /// A bucket ends with the column that brings it to this length, in bytes before the codec. Reading
 /// one column costs the directory and one bucket.
 const BUCKET_BYTES: u32 = 16 << 10;
-/// Most columns of a matrix. Their numbers fit a `u16` beside [`FOLLOWS_NONE`].
+/// Maximum number of columns of a matrix. Column numbers and [`FOLLOWS_NONE`] fit a `u16`.
 pub(in crate::block) const COLUMNS_MAX: u32 = 1 << 15;
-/// Most raw ranges of a matrix. Each is a part of its block.
+/// Maximum number of raw ranges of a matrix. Each raw range is a part of its block.
 pub(in crate::block) const RAW_RANGES_MAX: usize = 8;
 /// Shortest raw range, in bytes.
 pub(in crate::block) const RAW_RANGE_BYTES_MIN: u32 = 32;
 
-/// A value of each row that is not the same in all rows.
+/// A field whose values differ between rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct BlockColumn {
     /// Its location in a row, and the order of its bounds.
     pub(in crate::block) field: FieldRef,
     /// The encoding of its values, unless it follows another column.
     pub(in crate::block) encoding: ColumnEncoding,
-    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. That column has a lower
-    /// number and follows none.
+    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. That other column has a
+    /// lower number and does not follow a column itself.
     pub(in crate::block) follows: u16,
     /// Length of its encoded values in their bucket, in bytes.
     pub(in crate::block) bytes: u32,
@@ -62,12 +62,12 @@ impl RawRange {
         u64::from(self.at) + u64::from(self.bytes)
     }
 
-    /// Returns its bytes of a row.
+    /// Returns the bytes of this range in a row.
     pub(in crate::block) fn of(self, row: &[u8]) -> &[u8] {
         row.get(self.at as usize..).and_then(|rest| rest.get(..self.bytes as usize)).unwrap_or_default()
     }
 
-    /// Whether it has a byte of a field.
+    /// Returns whether the range overlaps a field.
     pub(in crate::block) fn overlaps(self, field: FieldRef) -> bool {
         u64::from(self.at) < field.end() && u64::from(field.at) < self.end()
     }
@@ -94,7 +94,7 @@ pub(in crate::block) fn value_at(row: &[u8], field: FieldRef) -> u64 {
 /// Returns the first column of each bucket, then the number of columns.
 pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
     let mut starts = Vec::new();
-    // Full, so that the first column begins a bucket.
+    // Starts with a full bucket, so that the first column begins a new one.
     let mut bytes = BUCKET_BYTES;
     for (number, column) in columns.iter().enumerate() {
         if bytes >= BUCKET_BYTES {
@@ -109,7 +109,7 @@ pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
 }
 
 /// Appends the raw ranges and columns, field by field. Similar bytes thus lie together, and the
-/// codec finds them.
+/// codec compresses them better.
 pub(in crate::block) fn write_directory(
     raw_ranges: &[RawRange],
     columns: &[BlockColumn],
@@ -142,8 +142,8 @@ pub(in crate::block) fn write_directory(
     for column in columns {
         put_varint(u64::from(column.bytes), out);
     }
-    // The first row lies within the bounds, so neither difference is negative. Both are short if a
-    // column varies little.
+    // The first row lies within the bounds, so neither difference is negative. Both take few bytes
+    // if a column varies little.
     let key = |column: &BlockColumn| column.field.key(value_at(first, column.field));
     for column in columns {
         put_varint(key(column).wrapping_sub(column.lowest), out);
@@ -171,7 +171,7 @@ pub(in crate::block) fn read_directory(
     for number in 0..columns.len() {
         let Some(leader) = take_varint(&mut rest).ok_or(END)?.checked_sub(1) else { continue };
         let leader = usize::try_from(leader).unwrap_or(usize::MAX);
-        // Columns further on have FOLLOWS_NONE until they are read, so the number is compared too.
+        // Later columns have FOLLOWS_NONE until they are read, so the number is compared too.
         let is_leader = columns.get(leader).is_some_and(|column| column.follows == FOLLOWS_NONE);
         if leader >= number || !is_leader {
             return Err(BlockError::Column(
@@ -186,7 +186,8 @@ pub(in crate::block) fn read_directory(
     }
     for column in &mut columns {
         let key = column.field.key(value_at(first, column.field));
-        // Compared with the values by `DecodedMatrix::wrong_bounds`, which only `verify` calls.
+        // `DecodedMatrix::wrong_bounds` compares the bounds with the values. Only `verify` calls
+        // it.
         column.lowest = key.wrapping_sub(take_varint(&mut rest).ok_or(END)?);
     }
     for column in &mut columns {
@@ -221,11 +222,11 @@ fn read_raw_ranges(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<RawRange>, Blo
     Ok(raw_ranges)
 }
 
-/// Reads the columns as far as location and encoding.
+/// Reads the location and the encoding of each column.
 fn read_columns(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<BlockColumn>, BlockError> {
     let count = take_varint(bytes).ok_or(END)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // A writer's columns have four bytes or more, except the last one. This bounds the memory for
+    // A writer's columns have four bytes or more, except the last one. This limits the memory for
     // their values.
     if count > COLUMNS_MAX as usize || count > first.len() / 4 + 1 {
         return Err(BlockError::Group("has more columns than its rows can hold"));
@@ -270,8 +271,8 @@ mod tests {
 
     #[test]
     fn directories_come_back_and_wrong_ones_are_refused() {
-        // Proves that directories round-trip. Raw ranges that are too short, too many or
-        // overlapping, columns within them and truncated directories are refused.
+        // Proves that directories round-trip, and that raw ranges that are too short, too many or
+        // overlapping, columns within raw ranges, and truncated directories are refused.
         let first = [0; 400];
         let read = |raw_ranges: &[RawRange], columns: &[BlockColumn]| {
             let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Grouping of frames: those of one source and length become the rows of a matrix, others are
+//! Grouping of frames: frames of one source and length become the rows of a matrix, others are
 //! concatenated.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,17 +11,17 @@ use super::payloads::Payloads;
 use crate::block::options::{CompressionOptions, Layout, SourceCompression};
 use crate::schema::envelope;
 
-/// Most rows of a matrix.
+/// Maximum number of rows of a matrix.
 pub(in crate::block) const ROWS_MAX: usize = 1 << 16;
-/// Longest row of a matrix: every four bytes of it may be a column. Longer frames are concatenated.
+/// Maximum length of a row of a matrix: every four bytes of it may be a column. Longer frames are
+/// concatenated.
 const ROW_BYTES_MAX: u32 = 4 * COLUMNS_MAX;
-/// A shape with fewer frames gets no matrix of its own. The limit on columns that a reader checks
-/// (`PartReader::new`) relies on it.
+/// A shape with fewer frames does not become a matrix.
 const ROWS_MIN: usize = 8;
-/// Least payload bytes of a source, outside of matrices, for a group of their own, which a query of
-/// other sources skips. A group takes some 100 bytes of the block.
+/// A source gets its own group if its payloads outside of matrices have at least this many bytes. A
+/// query of other sources skips that group. A group takes about 100 bytes of the block.
 const ONE_SOURCE_BYTES_MIN: u64 = 4 << 10;
-/// Most groups of a block. Frames of further shapes are concatenated.
+/// Maximum number of groups of a block. Frames of further shapes are concatenated.
 const GROUPS_MAX: usize = 4096;
 /// The identifier of a Block, in its payload.
 const BLOCK: &[u8] = b"FCBK";
@@ -42,12 +42,12 @@ pub(in crate::block) struct FrameGroup {
     pub(in crate::block) options: CompressionOptions,
     /// Offsets and lengths of their payloads.
     pub(in crate::block) rows: Vec<(u32, u32)>,
-    /// The group of the frame that last followed one of this group.
+    /// The group of the frame that followed the latest frame of this group.
     next: usize,
 }
 
 impl FrameGroup {
-    /// Returns whether its frames become rows of a matrix.
+    /// Returns whether the group's frames become rows of a matrix.
     fn is_matrix(&self) -> bool {
         matches!(self.key, GroupKey::Rows { .. })
     }
@@ -61,12 +61,12 @@ impl FrameGroup {
     }
 }
 
-/// The frames of the last source that go to the last group without a lookup.
+/// The frames of the last source that belong to the last group without a lookup.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SameGroup {
     #[default]
     None,
-    /// Those with payloads of this length.
+    /// Frames with payloads of this length.
     Rows(u32),
     All,
 }
@@ -97,7 +97,7 @@ pub(in crate::block) struct FrameGrouper {
     latest_sum: Option<(u16, u64)>, // the same for the latest source, not yet added to `sums`
 }
 
-/// Whether a payload has the identifier of a Block.
+/// Returns whether a payload has the identifier of a Block.
 pub(in crate::block) fn is_block(payload: &[u8]) -> bool {
     payload.get(4..8) == Some(BLOCK)
 }
@@ -124,7 +124,7 @@ impl FrameGrouper {
         while at < frames.len() {
             let (header, payload) = split(frames, at, header_bytes)?;
             let right = checksum.calculate(payload).to_le_bytes();
-            // Checksums are not stored: a wrong one would not come back.
+            // Checksums are not stored, so a wrong one could not be restored.
             if !header.iter().skip(4).eq(right.iter().take(header_bytes - 4)) {
                 return Err(invalid(format!(
                     "the frame at offset {at} has a wrong checksum: a block consists of intact frames"
@@ -159,7 +159,7 @@ impl FrameGrouper {
             let bytes = *length as usize;
             let (payload, after) = rest.split_at_checked(bytes).unwrap_or_default();
             if is_block(payload) {
-                // Where the frame would begin: payloads have no headers.
+                // The offset at which the frame would begin: payloads have no headers.
                 return Err(nested_block(at + self.order.len() * header_bytes));
             }
             let frame = FrameInfo { offset: at, bytes, source: source_of(payload) };
@@ -174,8 +174,8 @@ impl FrameGrouper {
         Ok(())
     }
 
-    /// Adds payloads as long as they go to the last group without a lookup. Returns how many, and
-    /// their length in bytes.
+    /// Adds payloads as long as they belong to the last group without a lookup. Returns their
+    /// number, and their length in bytes.
     fn add_run(
         &mut self,
         mut at: usize,
@@ -190,7 +190,8 @@ impl FrameGrouper {
             SameGroup::All => (usize::MAX, None),
         };
         let (first, mut rest) = (group.rows.len(), bytes);
-        // A loop of its own for what needs no lookup: 3 ns less for each payload than `add`.
+        // A separate loop for payloads that need no lookup: it takes 3 ns less for each payload
+        // than `add`.
         for length in lengths.iter().take(capacity) {
             let Some((payload, after)) = rest.split_at_checked(*length as usize) else { break };
             let Ok(offset) = u32::try_from(at) else { break };
@@ -203,7 +204,7 @@ impl FrameGrouper {
             rest = after;
         }
         let (count, bytes) = (group.rows.len() - first, bytes.len() - rest.len());
-        // Cannot overflow: the payload before has the same group number.
+        // Cannot overflow: the previous payload has the same group number.
         let number = self.order.last().copied().unwrap_or_default();
         self.order.resize(self.order.len() + count, number);
         if group.is_full() {
@@ -264,7 +265,8 @@ impl FrameGrouper {
         }
         if let (Some(source), GroupKey::Mixed { .. }) = (frame.source, group.key) {
             let frame_bytes = (header_bytes + frame.bytes) as u64;
-            // Frames of a source often follow each other, so the map waits for the next source.
+            // Frames of a source often follow each other, so the map is updated only when the
+            // source changes.
             match &mut self.latest_sum {
                 Some((running, sum)) if *running == source => *sum += frame_bytes,
                 other => {
@@ -277,8 +279,8 @@ impl FrameGrouper {
         Ok(())
     }
 
-    /// Returns the group of a frame. Frames of a shape follow each other or sources take turns, so
-    /// the successor of the last group is tried first.
+    /// Returns the group of a frame. Frames of a shape often follow each other, or sources
+    /// alternate, so the successor of the last group is tried first.
     #[inline]
     fn group_of(&mut self, frame: FrameInfo, row_bytes: u32, compression: &SourceCompression) -> usize {
         let options = compression.options_of(frame.source);
@@ -300,7 +302,7 @@ impl FrameGrouper {
 
     /// Returns the group of a shape. Creates it if necessary.
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
-        // Mixed groups and successors of full ones may exceed the limit: readers allow 65,536.
+        // Mixed groups and successors of full groups may exceed the limit: readers allow 65,536.
         if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
             key = GroupKey::Mixed { options, source: None };
         }
@@ -325,8 +327,8 @@ impl FrameGrouper {
         if let Some((source, sum)) = self.latest_sum.take() {
             *self.sums.entry(source).or_default() += sum;
         }
-        // Before groups are merged, as mixed groups have no source. Mixed frames were counted in
-        // `add` and `add_run`.
+        // Counts before groups are merged, because mixed groups have no source. Mixed frames were
+        // counted in `add` and `add_run`.
         for group in &self.groups {
             if let GroupKey::Rows { source, row_bytes } = group.key {
                 let sum = group.rows.len() * (header_bytes + row_bytes as usize);
@@ -337,8 +339,8 @@ impl FrameGrouper {
         self.merge_small_groups();
     }
 
-    /// Merges groups of matrix rows that are too few for a matrix by source, and those of sources
-    /// with few bytes.
+    /// Merges groups with too few rows for a matrix, by source, and then the groups of sources with
+    /// few bytes.
     fn merge_small_groups(&mut self) {
         self.merge(|group| match group.key {
             GroupKey::Rows { source, .. } if group.rows.len() < ROWS_MIN => {
@@ -354,7 +356,7 @@ impl FrameGrouper {
         });
     }
 
-    /// Gives groups other keys, and merges those that are no matrices by their keys.
+    /// Gives groups new keys, and merges groups that are not matrices and have equal keys.
     fn merge(&mut self, new_key: impl Fn(&FrameGroup) -> Option<GroupKey>) {
         if !self.groups.iter().any(|group| new_key(group).is_some()) {
             return;
@@ -375,7 +377,7 @@ impl FrameGrouper {
             }
         }
         for group in &mut kept {
-            // Readers expect the order of the frames.
+            // Readers expect the payloads of such a group in the order of the frames.
             if !group.is_matrix() {
                 group.rows.sort_unstable();
             }
@@ -417,13 +419,15 @@ mod tests {
 
     #[test]
     fn uneven_samples_of_a_source_share_a_group() {
-        // Proves that samples that fit no matrix have a group of their source from 4 KiB on, that
-        // others and further frames share one, that all come back with equal sizes, and that a
-        // group with a frame that is no sample of its source is an error however the block is read.
+        // Proves that samples that fit no matrix get a group of their source from 4 KiB on, and
+        // that all other frames share one group. Proves that all frames round-trip with equal
+        // sizes. Also proves that each reader refuses a group that names a source and has a frame
+        // that is not a sample of it.
         let kind = ChecksumKind::Xxh3;
         let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
         for row in 0..300_u64 {
-            // Sources 0 and 4 change their lengths, 4 has few samples; all of 9 are equal.
+            // Sources 0 and 4 have frames of several lengths, source 4 has few samples, and all
+            // frames of source 9 are equal.
             let (source, length) = match row % 3 {
                 0 => (0, 100 + row),
                 2 if row < 120 => (4, row / 8),

@@ -1,4 +1,5 @@
-//! Payload lengths: the lowest one, then for each the excess over it, in 0, 1, 2 or 4 bytes.
+//! Payload lengths: the lowest length, then for each payload the excess over it, in 0, 1, 2 or 4
+//! bytes.
 
 use crate::block::error::BlockError;
 
@@ -7,7 +8,7 @@ pub(in crate::block) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: 
     let bounds = lengths.clone().fold((u32::MAX, 0), |(lowest, highest): (u32, u32), length| {
         (lowest.min(length), highest.max(length))
     });
-    // Without any length the lowest is still u32::MAX: the smaller bound makes it 0.
+    // Without any length, the lowest is still u32::MAX. The smaller bound makes it 0.
     let (lowest, highest) = (bounds.0.min(bounds.1), bounds.1);
     let above = lengths.map(|length| length - lowest);
     out.clear();
@@ -42,7 +43,7 @@ pub(in crate::block) fn decode(bytes: &[u8], count: usize, lengths: &mut Vec<u32
     if column.len() != count * usize::from(*width) {
         return Err(LENGTH);
     }
-    // An overflow becomes a length that no block can have, and is refused later.
+    // An overflow becomes a length that no block can have, and later code refuses it.
     let length = |above: u32| lowest.saturating_add(above);
     lengths.clear();
     match width {

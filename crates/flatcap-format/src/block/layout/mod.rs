@@ -1,4 +1,4 @@
-//! What a block contains: its directory, its groups, and the lengths of its frames.
+//! The contents of a block: its directory, its groups, and the lengths of its frames.
 
 pub(super) mod directory;
 pub(super) mod grouping;

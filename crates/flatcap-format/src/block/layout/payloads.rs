@@ -34,7 +34,7 @@ impl Payloads {
         Self::default()
     }
 
-    /// Appends a payload. The encoder refuses what does not fit a block.
+    /// Appends a payload. The encoder refuses payloads that do not fit a block.
     #[inline]
     pub fn push(&mut self, payload: &[u8]) {
         append(&mut self.bytes, payload);
@@ -62,12 +62,12 @@ impl Payloads {
         self.lengths.len()
     }
 
-    /// Whether there are no payloads.
+    /// Returns whether there are no payloads.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
 
-    /// Returns the length of the payloads' frames with checksums of a kind.
+    /// Returns the length of the frames of these payloads with a checksum kind, in bytes.
     pub fn frames_bytes(&self, checksum: ChecksumKind) -> u64 {
         (self.bytes.len() + self.lengths.len() * checksum.frame_bytes(0)) as u64
     }

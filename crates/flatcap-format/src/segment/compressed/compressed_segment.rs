@@ -1,8 +1,8 @@
-//! A compressed segment, read as the raw segment it was made of (docs/FORMAT.md, section 11): a
-//! file of raw offsets, decompressed block by block.
+//! A compressed segment, read as the raw segment from which it was made (docs/FORMAT.md, section
+//! 11): offsets are raw offsets, and blocks are decompressed one by one.
 //!
-//! It is read like any other file. A damaged block reads as zeros; [`CompressedSegment::damage_at`]
-//! reports it. A file without a footer may grow: a read past the last block looks for new blocks.
+//! A damaged block reads as zeros; [`CompressedSegment::damage_at`] reports it. A file without a
+//! footer may grow: a read past the last block looks for new blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,8 @@ use crate::segment::open::header_copy::HeaderCopy;
 use crate::segment::open::torn_tail::is_empty_after;
 use crate::storage::ReadAt;
 
-/// Decompressed blocks that are kept: the one being read, and one for a read elsewhere.
+/// Number of decompressed blocks that are kept: one for sequential reading, and one for reads at
+/// other offsets.
 const OPEN_MAX: usize = 2;
 
 /// The raw bytes of a compressed segment.
@@ -46,7 +47,7 @@ pub struct CompressedSegment {
     cache: Mutex<BlockCache>,
 }
 
-/// The decoder, the blocks and those that are decompressed.
+/// The decoder, the table of blocks, and the decompressed blocks.
 struct BlockCache {
     // Consecutive from raw offset 0 on; missing blocks have `bytes` 0.
     blocks: Vec<BlockEntry>,
@@ -61,7 +62,8 @@ struct BlockCache {
     wrong_bounds: BTreeMap<usize, String>,
 }
 
-/// The cached frame of a block: a seek first asks what a block holds, and then reads it.
+/// The cached frame of a block: a seek first examines the payload of a block, and then the reader
+/// decompresses it.
 #[derive(Default)]
 struct BlockFrame {
     bytes: Vec<u8>,
@@ -69,13 +71,13 @@ struct BlockFrame {
 }
 
 impl BlockFrame {
-    /// Returns the buffer for other bytes, and invalidates the cached frame.
+    /// Returns the buffer for reading another frame, and invalidates the cached frame.
     fn buffer_for_read(&mut self) -> &mut Vec<u8> {
         self.entry = None;
         &mut self.bytes
     }
 
-    /// Returns the payload if the cached frame is that of this block.
+    /// Returns the payload of this block if its frame is cached.
     fn payload_of(&self, entry: &BlockEntry) -> Option<&[u8]> {
         if self.entry.as_ref() == Some(entry) { self.bytes.get(deframer().header_bytes()..) } else { None }
     }
@@ -92,8 +94,8 @@ impl fmt::Debug for BlockCache {
 }
 
 impl CompressedSegment {
-    /// Opens a file whose header announces blocks or whose footer lists them. Without an intact
-    /// table of blocks, searches for them.
+    /// Opens a file whose header announces blocks or whose footer lists them. If the table of
+    /// blocks is not intact, searches the file for blocks.
     pub(in crate::segment) fn open(file: Arc<dyn ReadAt>, ends: &HeaderAndFooter) -> io::Result<Self> {
         let file_bytes = file.length()?;
         let footer = ends.footer.as_ref().map(|(footer, _)| footer);
@@ -138,17 +140,18 @@ impl CompressedSegment {
 
     /// Sets whether the raw segment has a footer.
     pub(in crate::segment) fn set_inner_sealed(&self, is_sealed: bool) {
-        // Set once, when the file is opened.
+        // The value is set once, when the file is opened.
         let _said = self.inner_sealed.set(is_sealed);
     }
 
-    /// The features that its blocks may have.
+    /// The features that the blocks may have.
     pub(crate) fn features(&self) -> BlockFeatures {
         self.features
     }
 
-    /// Returns a header that replaces the raw one if that cannot be known: the file's own. It has
-    /// no schemas, so samples cannot be decoded. None without an intact header or block.
+    /// Returns the header of the compressed file, for use if the raw header cannot be read. It has
+    /// no schemas, so samples cannot be decoded. Returns `None` without an intact header, or
+    /// without an intact block.
     pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
         let Some(header) = &self.header else { return Ok(None) };
         let mut frame = Vec::new();
@@ -162,8 +165,9 @@ impl CompressedSegment {
         Ok(None)
     }
 
-    /// Takes a copy of the raw header's frame for the first block, which consists of it, if that is
-    /// damaged: the last block refers to it. Returns whether the copy can be that of this segment.
+    /// Uses a copy of the raw header's frame instead of the first block, which consists of this
+    /// frame, if the first block is damaged. The last block refers to the first one. Returns
+    /// whether the copy can belong to this segment.
     pub(in crate::segment) fn replace_first_block(&self, copy: &HeaderCopy) -> bool {
         let mut cache = self.lock_cache();
         let first = cache.blocks.first().filter(|entry| entry.raw_offset == 0);
@@ -178,21 +182,21 @@ impl CompressedSegment {
         is_own
     }
 
-    /// From now on compares the bounds of columns with their values.
+    /// Compares, from now on, the bounds of columns with their values.
     pub(in crate::segment) fn check_bounds(&self) {
         let mut cache = self.lock_cache();
         cache.checks_bounds = true;
         cache.open.clear();
     }
 
-    /// The blocks with wrong bounds that reading has found, and descriptions of these.
+    /// Returns the blocks that were read and have wrong bounds, with a description for each.
     pub(in crate::segment) fn wrong_bounds(&self) -> Vec<(BlockEntry, String)> {
         let cache = self.lock_cache();
         let found = cache.wrong_bounds.iter();
         found.filter_map(|(at, what)| Some((*cache.blocks.get(*at)?, what.clone()))).collect()
     }
 
-    /// Length of the raw segment in bytes, as far as it is known.
+    /// Known length of the raw segment, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         raw_end(&self.lock_cache().blocks)
     }
@@ -205,12 +209,12 @@ impl CompressedSegment {
         self.file.length()
     }
 
-    /// Its blocks, in the order of their raw offsets. Missing blocks have `bytes` 0.
+    /// The blocks of the file, in the order of their raw offsets. Missing blocks have `bytes` 0.
     pub fn blocks(&self) -> Vec<BlockEntry> {
         self.lock_cache().blocks.clone()
     }
 
-    /// Raw and stored size of each source; empty if unknown.
+    /// Raw and stored size of each source. Empty if the sizes are unknown.
     pub fn sizes(&self) -> &[SourceSize] {
         &self.sizes
     }
@@ -229,29 +233,29 @@ impl CompressedSegment {
         }
     }
 
-    /// Returns whether it was compressed while it was recorded, in blocks smaller than they could
-    /// be.
+    /// Returns whether the segment was compressed while it was recorded, in blocks that are smaller
+    /// than a later compression would make.
     pub fn has_small_blocks(&self) -> bool {
         self.has_small_blocks
     }
 
-    /// Returns the offset in the file of the block that holds `raw_offset`; after the last block,
-    /// its end.
+    /// Returns the offset in the file of the block that contains `raw_offset`. For an offset after
+    /// the last block, returns the end of the last block.
     pub fn stored_offset(&self, raw_offset: u64) -> u64 {
         let state = self.lock_cache();
         state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
     }
 
-    /// Returns the last block, if the file has a table of its blocks and that block's checksum is
-    /// right.
+    /// Returns the last block, if the file has a table of blocks and the checksum of the last block
+    /// is correct.
     pub(in crate::segment) fn intact_last_block(&self) -> io::Result<Option<BlockEntry>> {
         let last = self.lock_cache().blocks.last().copied();
         let Some(last) = last.filter(|_| self.has_table) else { return Ok(None) };
         Ok(self.payload(&last, &mut Vec::new())?.is_ok().then_some(last))
     }
 
-    /// Returns the blocks up to a raw offset, for a file without a footer. None unless they are
-    /// complete and one of them ends there.
+    /// Returns the blocks up to a raw offset, for a file without a footer. Returns `None` unless no
+    /// block is missing and one of them ends at this offset.
     pub(in crate::segment) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
         let mut blocks = self.blocks();
         blocks.truncate(blocks.partition_point(|entry| entry.raw_end() <= raw_offset));
@@ -259,7 +263,8 @@ impl CompressedSegment {
         (is_whole && self.has_header && !self.has_table).then_some(blocks)
     }
 
-    /// Returns the bytes after the last block of a file without a footer, as damage at the raw end.
+    /// Returns the bytes after the last block of a file without a footer, as damage at the end of
+    /// the raw segment.
     pub(in crate::segment) fn tail(&self) -> io::Result<Option<Damage>> {
         let (offset, end, may_grow) = {
             let state = self.lock_cache();
@@ -282,16 +287,16 @@ impl CompressedSegment {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on decompresses only the selected parts of samples; the rest has the bytes of
-    /// another sample of the same source and shape.
+    /// Decompresses, from now on, only the selected parts of samples. The other parts have the
+    /// bytes of another sample of the same source and shape.
     pub(in crate::segment) fn set_selector(&self, selector: Arc<FieldSelector>) {
         let mut cache = self.lock_cache();
         cache.selector = Some(selector);
         cache.open.clear();
     }
 
-    /// Returns the damaged range from `raw_offset` to the end of its block, if reading has found
-    /// that block to be damaged.
+    /// Returns the damaged range from `raw_offset` to the end of its block, if that block was read
+    /// and is damaged.
     pub(in crate::segment) fn damage_at(&self, raw_offset: u64) -> Option<Damage> {
         let state = self.lock_cache();
         let (at, entry) = state.block_at(raw_offset)?;
@@ -300,7 +305,8 @@ impl CompressedSegment {
         Some(Damage { offset: raw_offset, length: entry.raw_end() - raw_offset, what })
     }
 
-    /// Describes the damage of the block that holds `raw_offset`, and its offset in the file.
+    /// Describes the damage of the block that contains `raw_offset`, with the block's offset in the
+    /// file.
     pub(in crate::segment) fn explain(&self, raw_offset: u64) -> Option<String> {
         let state = self.lock_cache();
         let (at, entry) = state.block_at(raw_offset)?;
@@ -323,7 +329,7 @@ impl CompressedSegment {
         let next = if let Some((_, block)) = state.open.iter().find(|(open, _)| *open == at) {
             block.next_from(from, wall_ns)
         } else {
-            // A seek skips most blocks completely: of these only the times are decompressed.
+            // A seek skips most blocks completely, and decompresses only their times.
             let Ok(payload) = self.cached_payload(&entry, &mut state.frame)? else { return other };
             let Ok(next) = state.decoder.next_from(payload, from, wall_ns) else { return other };
             next
@@ -336,7 +342,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Gives the decoder the raw bytes of the first block if this payload of a block refers to it.
+    /// Gives the decoder the raw bytes of the first block if this block payload refers to the first
+    /// block.
     fn provide_first_block(
         &self,
         payload: &[u8],
@@ -350,7 +357,7 @@ impl CompressedSegment {
             return Ok(());
         };
         let mut raw = Vec::new();
-        // Reading the header has usually opened it.
+        // Reading the header has usually decompressed it already.
         if let Some((_, block)) = open.iter().find(|(at, _)| *at == 0) {
             raw.resize(block.raw_bytes(), 0);
             block.copy(0, &mut raw);
@@ -358,7 +365,7 @@ impl CompressedSegment {
             return Ok(());
         }
         let mut frame = Vec::new();
-        // If it is damaged, opening the block that refers to it says so.
+        // If the first block is damaged, opening the block that refers to it reports the error.
         if let Ok(payload) = self.payload(first, &mut frame)?
             && let Ok(block) = decoder.open(payload, &ColumnSelection::ALL)
         {
@@ -369,7 +376,7 @@ impl CompressedSegment {
         Ok(())
     }
 
-    /// Uses the decoder for something other than the block that is being read.
+    /// Uses the decoder for another purpose than the block that is being read.
     pub(in crate::segment) fn with_decoder<T>(&self, decompress: impl FnOnce(&mut BlockDecoder) -> T) -> T {
         decompress(&mut self.lock_cache().decoder)
     }
@@ -386,7 +393,7 @@ impl CompressedSegment {
         if entry.bytes == 0 {
             return Ok(Err("neither the table of blocks nor a search found it"));
         }
-        // Bytes left from before are not cleared: the read overwrites all of them.
+        // Old bytes in the buffer are not cleared: the read overwrites all of them.
         frame.resize(entry.bytes as usize, 0);
         if self.file.read_all_at(frame, entry.offset)? < frame.len() {
             return Ok(Err("it ends beyond the file"));
@@ -406,8 +413,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Like [`payload`](Self::payload), but without a read if the cached frame is that of this
-    /// block.
+    /// Reads the payload of a block like [`payload`](Self::payload), but not again if the block's
+    /// frame is cached.
     fn cached_payload<'a>(
         &self,
         entry: &BlockEntry,
@@ -423,8 +430,8 @@ impl CompressedSegment {
         Ok(frame.payload_of(entry).ok_or("it is not a block"))
     }
 
-    /// Sums up the sizes of sources that these blocks state; none if one of the blocks cannot be
-    /// read.
+    /// Sums up the sizes of sources that these blocks state. Returns `None` if one of the blocks
+    /// cannot be read.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -453,15 +460,15 @@ impl CompressedSegment {
                     state.blocks.push(entry);
                 }
                 NextBlock::Nothing => break,
-                // Usually the footer.
+                // This is usually the footer.
                 NextBlock::Block(_) | NextBlock::Other => state.may_grow = false,
             }
         }
         Ok(())
     }
 
-    /// Decompresses a block unless it is cached, and moves it to the front. Returns whether it can
-    /// be read.
+    /// Decompresses a block unless it is cached, and moves it to the front of the cache. Returns
+    /// whether the block can be read.
     fn decompress(&self, at: usize, entry: BlockEntry, cache: &mut BlockCache) -> io::Result<bool> {
         if let Some(open) = cache.open.iter().position(|(open, _)| *open == at) {
             if let Some(front) = cache.open.get_mut(..=open) {
@@ -477,7 +484,7 @@ impl CompressedSegment {
             Some(selector) => selector(source, payload),
             None => FieldSelection::All,
         };
-        // Its buffers are used for the next block.
+        // The buffers of a removed block are reused for the next one.
         while cache.open.len() >= OPEN_MAX
             && let Some((_, block)) = cache.open.pop()
         {
@@ -515,7 +522,7 @@ impl CompressedSegment {
 }
 
 impl ReadAt for CompressedSegment {
-    /// Reads at most to the end of a block; zeros for a damaged block.
+    /// Reads at most up to the end of a block. A damaged block reads as zeros.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.lock_cache();
         if state.block_at(offset).is_none() {
@@ -543,7 +550,7 @@ impl ReadAt for CompressedSegment {
 }
 
 impl BlockCache {
-    /// Returns the block that holds a raw offset, and its index.
+    /// Returns the block that contains a raw offset, and the block's index.
     fn block_at(&self, raw_offset: u64) -> Option<(usize, BlockEntry)> {
         let at = self.blocks.partition_point(|entry| entry.raw_end() <= raw_offset);
         self.blocks.get(at).map(|entry| (at, *entry))
@@ -554,12 +561,13 @@ fn raw_end(blocks: &[BlockEntry]) -> u64 {
     blocks.last().map_or(0, BlockEntry::raw_end)
 }
 
-/// Returns whether these blocks can be in a file of this length, without gaps between them.
+/// Returns whether a file of this length can contain these blocks, without gaps between them.
 fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
     let (mut raw_end, mut end) = (0, 0);
     !blocks.is_empty()
         && blocks.iter().all(|entry| {
-            // Each block has bytes of its own, so that a short file cannot claim a long segment.
+            // Blocks must not share bytes of the file, so that a short file cannot claim a long
+            // segment.
             let follows = entry.raw_offset == raw_end && entry.offset >= end;
             (raw_end, end) = (entry.raw_end(), entry.offset.saturating_add(u64::from(entry.bytes)));
             follows && has_valid_lengths(entry) && end <= file_bytes
@@ -621,8 +629,8 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// Reads a segment frame by frame. Returns the frames, the damage, and what is known of header
-    /// and footer.
+    /// Reads a segment frame by frame. Returns the frames, the damage, and a summary of the header
+    /// and the footer.
     fn read_through(mut reader: SegmentReader) -> (Vec<u8>, Vec<Damage>, String) {
         let (mut frames, mut damage) = (Vec::new(), Vec::new());
         while let Some(advance) = reader.advance().unwrap() {
@@ -646,8 +654,8 @@ pub(crate) mod tests {
         verification.finish()
     }
 
-    // Proves that a reader reads the file that it has opened to the end, even if the compressed
-    // file takes its name before it is mapped.
+    // Proves that a reader reads the opened file to the end, even if the compressed file takes its
+    // name before the reader maps it.
     #[test]
     fn a_segment_is_opened_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -684,8 +692,8 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
-        // Proves that a compressed segment reads as the raw one, for random segments and random
-        // ranges.
+        // Proves that reading a compressed segment gives the bytes of the raw one, for random
+        // segments and random ranges.
         #[test]
         fn a_compressed_segment_reads_as_the_raw_one(
             acts in acts(),
@@ -710,8 +718,8 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
-        // Proves that a segment that is opened without its index reads as one that is opened with
-        // it, intact or with a changed byte in any place.
+        // Proves that a segment opened without its index reads the same as one opened with it,
+        // intact or with one changed byte at any offset.
         #[test]
         fn the_index_is_not_needed_to_read(
             acts in acts(),
@@ -739,7 +747,7 @@ pub(crate) mod tests {
         }
     }
 
-    // Proves that a damaged block costs only its own frames and is reported once.
+    // Proves that damage to a block affects only the frames in it and is reported once.
     #[test]
     fn a_damaged_block_costs_its_own_frames() {
         let folder = tempfile::tempdir().unwrap();
@@ -769,7 +777,7 @@ pub(crate) mod tests {
     }
 
     // Proves that blocks that are thousands of times smaller than their frames are found without
-    // the table.
+    // the table of blocks.
     #[test]
     fn very_small_blocks_are_found_without_their_table() {
         let folder = tempfile::tempdir().unwrap();
@@ -783,7 +791,8 @@ pub(crate) mod tests {
         assert_eq!(verdict(&path).frames, 600);
     }
 
-    // Proves that damage to a compressed file's own header or footer is reported and loses nothing.
+    // Proves that damage to the header or footer of the compressed file is reported and does not
+    // affect any frame.
     #[test]
     fn damage_around_the_blocks_costs_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -810,8 +819,9 @@ pub(crate) mod tests {
         assert!(cut.flaws.iter().any(|flaw| flaw.what.starts_with("not sealed")), "{cut:?}");
     }
 
-    // Proves that a compressed file without its end is completed in place, stays compressed, and
-    // that its torn tail is kept. Method: cut at and after the end of each block.
+    // Proves that recovery completes a truncated compressed file in place, that the file stays
+    // compressed, and that its torn tail is kept. Method: truncate at and after the end of each
+    // block.
     #[test]
     fn a_cut_compressed_file_is_recovered() {
         let folder = tempfile::tempdir().unwrap();
@@ -847,7 +857,7 @@ pub(crate) mod tests {
         }
     }
 
-    // Proves that impossible tables of blocks are rejected, which bounds the cost of reading one.
+    // Proves that impossible tables of blocks are rejected. This limits the cost of reading one.
     #[test]
     fn impossible_tables_are_not_believed() {
         let entry = |raw_offset, offset| BlockEntry { raw_offset, offset, raw_bytes: 100, bytes: 50 };
@@ -920,7 +930,8 @@ pub(crate) mod tests {
     }
 
     // Proves that an error names the reason: blocks within blocks, or a damaged first block in a
-    // file without header and footer of its own. Without these two the samples are still read.
+    // file without header and footer of its own. Without these two errors, the samples are still
+    // read.
     #[test]
     fn undecodable_blocks_are_errors() {
         let folder = tempfile::tempdir().unwrap();
@@ -955,8 +966,8 @@ pub(crate) mod tests {
         assert!(error.contains("neither the first block nor the header"), "{error}");
     }
 
-    // Proves that schemas are stored once: they take no more bytes in a compressed file if the
-    // footer repeats them, and the raw bytes come back.
+    // Proves that schemas are stored once: a footer that repeats them adds no bytes for them to a
+    // compressed file, and the raw bytes are restored.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "the highest byte")]
     fn schemas_are_stored_once() {
@@ -997,8 +1008,8 @@ pub(crate) mod tests {
         assert!(back == frames);
     }
 
-    // Proves that a wrong bound of a column is a flaw of its block. Method: the stated range of a
-    // column in the directory is one too long; the file's checksums are right.
+    // Proves that a wrong bound of a column is a flaw of its block. Method: the directory states a
+    // range of a column that is longer by one, in a file with correct checksums.
     #[test]
     fn wrong_bounds_are_flaws() {
         let folder = tempfile::tempdir().unwrap();
@@ -1019,8 +1030,8 @@ pub(crate) mod tests {
                 let from = range.start as u64;
                 let mut payload = encoder.encode(&raw[range], from, footer.header.checksum).unwrap().to_vec();
                 if from == content.start as u64 {
-                    // Two columns, mono_ns and seq, from 9 to 308: their highest values less the
-                    // first ones, 299 each, end the directory.
+                    // The two columns, mono_ns and seq, have values from 9 to 308. The directory
+                    // ends with the differences between their highest and first values, 299 each.
                     let ends = [0xAB, 0x02, 0xAB, 0x02];
                     let at = payload.windows(4).position(|bytes| bytes == ends).unwrap();
                     payload[at] += change;

@@ -1,5 +1,5 @@
-//! Projection: selects the bytes of a payload that hold some fields, so that nothing else of a
-//! compressed segment is decompressed.
+//! Projection: selects the bytes of a payload that contain some fields, so that other bytes of a
+//! compressed segment are not decompressed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, split};
 use crate::schema::{CompiledSchema, Projection};
 use crate::segment::format::header::SegmentHeader;
 
-/// Selects the parts of a payload that a reader needs. Takes the source's id and a sample payload
-/// of the same shape, with its envelope.
+/// Selects the parts of a payload that a reader needs. The arguments are the source's id and a
+/// sample payload of the same shape, with its envelope.
 pub(in crate::segment) type FieldSelector = dyn Fn(u16, &[u8]) -> FieldSelection + Send + Sync;
 
-/// Longest field reference, in bytes.
+/// Maximum length of a field reference, in bytes.
 const FIELD_BYTES_MAX: usize = 8;
 
-/// The fields that are read of one source.
+/// The projection of one source.
 enum SourceProjection {
     All,
     EnvelopeOnly,
     Fields(Projection),
 }
 
-/// Selects some fields of some sources. `sources` are names, and `fields` dotted paths; empty for
-/// all. Of other sources, only the envelope is selected.
+/// Selects some fields of some sources. `sources` are names, and `fields` dotted paths. An empty
+/// list means all. Of other sources, selects only the envelope.
 pub(in crate::segment) fn field_selector(
     header: &SegmentHeader,
     sources: &BTreeSet<String>,
@@ -47,7 +47,7 @@ pub(in crate::segment) fn field_selector(
     Arc::new(move |source, payload| match projections.iter().find(|(id, _)| *id == source) {
         Some((_, SourceProjection::EnvelopeOnly)) => select_ranges(&[], &[]),
         Some((_, SourceProjection::Fields(projection))) => select_projection(projection, payload),
-        // Also a source that was described after the header.
+        // A source that was described after the header is also read completely.
         Some((_, SourceProjection::All)) | None => FieldSelection::All,
     })
 }
@@ -113,7 +113,8 @@ pub(crate) mod tests {
 
     pub(crate) const SAMPLES: u64 = 200;
 
-    /// Writes a segment of two sources whose payloads are trailers; each sample has other values.
+    /// Writes a segment of two sources whose payloads are trailers; each sample has different
+    /// values.
     pub(crate) fn raw_segment(folder: &std::path::Path) -> PathBuf {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();
         let mut header = example();
@@ -181,8 +182,8 @@ pub(crate) mod tests {
         samples
     }
 
-    // Proves that selected fields are right and that nothing else is decompressed: other fields
-    // have the values of the first sample.
+    // Proves that selected fields are correct and that no other fields are decompressed: those have
+    // the values of the first sample.
     #[test]
     fn projected_fields_are_right_and_others_stay_compressed() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Compressed segments: blocks that are read as the raw frames in them.
+//! Compressed segments: their blocks are read as the raw frames that they contain.
 
 pub(super) mod compressed_segment;
 pub(super) mod field_projection;

@@ -1,6 +1,6 @@
-//! The footer of a compressed file in place of the raw one, which is in the last block, for readers
-//! that need neither index nor histograms: decompressing these takes most of the time of opening a
-//! file.
+//! Uses the footer of a compressed file instead of the raw footer, which is in the last block, for
+//! readers that need neither index nor histograms: decompressing these takes most of the time of
+//! opening a file.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::open::file_window::FileWindow;
 use crate::segment::open::header_and_footer::{HeaderAndFooter, find_leading_header};
 
-/// Returns header and footer of the raw segment that `window` shows, the footer without index and
-/// histograms. None if something is damaged, or if the raw header lacks the schema of a source that
-/// was added later: then the raw footer has to be read. Afterwards the window is empty.
+/// Returns header and footer of the raw segment that `window` shows. The footer has no index and no
+/// histograms. Returns `None` if something is damaged, or if the raw header lacks the schema of a
+/// source that was added later: then the raw footer has to be read. Afterwards the window is empty.
 ///
 /// # Errors
 /// `Io`.
@@ -45,8 +45,8 @@ pub(in crate::segment) fn find_ends(
     Ok(Some(HeaderAndFooter::new(leading, (footer, last.raw_offset))))
 }
 
-/// Returns the header of the raw footer: that of the compressed file's footer, with the checksum
-/// and the schemas of the raw segment's leading header.
+/// Returns the header of the raw footer. Combines the header in the compressed file's footer with
+/// the checksum and the schemas of the raw segment's leading header.
 fn raw_header(outer: &SegmentHeader, leading: &SegmentHeader) -> Option<SegmentHeader> {
     let with_schema = |source: &SourceInfo| {
         let SourceInfo { root, schema, .. } = leading.source(source.id)?.clone();

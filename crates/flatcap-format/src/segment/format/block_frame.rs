@@ -1,5 +1,5 @@
-//! The frame of a block in a compressed segment: its limits, its checksum, and the table entry that
-//! its own fields give.
+//! The frame of a block in a compressed segment: its limits, its checksum, and its table entry,
+//! read from its own fields.
 
 use flatcap_stream::{ChecksumKind, KindDeframer};
 
@@ -8,9 +8,9 @@ use super::header::COMPRESSED_CHECKSUM;
 use crate::block::{RAW_BYTES_MAX, checksum_from_wire};
 use crate::schema::segment as wire;
 
-/// Longest frame of a block that is read, in bytes: incompressible frames and their lengths.
+/// Maximum length of a block's frame, in bytes: enough for incompressible frames and their lengths.
 pub(in crate::segment) const BLOCK_FRAME_BYTES_MAX: u64 = 2 * RAW_BYTES_MAX;
-/// Identifier of a block's frame.
+/// Identifier in a block's frame.
 pub(in crate::segment) const IDENTIFIER: &[u8; 4] = b"FCBK";
 
 /// Returns a deframer for a compressed segment's own frames.
@@ -19,7 +19,7 @@ pub(in crate::segment) fn deframer() -> KindDeframer {
     KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
 }
 
-/// Reads the table entry of a block from its payload; none if it is not a valid block.
+/// Reads the table entry of a block from its payload, or `None` if it is not a valid block.
 pub(in crate::segment) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
     if payload.get(4..8) != Some(IDENTIFIER) {
         return None;

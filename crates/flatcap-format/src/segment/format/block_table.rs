@@ -1,5 +1,5 @@
-//! The table of a compressed file's blocks while the file is written: where the next block goes,
-//! and the entries for the file's own footer.
+//! The table of a compressed file's blocks while the file is written. It determines the offset of
+//! the next block, and has the entries for the file's own footer.
 
 use std::io;
 
@@ -16,7 +16,8 @@ pub(in crate::segment) struct BlockTable {
     sizes: Vec<SourceSize>,
     bytes: u64,        // of the file
     lacks_sizes: bool, // of some blocks they are unknown
-    // The blocks are no larger than the writes that they were recorded in.
+    // Whether each block contains only the frames of one write, because the segment is compressed
+    // while it is recorded.
     is_recording: bool,
 }
 
@@ -26,8 +27,8 @@ impl BlockTable {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Continues the table of a file that holds these consecutive blocks, which may have these
-    /// features. `sizes` are those of its sources; none if they are unknown.
+    /// Continues the table of a file that contains these consecutive blocks, which may have these
+    /// features. `sizes` are the sizes of its sources, or `None` if they are unknown.
     pub(in crate::segment) fn resume(
         blocks: Vec<BlockEntry>,
         features: BlockFeatures,
@@ -39,7 +40,7 @@ impl BlockTable {
         Self { blocks, features, bytes, lacks_sizes, is_recording: true, sizes }
     }
 
-    /// Features that its blocks may have.
+    /// Features that the blocks may have.
     pub(in crate::segment) fn features(&self) -> BlockFeatures {
         self.features
     }
@@ -92,8 +93,8 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Returns the footer of the compressed file, which follows the last block. It has no
-    /// histograms of latencies: those of the raw footer are in the last block.
+    /// Returns the footer of the compressed file, which follows the last block. It has no latency
+    /// histograms: they are in the raw footer, in the last block.
     pub(in crate::segment) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
         let mut totals = raw.totals.clone();
         totals.iter_mut().for_each(FooterTotals::clear_latencies);
@@ -113,7 +114,7 @@ impl BlockTable {
     }
 }
 
-/// Adds the sizes of sources in one more block to their sums.
+/// Adds the sizes of sources in another block to the sums.
 pub(in crate::segment) fn add_sizes(sums: &mut Vec<SourceSize>, sizes: &[SourceSize]) {
     for size in sizes {
         match sums.iter_mut().find(|known| known.source == size.source) {

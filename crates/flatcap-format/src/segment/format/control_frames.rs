@@ -7,7 +7,7 @@ use crate::schema::segment as wire;
 
 pub use wire::{ClockCause, MarkerOrigin};
 
-/// Samples of one source that were begun and are not in the files.
+/// Lost samples of one source: they were begun and are not in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// The source's id.
@@ -18,7 +18,8 @@ pub struct Gap {
     pub count: u64,
     /// Causes, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 for none.
+    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 if there is
+    /// none.
     pub after_mono_ns: u64,
     /// Begin of the first recorded sample after the gap, or end of the recording, in monotonic
     /// nanoseconds.
@@ -26,8 +27,8 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Whether its samples were left out on purpose, to record the source less often: they are not
-    /// lost. A gap with any other cause beside that counts as lost.
+    /// Returns whether the samples were left out on purpose, to record the source less often. Such
+    /// samples are not lost. A gap that also has another cause counts as lost.
     pub fn is_thinned(&self) -> bool {
         self.causes == wire::GapCause::Thinned.bits()
     }
@@ -50,7 +51,8 @@ impl Gap {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Gap frame; none if it is malformed or its numbers exceed `u64::MAX`.
+    /// Reads the payload of a Gap frame, or `None` if it is malformed or its numbers exceed
+    /// `u64::MAX`.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let gap = verified::<wire::Gap<'_>>(payload)?;
         gap.first().checked_add(gap.count())?;
@@ -84,7 +86,7 @@ impl ClockSync {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `ClockSync` frame; none if it is malformed.
+    /// Reads the payload of a `ClockSync` frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let sync = verified::<wire::ClockSync<'_>>(payload)?;
         Some(Self { clocks: pairing_from_wire(sync.clocks()), cause: sync.cause() })
@@ -98,7 +100,7 @@ pub struct Marker {
     pub mono_ns: u64,
     /// Its time, in wall nanoseconds.
     pub wall_ns: i64,
-    /// Who set it.
+    /// The origin: who or what set the marker.
     pub origin: MarkerOrigin,
     /// The note.
     pub text: String,
@@ -122,7 +124,7 @@ impl Marker {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Marker frame; none if it is malformed.
+    /// Reads the payload of a Marker frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let marker = verified::<wire::Marker<'_>>(payload)?;
         Some(Self {
@@ -141,9 +143,9 @@ pub struct Attachment {
     pub name: String,
     /// Its MIME type; empty if unknown.
     pub media_type: String,
-    /// When it was attached, in monotonic nanoseconds.
+    /// Time at which it was attached, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// When it was attached, in wall nanoseconds.
+    /// Time at which it was attached, in wall nanoseconds.
     pub wall_ns: i64,
     /// Its bytes.
     pub content: Vec<u8>,
@@ -170,7 +172,7 @@ impl Attachment {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Attachment frame; none if it is malformed.
+    /// Reads the payload of an Attachment frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let attachment = verified::<wire::Attachment<'_>>(payload)?;
         Some(Self {

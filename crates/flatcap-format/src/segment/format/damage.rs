@@ -1,6 +1,6 @@
 //! Damaged ranges of a file, and bounded lists of them.
 
-/// A range of bytes that differ from what was written.
+/// A range of bytes that differ from the bytes that were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in the file.
@@ -11,14 +11,15 @@ pub struct Damage {
     pub what: &'static str,
 }
 
-/// Most damaged ranges that are listed one by one: a hostile file may have one every twenty bytes.
+/// Maximum number of damaged ranges that are listed one by one: a hostile file may have one every
+/// twenty bytes.
 const DAMAGE_KEPT_MAX: usize = 1000;
 /// Description of the last range if there are more.
 const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";
 
 impl Damage {
-    /// Appends it to a list of bounded length, in the order of offsets. If the list is full,
-    /// extends the last range up to this one.
+    /// Appends this range to a list of bounded length, in the order of offsets. If the list is
+    /// full, extends its last range to the end of this one.
     pub(in crate::segment) fn add_to(self, list: &mut Vec<Self>) {
         let is_full = list.len() >= DAMAGE_KEPT_MAX;
         match list.last_mut().filter(|_| is_full) {

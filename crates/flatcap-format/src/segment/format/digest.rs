@@ -42,8 +42,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that the digest is XXH3-64 as the format defines it, however the input is split.
-        // Method: compared with an independent implementation.
+        // Proves that the digest is XXH3-64 as the format defines it, with any split of the input.
+        // Method: comparison with an independent implementation.
         #[test]
         fn digests_are_plain_xxh3(previous: u64, heads in proptest::collection::vec(any::<u8>(), 0..5000), cut: usize) {
             let cut = cut % (heads.len() + 1);

@@ -29,14 +29,14 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// No header at its start and no footer at its end: another kind of file, or damaged at both
-    /// ends.
+    /// The file has no header at its start and no footer at its end: it is another kind of file, or
+    /// damaged at both ends.
     #[error("{}: not a flatcap segment: no header at its start and no footer at its end", path.display())]
     NotASegment {
         /// The file.
         path: PathBuf,
     },
-    /// Written by a later version: read it with that version.
+    /// The file was written by a later version: read it with that version.
     #[error("{}: written in format version {version}; this program reads up to version {known}", path.display())]
     FutureVersion {
         /// The file.
@@ -46,7 +46,7 @@ pub enum SegmentError {
         /// The highest version this build reads.
         known: u16,
     },
-    /// Uses features that a reader must know: read it with the version that wrote it.
+    /// The file uses features that a reader must know: read it with the version that wrote it.
     #[error(
         "{}: uses features that this program does not know (incompatible feature bits {}): read it with a later version",
         path.display(), bit_numbers(*bits)

@@ -1,4 +1,4 @@
-//! The end of a sealed segment: the footer, and the trailer that holds its offset.
+//! The end of a sealed segment: the footer, and the trailer that contains the footer's offset.
 
 use std::io;
 
@@ -33,8 +33,8 @@ pub struct Footer {
     pub features: BlockFeatures,
     /// Compressed segments only: sizes of each source's frames.
     pub sizes: Vec<SourceSize>,
-    /// Compressed segments only: compressed while it was recorded, in blocks smaller than they
-    /// could be.
+    /// Compressed segments only: whether the segment was compressed while it was recorded, in
+    /// blocks that are smaller than a later compression would make.
     pub small_blocks: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct Footer {
 pub struct BlockEntry {
     /// Offset of its first frame in the raw segment, in bytes.
     pub raw_offset: u64,
-    /// Offset of its own frame in the file, in bytes.
+    /// Offset of the block's frame in the file, in bytes.
     pub offset: u64,
     /// Length of its frames after decompression, in bytes.
     pub raw_bytes: u32,
-    /// Length of its own frame, header included, in bytes.
+    /// Length of the block's frame, header included, in bytes.
     pub bytes: u32,
 }
 
@@ -57,15 +57,15 @@ impl BlockEntry {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
     }
 
-    /// Offset in the file at which its frame ends.
+    /// Offset in the file at which the block's frame ends.
     pub(in crate::segment) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.bytes))
     }
 }
 
 impl Footer {
-    /// Returns the number of a source's first sample that is neither recorded nor counted by a
-    /// gap in this segment or an earlier one. 0 for a source that the footer does not know.
+    /// Returns the number of a source's first sample that is neither recorded nor counted by a gap
+    /// in this segment or an earlier one. Returns 0 for a source that the footer does not know.
     pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
@@ -150,7 +150,7 @@ fn read_size(size: &wire::PackedSize) -> SourceSize {
     SourceSize { source: size.source(), raw_bytes: size.raw_bytes(), stored_bytes: size.stored_bytes() }
 }
 
-/// The last frame of a sealed segment. It holds the offset of the footer.
+/// The last frame of a sealed segment. It contains the offset of the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// Offset of the footer's frame.
@@ -183,7 +183,7 @@ impl Trailer {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a trailer frame; none if it is malformed.
+    /// Reads the payload of a trailer frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let trailer = verified::<wire::Trailer<'_>>(payload)?;
         Some(Self {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::segment::format::header::tests::example;
 
-    // Proves that a trailer is read back as written and has one size for all values.
+    // Proves that a trailer is read back as written and has the same size for all values.
     #[test]
     fn trailers_have_one_size() {
         for value in [0, 1, u64::MAX / 2] {

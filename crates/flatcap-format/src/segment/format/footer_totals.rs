@@ -1,4 +1,4 @@
-//! Totals of one source in one segment: counted by the writer as it appends, by a reader as it
+//! Totals of one source in one segment. The writer counts while it appends, and a reader while it
 //! reads.
 
 use super::control_frames::Gap;
@@ -16,19 +16,20 @@ pub struct FooterTotals {
     pub lost: u64,
     /// Samples that were left out on purpose, counted by Gap frames with that cause alone.
     pub thinned: u64,
-    /// Ticks that were never begun, as far as the sampler had reported them.
+    /// Ticks for which no sample was begun, as far as the sampler had reported them.
     pub missed: u64,
     /// Incomplete samples, as far as the sampler had reported them.
     pub incomplete: u64,
-    /// Why samples were incomplete, as the flags of frames say it; 0 if unknown.
+    /// Reasons why samples were incomplete, as the flags of frames state them; 0 if unknown.
     pub incomplete_flags: u16,
-    /// Causes of all lost samples together, as a set of bits (`GapCause` in schemas/segment.fbs).
+    /// Union of the causes of all lost samples, as a set of bits (`GapCause` in
+    /// schemas/segment.fbs).
     pub causes: u32,
-    /// Range of the recorded samples; none if there are none.
+    /// Range of the recorded samples, or `None` if there are none.
     pub span: Option<SampleSpan>,
     /// Lateness: begin of a sample minus its deadline.
     pub lateness: TotalHistogram,
-    /// How long reading the source took.
+    /// Duration of reading the source, for each sample.
     pub read_duration: TotalHistogram,
 }
 
@@ -69,7 +70,7 @@ impl FooterTotals {
         Self { source, ..Self::default() }
     }
 
-    /// Counts `count` frames that follow all those counted before.
+    /// Counts `count` samples that follow all samples counted before.
     pub fn add_samples(&mut self, count: u64, span: SampleSpan) {
         self.recorded = self.recorded.saturating_add(count);
         self.span = Some(match self.span {
@@ -83,7 +84,7 @@ impl FooterTotals {
         });
     }
 
-    /// Clears the latency histograms and nothing else.
+    /// Clears only the latency histograms.
     pub(in crate::segment) fn clear_latencies(&mut self) {
         (self.lateness, self.read_duration) = (TotalHistogram::default(), TotalHistogram::default());
     }
@@ -117,8 +118,9 @@ impl FooterTotals {
 
     /// Returns the samples recorded per second, for a source with this period: the rate between the
     /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
-    /// recorded. The former does not see ticks missed at either end. With thinned samples it is the
-    /// former: their numbers are of another period. None for fewer than two samples.
+    /// recorded. The rate between the samples does not include ticks missed at either end. With
+    /// thinned samples, always returns that rate, because their numbers belong to another period.
+    /// Returns `None` for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;
@@ -141,7 +143,8 @@ impl FooterTotals {
         Self {
             source: totals.source(),
             recorded: totals.recorded(),
-            // In the file, the lost ones include the thinned ones: so they do for older readers.
+            // In the file, `lost` includes the thinned samples, so that older readers count them as
+            // lost.
             lost: totals.lost().saturating_sub(totals.thinned()),
             thinned: totals.thinned(),
             missed: totals.missed(),
@@ -171,8 +174,9 @@ impl FooterTotals {
         let lateness = builder.create_vector(&buckets(&self.lateness));
         let read_duration = builder.create_vector(&buckets(&self.read_duration));
         let span = self.span.unwrap_or_default();
-        // In the order of the generated `create`. Footers without thinned samples, which are most,
-        // leave the field out, although the builder writes zeros: so they are as ever.
+        // The fields have the order of the generated `create`. Most footers have no thinned
+        // samples. They omit this field although the builder writes zeros, so their bytes are the
+        // same as before the field existed.
         let mut table = wire::SourceTotalsBuilder::new(builder);
         if self.thinned > 0 {
             table.add_thinned(self.thinned);
@@ -202,20 +206,21 @@ impl FooterTotals {
 mod tests {
     use super::*;
 
-    // Proves that a thinned recording has the rate of its samples: 91 in 9 s.
+    // Proves that thinning does not lower the rate: 91 samples in 9 s have the rate of these
+    // samples.
     #[test]
     fn thinned_samples_do_not_lower_the_rate() {
         let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };
         totals.add_samples(1, SampleSpan::of(0, 0, 0));
         totals.add_samples(90, SampleSpan::of(9000, 9_000_000_000, 0));
         assert_eq!(totals.achieved_hz(100_000_000), Some(10.0));
-        // Without thinning, ticks missed at the end lower it.
+        // Without thinning, ticks missed at the end lower the rate.
         let totals = FooterTotals { thinned: 0, missed: 91, ..totals };
         assert_eq!(totals.achieved_hz(100_000_000), Some(5.0));
     }
 
-    // Proves that totals written before they had causes are read, with none. Method: a builder that
-    // leaves zero fields out.
+    // Proves that totals of versions before causes existed are read as totals without causes.
+    // Method: a builder that leaves zero fields out.
     #[test]
     fn earlier_totals_are_read() {
         let read_back = |totals: &FooterTotals| {

@@ -8,7 +8,7 @@ use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
 /// Offset of a FlatBuffer's identifier in its payload.
 pub(in crate::segment) const IDENTIFIER_AT: usize = 4;
 /// Shortest payload in a segment: root offset and identifier. A shorter payload is damage: under
-/// most checksums a run of zeros would otherwise be a row of empty frames.
+/// most checksums, zeros would otherwise be read as a sequence of empty frames.
 pub(in crate::segment) const PAYLOAD_BYTES_MIN: usize = 8;
 
 /// Kind of a frame, by its identifier.
@@ -20,7 +20,7 @@ pub enum FrameKind {
     Telemetry,
     /// `FCSD`, a source that appeared after the header was written.
     Descriptor,
-    /// `FCGP`, a known loss.
+    /// `FCGP`, a gap: samples that are known to be lost or thinned.
     Gap,
     /// `FCCS`, a new clock pairing.
     ClockSync,
@@ -34,7 +34,7 @@ pub enum FrameKind {
     Footer,
     /// `FCTR`, the trailer.
     Trailer,
-    /// An identifier that this build does not know: skipped and counted.
+    /// An identifier that this build does not know. Such frames are skipped and counted.
     Unknown([u8; 4]),
 }
 
@@ -56,7 +56,7 @@ impl FrameKind {
         }
     }
 
-    /// Returns the kind of a payload; none if it is too short to have an identifier.
+    /// Returns the kind of a payload, or `None` if it is too short to have an identifier.
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
     }
@@ -71,8 +71,8 @@ pub struct FrameLocation {
     pub bytes: usize,
     /// Its kind.
     pub kind: FrameKind,
-    /// Its length was damaged and has been repaired; the checksum proves the frame. The first four
-    /// bytes in the file are not what was written.
+    /// Whether its length was damaged and has been repaired. The checksum proves the frame, but the
+    /// first four bytes in the file differ from the bytes that were written.
     pub is_repaired: bool,
 }
 
@@ -83,20 +83,20 @@ pub struct SampleView<'a> {
     pub source: u16,
     /// Sequence number of the sample.
     pub seq: u64,
-    /// When reading the source began, in monotonic nanoseconds.
+    /// Time at which reading the source began, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// When reading the source began, in wall nanoseconds.
+    /// Time at which reading the source began, in wall nanoseconds.
     pub wall_ns: i64,
     /// Flags of the frame.
     pub flags: u16,
-    /// How long reading the source took, in nanoseconds.
+    /// Duration of reading the source, in nanoseconds.
     pub duration_ns: u32,
     /// The source's own FlatBuffer.
     pub payload: &'a [u8],
 }
 
 impl<'a> SampleView<'a> {
-    /// Reads a telemetry frame's payload; none if the verifier rejects it.
+    /// Reads a telemetry frame's payload, or `None` if the verifier rejects it.
     #[inline]
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         match envelope::split(payload) {

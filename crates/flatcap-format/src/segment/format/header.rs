@@ -9,18 +9,19 @@ use crate::block::{BlockFeatures, checksum_from_wire, checksum_to_wire};
 use crate::host::{ClockReading, HostName};
 use crate::schema::segment as wire;
 
-/// The format version that is written, and the highest that is read.
+/// The format version that this build writes, and the highest that it reads.
 pub const VERSION: u16 = 1;
-/// Checksum of a compressed segment's own frames, whatever checksum the frames inside have.
+/// Checksum kind of a compressed segment's own frames, independent of the kind of the frames inside
+/// the blocks.
 pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 /// Highest frame limit that a header may have, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
-/// Most clock pairings in one header; beyond that the oldest are dropped.
+/// Maximum number of clock pairings in one header; if there are more, the oldest are dropped.
 pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
 
-/// The labels of a pushed source that say who pushes.
+/// The labels of a pushed source that identify the client.
 const CLIENT_LABEL: &str = "client";
 const USER_LABEL: &str = "uid";
 const PROGRAM_LABEL: &str = "executable";
@@ -43,7 +44,7 @@ pub struct SegmentHeader {
     pub checksum: ChecksumKind,
     /// Longest payload of any telemetry frame, in bytes.
     pub frame_max: u32,
-    /// The clocks when it was created.
+    /// The clocks at the time when the segment was created.
     pub clocks: ClockReading,
     /// Expected largest step back in time between frames of different sources, in nanoseconds.
     pub reorder_window_ns: u64,
@@ -51,7 +52,7 @@ pub struct SegmentHeader {
     pub sources: Vec<SourceInfo>,
     /// The run's clock pairings so far, each valid from its monotonic time on.
     pub clock_table: Vec<ClockReading>,
-    /// Process id of the recorder, as the host's /proc numbers it; 0 if it is not known.
+    /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
     pub recorder_pid: u32,
 }
 
@@ -62,13 +63,13 @@ pub struct SourceInfo {
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// Keys and values that distinguish it from other sources of its kind.
+    /// Labels: keys and values that distinguish the source from others of its kind.
     pub labels: Vec<(String, String)>,
     /// The kind of producer of its samples.
     pub kind: SourceKind,
     /// Nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// Full name of its payload's root table; empty for an opaque source.
+    /// Full name of its payload's root table; empty if the source is opaque.
     pub root: String,
     /// Binary schema of its payload; empty for an opaque source.
     pub schema: Vec<u8>,
@@ -77,14 +78,15 @@ pub struct SourceInfo {
 }
 
 impl SourceInfo {
-    /// Returns whether its payloads are bytes without a schema (docs/FORMAT.md, section 2).
+    /// Returns whether the source is opaque: its payloads are bytes without a schema
+    /// (docs/FORMAT.md, section 2).
     pub fn is_opaque(&self) -> bool {
         self.root.is_empty() && self.schema.is_empty()
     }
 
-    /// Returns the program that pushed its samples; `None` if the recorder measured or imported
-    /// them. The recorder sets these labels by the identity that the kernel reports. A client
-    /// cannot set them, and other sources do not have them.
+    /// Returns the program that pushed the source's samples, or `None` if the recorder measured or
+    /// imported them. The recorder sets the labels of the program, from the identity that the
+    /// kernel reports. A client cannot set them, and other sources do not have them.
     pub fn sender(&self) -> Option<SourceSender> {
         let label =
             |name: &str| self.labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
@@ -102,9 +104,9 @@ impl SourceInfo {
 pub struct SourceSender {
     /// The name that the client gave itself.
     pub client: String,
-    /// The number of its user, as the kernel says.
+    /// User id of the program, as the kernel reports it.
     pub user: Option<String>,
-    /// The path of its program, as the kernel says.
+    /// Path of the program, as the kernel reports it.
     pub program: Option<String>,
 }
 
@@ -144,7 +146,8 @@ impl SegmentHeader {
         let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
         let clock_table = builder.create_vector(&clock_table);
         let agent_version = builder.create_string(&self.agent_version);
-        // Without labels and recorder the bytes are those of versions that had none.
+        // Without labels and a recorder's process id, the bytes are the same as in versions before
+        // these fields existed.
         let labels = &self.host.labels;
         let host_labels = if labels.is_empty() { None } else { Some(build_labels(builder, labels)) };
         let pid = self.recorder_pid;
@@ -176,15 +179,15 @@ impl SegmentHeader {
         Self::decode_first(payload).map(|(header, _)| header)
     }
 
-    /// Reads the payload of a file's first frame. Returns the header and the features of the blocks
-    /// after it; none if the frames after it are no blocks.
+    /// Reads the payload of a file's first frame. Returns the header, and the features of the
+    /// blocks after it: no features if the frames after it are not blocks.
     pub(in crate::segment) fn decode_first(payload: &[u8]) -> Result<(Self, BlockFeatures), HeaderError> {
         let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderError::Malformed)?;
         Ok((Self::check(header)?, BlockFeatures::from_bits(header.incompatible())))
     }
 
-    /// Returns a copy for a compressed segment: with the checksum of its own frames, and without
-    /// schemas, which are in its blocks.
+    /// Returns a copy for a compressed segment: with the checksum kind of the file's own frames,
+    /// and without schemas, which are in its blocks.
     pub(in crate::segment) fn without_schemas(&self) -> Self {
         let bare =
             |source: &SourceInfo| SourceInfo { root: String::new(), schema: Vec::new(), ..source.clone() };
@@ -259,8 +262,8 @@ impl SegmentHeader {
         self.sources.len() > known
     }
 
-    /// Returns whether a descriptor after the header is valid: a new source, or one equal to a
-    /// known one.
+    /// Returns whether a descriptor after the header is valid: it describes a new source, or equals
+    /// the descriptor of a known one.
     pub(in crate::segment) fn can_add_source(&self, source: &SourceInfo) -> bool {
         match self.source(source.id) {
             Some(known) => known == source,
@@ -268,14 +271,14 @@ impl SegmentHeader {
         }
     }
 
-    /// Adds a source, unless its id is known.
+    /// Adds a source, unless a source with its id is known.
     pub(in crate::segment) fn add_source(&mut self, source: SourceInfo) {
         if self.source(source.id).is_none() {
             self.sources.push(source);
         }
     }
 
-    /// Returns the wall time of a monotonic time of the run, by the last pairing of the clocks
+    /// Returns the wall time of a monotonic time of the run, computed from the last clock pairing
     /// before it.
     pub fn wall_ns(&self, mono_ns: u64) -> i64 {
         let before = self.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
@@ -308,7 +311,7 @@ impl SourceInfo {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `SourceDescriptor` frame; none if it is malformed.
+    /// Reads the payload of a `SourceDescriptor` frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
     }
@@ -378,7 +381,7 @@ fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
 pub(crate) mod tests {
     use super::*;
 
-    /// A header with two sources, with every field different from its default.
+    /// A header with two sources, in which every field differs from its default.
     pub(crate) fn example() -> SegmentHeader {
         SegmentHeader {
             segment: 7,
@@ -425,8 +428,8 @@ pub(crate) mod tests {
         assert_eq!(SegmentHeader::decode(&with_labels), Ok(header));
     }
 
-    // Proves that a monotonic time has the wall time of the last pairing before it, or of the first
-    // one.
+    // Proves that a monotonic time is converted by the last pairing before it, or by the first one
+    // if none is before it.
     #[test]
     fn pairings_give_wall_times() {
         let pairing = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: 0, wall_ns };
@@ -437,8 +440,8 @@ pub(crate) mod tests {
         assert_eq!(header.wall_ns(11), 1_700_000_000_000_000_001);
     }
 
-    // Proves that truncated and damaged headers never cause a panic. Method: every cut and every
-    // bit flip.
+    // Proves that truncated and damaged headers never cause a panic. Method: every truncation and
+    // every bit flip.
     #[test]
     fn damaged_headers_never_panic() {
         let payload = example().encode();

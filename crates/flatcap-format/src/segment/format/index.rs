@@ -16,7 +16,7 @@ pub struct IndexEntry {
     pub bytes: u64,
     /// Number of frames of every kind.
     pub frames: u64,
-    /// Time bounds of its samples; none without samples.
+    /// Time bounds of its samples, or `None` without samples.
     pub bounds: Option<Bounds>,
     /// Its samples by source.
     pub sources: Vec<IndexedSource>,
@@ -31,9 +31,9 @@ pub struct Bounds {
     pub first_mono_ns: u64,
     /// Latest, monotonic.
     pub last_mono_ns: u64,
-    /// Earliest by the wall clock.
+    /// Earliest begin, by the wall clock.
     pub first_wall_ns: i64,
-    /// Latest by the wall clock.
+    /// Latest begin, by the wall clock.
     pub last_wall_ns: i64,
 }
 
@@ -51,7 +51,7 @@ pub struct IndexedSource {
 /// The content of an Index frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFrame {
-    /// Number of the frame, from 0 in each segment.
+    /// Number of the Index frame. Each segment begins with 0.
     pub number: u64,
     /// The segment was on disk up to this offset when the frame was written.
     pub synced_offset: u64,
@@ -59,8 +59,8 @@ pub struct IndexFrame {
     pub entry: IndexEntry,
 }
 
-/// Builds the index of a segment that is written or scanned: the complete intervals and the open
-/// one.
+/// Builds the index of a segment while the segment is written or scanned: the complete intervals
+/// and the open one.
 #[derive(Debug)]
 pub(in crate::segment) struct IndexBuilder {
     entries: Vec<IndexEntry>,
@@ -70,7 +70,7 @@ pub(in crate::segment) struct IndexBuilder {
 }
 
 impl IndexEntry {
-    /// Offset of its end.
+    /// Offset of the end of the interval.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -150,7 +150,7 @@ impl IndexEntry {
 }
 
 impl Bounds {
-    /// Returns the bounds of both.
+    /// Returns the bounds that cover both.
     #[must_use]
     pub(crate) fn union(self, other: Self) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl IndexFrame {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Index frame; none if it is malformed.
+    /// Reads the payload of an Index frame, or `None` if it is malformed.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let index = verified::<wire::Index<'_>>(payload)?;
         Some(Self {
@@ -222,7 +222,7 @@ impl IndexBuilder {
         IndexFrame { number, synced_offset, entry }
     }
 
-    /// Returns all intervals; the footer ends the last one.
+    /// Returns all intervals. The footer ends the last one.
     pub(in crate::segment) fn finish(&mut self) -> Vec<IndexEntry> {
         let _last = self.close(0);
         std::mem::take(&mut self.entries)
@@ -272,8 +272,8 @@ mod tests {
         assert_ne!(empty.entry.digest, second.entry.digest);
     }
 
-    // Proves that a footer's index is bounded and covers the whole file, with three times as many
-    // intervals as it holds.
+    // Proves that the index of a footer is bounded and covers the whole file. Method: three times
+    // as many intervals as the footer has entries.
     #[test]
     fn a_full_index_joins_neighbours() {
         let mut builder = IndexBuilder::new();

@@ -1,4 +1,4 @@
-//! What the frames of a segment contain, and how that is encoded.
+//! The contents of the frames of a segment, and their encoding.
 
 pub(super) mod block_frame;
 pub(super) mod block_table;

@@ -1,20 +1,19 @@
-//! Encoding and verified decoding of the payloads that a segment adds to its samples: what all of
-//! these payloads have in common.
+//! Encoding and verified decoding, shared by all payloads that a segment adds to its samples.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};
 
 use crate::host::ClockReading;
 use crate::schema::segment as wire;
 
-/// Most sources in one segment.
+/// Maximum number of sources in one segment.
 pub(in crate::segment) const SOURCES_MAX: usize = 4096;
-/// Most index entries in a footer; beyond that, neighbours are joined.
+/// Maximum number of index entries in a footer; if there are more intervals, neighbours are joined.
 pub(in crate::segment) const ENTRIES_MAX: usize = 4096;
-/// Longest header or footer that is read, in bytes.
+/// Maximum length of a header or footer that is read, in bytes.
 pub(in crate::segment) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
-/// Returns a builder that writes every slot, so that the size of a frame does not depend on its
-/// values.
+/// Returns a builder that also writes default values, so that the size of a frame does not depend
+/// on its values.
 pub(in crate::segment) fn fixed_size_builder() -> FlatBufferBuilder<'static> {
     let mut builder = FlatBufferBuilder::new();
     builder.force_defaults(true);

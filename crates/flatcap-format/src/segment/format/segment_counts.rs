@@ -1,5 +1,5 @@
-//! Counts of a segment so far, for its footer: kept by the writer, and by the full scan of a
-//! recovery.
+//! Counts of a segment so far, for its footer. The writer and the full scan of a recovery keep
+//! them.
 
 use super::control_frames::Gap;
 use super::footer_totals::{FooterTotals, SampleSpan};
@@ -15,7 +15,8 @@ pub(in crate::segment) struct SegmentCounts {
     latest_mono_ns: u64,
     reorder_window_ns: u64,
     index: IndexBuilder,
-    // Up to and including the last Index frame; at first the header and its attachments.
+    // Number of frames up to and including the last Index frame. At first, the header and its
+    // attachments.
     indexed_frames: u64,
     content_frames: u64, // the header and its attachments; content follows
     intervals: u64,
@@ -62,7 +63,7 @@ impl SegmentCounts {
         self.frames > self.indexed_frames
     }
 
-    /// From now on frames count as content.
+    /// Counts, from now on, frames as content.
     pub(in crate::segment) fn begin_content(&mut self) {
         self.indexed_frames = self.frames;
         self.content_frames = self.frames;
@@ -132,7 +133,8 @@ impl SegmentCounts {
         &self.totals
     }
 
-    /// Ends the open interval and returns its Index frame, which belongs to the next interval.
+    /// Ends the open interval and returns its Index frame. The frame itself belongs to the next
+    /// interval.
     pub(in crate::segment) fn close_interval(&mut self, synced_offset: u64) -> IndexFrame {
         // The Index frame, which is written next, is not content.
         self.indexed_frames = self.frames + 1;
@@ -140,7 +142,7 @@ impl SegmentCounts {
         self.index.close(synced_offset)
     }
 
-    /// Returns totals and index for the footer.
+    /// Returns the totals and the index for the footer.
     pub(in crate::segment) fn finish(&mut self) -> (Vec<FooterTotals>, Vec<IndexEntry>) {
         (std::mem::take(&mut self.totals), self.index.finish())
     }
@@ -162,7 +164,7 @@ mod tests {
         }
     }
 
-    // Proves that the counts are right, also for sources added later.
+    // Proves that the counts are correct, also for sources added later.
     #[test]
     fn counts_are_what_came() {
         let mut counts = SegmentCounts::new(&example());

@@ -11,8 +11,8 @@ use jiff::tz::TimeZone;
 const NUMBER_DIGITS: usize = 10;
 /// Highest number that fits a name.
 const NUMBER_MAX: u64 = 9_999_999_999;
-/// Numbers that stay free after a killed run. A run that gets more segments shares numbers with the
-/// next one; both are listed in the order of their creation.
+/// Numbers that stay free after a killed run, for segments that a recovery adds to it. If a run
+/// needs more, it shares numbers with the next run; both are listed in the order of their creation.
 const SUPPLEMENT_NUMBERS: u64 = 64;
 const RUN_DIGITS: usize = 16;
 const TIME_BYTES: usize = 16;
@@ -20,26 +20,26 @@ const TIME_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 const SEALED: &str = ".bin";
 const ACTIVE: &str = ".bin.active";
 
-/// Whether a segment is complete, as its name says.
+/// Whether a segment is complete, according to its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealState {
-    /// Without a trailer: being written, or left by a recorder that was killed.
+    /// Without a trailer: a recorder is writing the segment, or was killed while writing it.
     Active,
-    /// With footer and trailer, completely on disk.
+    /// With footer and trailer, and completely on disk.
     Sealed,
 }
 
-/// A file beside a segment, named after it.
+/// A file that belongs to a segment and is named after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideFile {
-    /// `.cut`: the torn tail that a recovery cut off.
+    /// `.cut`: the torn tail that a recovery has cut off.
     Cut,
     /// `.damaged`: the original file, before a recovery that had to leave bytes out.
     Damaged,
     /// `.recovering`: the unfinished output of a recovery.
     Recovering,
-    /// `.compressing`: an unfinished compressed segment, or the raw one that it has replaced; never
-    /// read.
+    /// `.compressing`: an unfinished compressed segment, or the raw segment that it has replaced.
+    /// Never read.
     Compressing,
 }
 
@@ -56,10 +56,11 @@ impl SideFile {
     }
 }
 
-/// The parts of a segment's name. Only a name that parses completely is a segment's.
+/// The parts of a segment's name. Only a name that parses completely is the name of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentName {
-    /// Grows within a directory. The only order of segments, since clocks may be wrong.
+    /// Number, ascending within a directory. Only the number defines the order of segments, because
+    /// clocks may be wrong.
     pub number: u64, // <= NUMBER_MAX
     /// Wall time of its creation, in seconds since 1970, UTC.
     pub created_s: i64,
@@ -70,7 +71,7 @@ pub struct SegmentName {
 }
 
 impl SegmentName {
-    /// Reads a file name; none if it differs in any part from the output of [`fmt::Display`].
+    /// Reads a file name, or `None` if it differs in any part from the output of [`fmt::Display`].
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, state) = match name.strip_suffix(ACTIVE) {
             Some(stem) => (stem, SealState::Active),
@@ -97,13 +98,13 @@ impl SegmentName {
         Self { state: SealState::Sealed, ..self }
     }
 
-    /// Returns the name of a file beside the segment.
+    /// Returns the name of a file that belongs to the segment.
     pub fn side_file(self, kind: SideFile) -> String {
         format!("{}{}", self.sealed(), kind.suffix())
     }
 
-    /// Reads the name of a file beside a segment. Returns the segment's sealed name and the kind of
-    /// file.
+    /// Reads the name of a file that belongs to a segment. Returns the segment's sealed name and
+    /// the kind of file.
     pub fn parse_side_file(name: &str) -> Option<(Self, SideFile)> {
         SideFile::ALL.into_iter().find_map(|kind| {
             let segment = Self::parse(name.strip_suffix(kind.suffix())?)?;
@@ -111,8 +112,8 @@ impl SegmentName {
         })
     }
 
-    /// Returns the number after all numbers in these names, of segments and of files beside them;
-    /// none after the last number.
+    /// Returns the number after all numbers in these names of segments and of their side files, or
+    /// `None` after the last number.
     pub fn next_free_number<'a>(names: impl Iterator<Item = &'a str>) -> Option<u64> {
         let shown = |name| Self::parse(name).or_else(|| Some(Self::parse_side_file(name)?.0));
         match names.filter_map(shown).map(|name| name.number).max() {
@@ -121,19 +122,19 @@ impl SegmentName {
         }
     }
 
-    /// Returns the number of the first segment of a new run in a directory with these names. Skips
-    /// some numbers after a killed run, which may still get segments: the numbers of each run are
-    /// then below the numbers of the next one.
+    /// Returns the number of the first segment of a new run in a directory with these names. After
+    /// a killed run, skips some numbers for segments that it may still get, so that all numbers of
+    /// a run are below the numbers of the next one.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);
         let has_killed_run = segments.any(|name| name.state == SealState::Active);
         let first = if has_killed_run { next.saturating_add(SUPPLEMENT_NUMBERS) } else { next };
-        // Near the last number none is left free.
+        // Near the last number, no numbers are left free.
         Some(if first <= NUMBER_MAX { first } else { next })
     }
 
-    /// Returns the number after this one; none after the last number (10 billion segments).
+    /// Returns the number after this one, or `None` after the last number (10 billion segments).
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)
     }
@@ -203,8 +204,8 @@ mod tests {
             prop_assert_eq!(SegmentName::parse(&name.to_string()), Some(name));
         }
 
-        // Proves that no other name is accepted: one with a changed character must print as it was
-        // read.
+        // Proves that no other name is accepted: if a name with a changed character is accepted, it
+        // prints as it was read.
         #[test]
         fn other_names_are_not_ours(at in 0_usize..47, with in "[ -~]") {
             let mut name = "0000000042-20231114T221320Z-00000000000000ab.bin".to_owned();

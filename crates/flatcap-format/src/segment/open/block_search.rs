@@ -1,4 +1,5 @@
-//! Finds the blocks of a compressed segment without its table, by their own fields.
+//! Finds the blocks of a compressed segment without its table, from the fields of the blocks
+//! themselves.
 
 use std::io;
 
@@ -13,8 +14,8 @@ use crate::storage::ReadAt;
 
 /// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
 const IDENTIFIER_AT: u64 = 12 + 4;
-/// Highest raw offset accepted without a table, for each byte of the file: that of the longest
-/// blocks in the shortest frames. A lower limit would be a guess about compression; equal payloads
+/// Highest raw offset accepted without a table, for each byte of the file. It allows the longest
+/// blocks in the shortest frames. A lower limit would be a guess about compression: equal payloads
 /// become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
 /// Shortest frame of a block: a header, and a table with an identifier.
@@ -101,8 +102,8 @@ pub(in crate::segment) fn next_block(
     })
 }
 
-/// Returns the length of the frame at `offset`, header included, by its length field; none if it is
-/// impossible.
+/// Returns the length of the frame at `offset`, header included, from its length field, or `None`
+/// if the length is impossible.
 fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     let length = u64::from(u32::from_le_bytes(*head.first_chunk::<LENGTH_BYTES>()?));
     let declared = deframer().header_bytes() as u64 + length;
@@ -117,8 +118,8 @@ fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::R
     Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))
 }
 
-/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap, the
-/// one with the lower raw offset counts.
+/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap,
+/// keeps the one with the lower raw offset.
 pub(in crate::segment) fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
     found.sort_unstable();
     let mut blocks: Vec<BlockEntry> = Vec::with_capacity(found.len());
@@ -127,7 +128,8 @@ pub(in crate::segment) fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec
         if entry.raw_offset < raw_end {
             continue;
         }
-        // A missing range too long for one entry is split; the block after it is probably forged.
+        // A missing range that is too long for one entry is split. The block after it is probably
+        // forged.
         while raw_end < entry.raw_offset {
             let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
             let offset = blocks.last().map_or(0, BlockEntry::end);

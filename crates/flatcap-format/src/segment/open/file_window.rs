@@ -41,7 +41,7 @@ impl FileWindow {
         &self.file
     }
 
-    /// From now on reads a mapped file.
+    /// Reads, from now on, a mapped file.
     pub(in crate::segment) fn map(&mut self, map: Arc<MappedFile>) {
         *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
     }
@@ -51,7 +51,7 @@ impl FileWindow {
         self.map.as_ref()
     }
 
-    /// Creates another window on the same file for reads elsewhere: it reads no more than
+    /// Creates another window on the same file, for reads at other offsets. It reads no more than
     /// requested.
     pub(in crate::segment) fn probe_window(&self) -> Self {
         Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
@@ -62,7 +62,7 @@ impl FileWindow {
         self.file.length()
     }
 
-    /// Returns at least `wanted` bytes from `offset` on; fewer only at the end of the file. The
+    /// Returns at least `wanted` bytes from `offset` on, or fewer at the end of the file. The
     /// caller has checked `wanted` against a limit.
     #[inline]
     pub(in crate::segment) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
@@ -100,8 +100,8 @@ impl FileWindow {
         Ok(None)
     }
 
-    /// Returns the offset of the next byte at or after `offset` that takes space: a sparse file may
-    /// have gigabytes of zeros before it.
+    /// Returns the offset of the next byte at or after `offset` that takes disk space: a sparse
+    /// file may have gigabytes of zeros before it.
     pub(in crate::segment) fn next_stored(&self, offset: u64) -> io::Result<u64> {
         self.file.next_stored(offset)
     }
@@ -118,7 +118,7 @@ impl FileWindow {
         }
     }
 
-    /// Notes that another thread has prefetched a mapped file up to here.
+    /// Records that another thread has prefetched a mapped file up to this offset.
     pub(in crate::segment) fn mark_prefetched(&mut self, up_to: u64) {
         self.prefetched = self.prefetched.max(up_to);
     }
@@ -143,7 +143,8 @@ impl FileWindow {
         let kept = self.cached(offset).len();
         let capacity = wanted.max(self.step);
         if self.buffer.len() < capacity {
-            // Zeroed by the kernel, page by page, only as far as it is used.
+            // The kernel fills this memory with zeros page by page, and only the pages that are
+            // used.
             let mut buffer = vec![0; capacity];
             if let Some(front) = buffer.get_mut(..kept) {
                 front.copy_from_slice(self.cached(offset));
@@ -155,8 +156,8 @@ impl FileWindow {
         self.start = offset;
         self.filled = kept;
         while self.filled < wanted {
-            // A long frame may have made the buffer longer than a step: do not read that much each
-            // time.
+            // A long frame may have made the buffer longer than one step. Later reads are still
+            // limited to one step.
             let free = self.buffer.get_mut(self.filled..capacity).unwrap_or_default();
             match self.file.read_at(free, offset + self.filled as u64) {
                 Ok(0) => break,

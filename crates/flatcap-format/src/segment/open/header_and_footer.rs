@@ -1,5 +1,5 @@
-//! Finds the header at a file's start and the footer before the trailer at its end, and with them
-//! the checksum of its frames.
+//! Finds the header at a file's start, and the footer before the trailer at its end. Both determine
+//! the checksum kind of the frames.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 /// A header found at a file's start.
 pub(in crate::segment) struct LeadingHeader {
     pub(in crate::segment) header: SegmentHeader,
-    /// The features of the blocks after it; none if the frames after it are no blocks.
+    /// The features of the blocks after it. No features if the frames after it are not blocks.
     pub(in crate::segment) features: BlockFeatures,
 }
 
@@ -27,16 +27,16 @@ pub(in crate::segment) struct LeadingHeader {
 /// damaged.
 pub(in crate::segment) struct HeaderAndFooter {
     pub(in crate::segment) leading: Option<LeadingHeader>,
-    /// The copy of the header within the file, searched only without the other two.
+    /// The copy of the header within the file. Searched only if header and footer are damaged.
     pub(in crate::segment) copy: Option<HeaderCopy>,
-    /// Whether a search has found blocks, without any of the others.
+    /// Whether a search has found blocks, without header, footer or copy.
     found_blocks: bool,
     /// The footer and its offset.
     pub(in crate::segment) footer: Option<(Footer, u64)>,
 }
 
 impl HeaderAndFooter {
-    /// Those of a segment in which both are intact.
+    /// Creates the value for a segment in which header and footer are intact.
     pub(in crate::segment) fn new(leading: LeadingHeader, footer: (Footer, u64)) -> Self {
         Self { leading: Some(leading), copy: None, found_blocks: false, footer: Some(footer) }
     }
@@ -78,7 +78,7 @@ pub(in crate::segment) fn find_header_and_footer(
     for kind in kinds {
         footer = footer.or(find_footer(window, file_bytes, *kind).map_err(io_error)?);
     }
-    // A file may end with a payload that contains the end of another segment.
+    // A payload at the end of a file may contain the end of another segment.
     let footer = footer.filter(|(footer, _)| {
         leading.as_ref().is_none_or(|leading| footer.header.is_same_segment(&leading.header))
     });
@@ -97,7 +97,7 @@ pub(in crate::segment) fn find_header_and_footer(
     Ok(ends)
 }
 
-/// Finds the header at the file's start. None if it is damaged.
+/// Finds the header at the file's start. Returns `None` if it is damaged.
 ///
 /// # Errors
 /// `Io`.
@@ -110,8 +110,8 @@ pub(in crate::segment) fn find_leading_header(
     Ok(find_header(window, file_bytes, path)?.ok().flatten())
 }
 
-/// Finds the header at the file's start, if it is intact under any checksum. The inner error comes
-/// from a header that no checksum proves: a footer or a copy may replace it.
+/// Finds the header at the file's start, if it is intact under any checksum kind. The inner error
+/// comes from a header without a checksum: a footer or a copy may replace it.
 fn find_header(
     window: &mut FileWindow,
     file_bytes: u64,
@@ -145,7 +145,7 @@ fn find_header(
     Ok(Ok(None))
 }
 
-/// Reads the payload of a header frame with this checksum; none if it is damaged.
+/// Reads the payload of a header frame with this checksum, or `None` if it is damaged.
 fn parse_leading_header(
     payload: &[u8],
     kind: ChecksumKind,
@@ -154,7 +154,7 @@ fn parse_leading_header(
     let path = || path.to_owned();
     let bad = |what| Err(SegmentError::BadHeader { path: path(), what });
     match SegmentHeader::decode_first(payload) {
-        // Without a checksum one flipped bit is enough to get here.
+        // Without a checksum, one flipped bit is enough to reach this branch.
         Ok((_, features)) if features != BlockFeatures::NONE && kind != COMPRESSED_CHECKSUM => {
             bad("it announces blocks, but its checksum is not that of compressed segments")
         }
@@ -169,8 +169,9 @@ fn parse_leading_header(
     }
 }
 
-/// Returns the end of the frame at the file's start if its checksum proves it: by its length, or by
-/// its length with one bit flipped back if another frame or the end of the file follows.
+/// Returns the end of the frame at the file's start if its checksum proves it: either with its
+/// length, or with one bit of its length flipped back, if another frame or the end of the file
+/// follows.
 fn header_end(window: &mut FileWindow, deframer: KindDeframer, file_bytes: u64) -> io::Result<Option<usize>> {
     let header_bytes = deframer.header_bytes();
     let head = window.at(0, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
@@ -209,8 +210,8 @@ fn find_any_footer(window: &mut FileWindow, file_bytes: u64) -> io::Result<Optio
 }
 
 /// Finds the footer before the trailer at the file's end, and its offset, if both are intact under
-/// this checksum. Relies only on the length in the trailer: its offset is wrong if frames were
-/// removed or added.
+/// this checksum kind. Uses only the length in the trailer, because the offset in it is wrong if
+/// frames were removed or added.
 fn find_footer(
     window: &mut FileWindow,
     file_bytes: u64,
@@ -245,7 +246,8 @@ fn find_footer(
         .map(|footer| (footer, offset)))
 }
 
-/// Reads the footer of a file, by two short reads at its end. None if it is not sealed.
+/// Reads the footer of a file with two short reads at the end of the file. Returns `None` if it is
+/// not sealed.
 pub(in crate::segment) fn read_footer(path: &Path) -> io::Result<Option<Footer>> {
     let mut window = FileWindow::open(path)?.probe_window();
     let file_bytes = window.file_bytes()?;

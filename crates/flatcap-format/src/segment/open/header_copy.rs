@@ -1,6 +1,6 @@
-//! The second copy of a header: an attachment that a recorder writes with its first Index frame, so
-//! that one flipped bit in the header of a file without a footer costs nothing (docs/FORMAT.md,
-//! section 2).
+//! The second copy of a header: an attachment that a recorder writes with its first Index frame.
+//! With it, one flipped bit in the header of a file without a footer loses no samples
+//! (docs/FORMAT.md, section 2).
 
 use std::io;
 use std::path::Path;
@@ -20,13 +20,14 @@ use crate::segment::format::segment_name::SegmentName;
 pub(in crate::segment) const NAME: &str = "flatcap.header";
 /// Identifier of an attachment frame.
 const IDENTIFIER: &[u8; 4] = b"FCAT";
-/// The copy takes at most one part in this many of the file's bytes so far, so that small segments
-/// stay small...
+/// The copy is written once its frame is at most 1 / `SHARE` of the file so far plus
+/// [`FREE_BYTES`], so that small segments stay small.
 const SHARE: u64 = 4;
-/// ...beyond this many bytes, which every segment may use.
+/// Bytes that are added to the length of the file for this limit: every segment may use a part of
+/// them for a copy.
 const FREE_BYTES: u64 = 64 << 10;
-/// Search limit for a copy: beyond any first interval (4 MiB and one write), even if a full disk
-/// delayed the copy.
+/// Search limit for a copy, in bytes: farther than any first interval (4 MiB and one write), even
+/// if a full disk delayed the copy.
 pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy of a header.
@@ -52,8 +53,8 @@ pub(in crate::segment) fn attachment(header: &SegmentHeader, frame: Vec<u8>) -> 
     }
 }
 
-/// Searches a raw segment for the copy of its header. If the file is named as a segment, run and
-/// number must agree with the name.
+/// Searches a raw segment for the copy of its header. If the file is named as a segment, the run
+/// and the number in the copy must equal those in the name.
 pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<HeaderCopy>> {
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
     let is_ours = |header: &SegmentHeader| {
@@ -79,8 +80,8 @@ pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Resu
     Ok(None)
 }
 
-/// Reads the copy at `offset`, if there is an intact one with this checksum. Also
-/// returns the number of bytes hashed.
+/// Reads the copy at `offset`, if it is intact under this checksum kind. Also returns the number of
+/// bytes hashed.
 fn read_copy(
     window: &mut FileWindow,
     offset: u64,
@@ -108,7 +109,7 @@ fn read_copy(
     Ok((copy, bytes as u64))
 }
 
-/// Reads the header in the bytes of its frame.
+/// Reads the header from the bytes of its frame.
 fn parse_header(frame: &[u8], deframer: KindDeframer) -> Option<SegmentHeader> {
     let Ok(DeframeStatus::Frame(found)) = deframer.deframe(frame) else { return None };
     let (header, features) = SegmentHeader::decode_first(found.payload()).ok()?;
@@ -198,7 +199,7 @@ mod tests {
 
     // Proves that no flipped bit in the header of a raw file without a footer costs a sample, that
     // the damage is reported, and that a recovery keeps all samples. Without a checksum, only
-    // values that are invalid can be found.
+    // invalid values are detected.
     #[test]
     fn a_flipped_bit_in_a_raw_header_costs_nothing() {
         for &checksum in ChecksumKind::ALL {
@@ -212,9 +213,9 @@ mod tests {
                 let (samples, damage) =
                     read(&damaged).unwrap_or_else(|error| panic!("{checksum:?} {bit}: {error}"));
                 let is_proven = checksum != ChecksumKind::None;
-                // Without a checksum another valid value may pass, and is used.
+                // Without a checksum, a flipped bit may give another valid value, which is used.
                 assert!(samples == SAMPLES || !is_proven, "{checksum:?} {bit}: {samples}");
-                // A length that the checksum proves is repaired.
+                // A damaged length is repaired if the checksum proves it.
                 let is_repaired = bit < 32 && damage.is_empty();
                 assert!(
                     !is_proven
@@ -234,8 +235,8 @@ mod tests {
         }
     }
 
-    // Proves the same for both headers of a file compressed while recording, and with a damaged
-    // first block as well.
+    // Proves that no flipped bit in either header of a file compressed while recording loses a
+    // sample, not even with a damaged first block.
     #[test]
     fn a_flipped_bit_in_a_compressed_header_costs_nothing() {
         for checksum in [ChecksumKind::Xxh3, ChecksumKind::None] {
@@ -261,7 +262,8 @@ mod tests {
         }
     }
 
-    // Proves that a copy takes little of a small file and is always written to a long one.
+    // Proves that a copy is left out of a small file if it would take too much of it, and is always
+    // written to a long file.
     #[test]
     fn small_files_have_no_copy() {
         assert!(is_due(0, 16 << 10) && !is_due(0, (16 << 10) + 1));

@@ -1,4 +1,4 @@
-//! How a file is opened: its window, its header and footer, wherever they are.
+//! Opens a file: its window, and its header and footer, wherever they are.
 
 pub(super) mod block_search;
 pub(super) mod file_window;

@@ -30,7 +30,7 @@ pub(in crate::segment) fn is_prefix_of_tail(
     Ok(true)
 }
 
-/// Returns whether the rest of `file` from `offset` on is a prefix of one of these frames.
+/// Returns whether the bytes of `file` from `offset` on are a prefix of one of these frames.
 pub(in crate::segment) fn is_tail_prefix_of_any(
     file: &dyn StorageFile,
     offset: u64,
@@ -56,8 +56,8 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
     }
 }
 
-/// Appends the rest of `from`, from `offset` on, to `to`. Zeros that take no disk space in `from`
-/// take none in `to`. Such zeros at the end are not copied.
+/// Appends the bytes of `from` from `offset` on to `to`. Zeros that take no disk space in `from`
+/// take no disk space in `to`. Such zeros at the end are not copied.
 pub(in crate::segment) fn copy_tail(
     from: &dyn StorageFile,
     mut offset: u64,
@@ -99,7 +99,7 @@ mod tests {
     use crate::storage::{Folder, Storage as _};
 
     // Proves that the tail of a sparse file with gigabytes of zeros is copied with its bytes at the
-    // same offsets, and that the copy is sparse, too.
+    // same offsets, and that the copy is sparse too.
     #[test]
     fn a_sparse_tail_stays_sparse() {
         const FAR: u64 = 16 << 30;
@@ -117,7 +117,7 @@ mod tests {
         let (file, cut) = (storage.open("a").unwrap(), storage.create("cut").unwrap());
         copy_tail(&*file, 8, &*cut).unwrap();
         let length = cut.length().unwrap();
-        // The file system stores whole blocks.
+        // The file system allocates whole blocks.
         assert!((FAR - 7..FAR + (1 << 20)).contains(&length), "{length}");
         let mut bytes = [0; 5];
         cut.read_all_at(&mut bytes, 0).unwrap();

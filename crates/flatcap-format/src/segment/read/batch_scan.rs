@@ -1,8 +1,8 @@
-//! Scans a chunk of a file for batches of samples, which a reader takes in one step.
+//! Scans a chunk of a file for batches of samples. A reader processes a batch in one step.
 //!
-//! The scan follows frames by their lengths and proves each by its checksum. It knows nothing of
-//! the bytes before its chunk. Whether a batch can be taken is decided by the reader, which knows
-//! the frames before it.
+//! The scan follows frames by their lengths and proves each by its checksum. It does not know the
+//! bytes before its chunk. The reader knows the frames before a batch, and decides whether to take
+//! the batch.
 
 use std::ops::Range;
 
@@ -14,21 +14,22 @@ use flatcap_stream::{
 use crate::schema::envelope;
 use crate::schema::frame::FrameHeader;
 
-/// Length at which a batch ends: a rejected batch is read frame by frame.
+/// Length in bytes at which a batch ends. Limits the cost of a rejected batch, which is read frame
+/// by frame.
 const BATCH_BYTES: usize = 256 << 10;
-/// Most sources in one batch; one more begins the next batch.
+/// Maximum number of sources in one batch; another source begins the next batch.
 const BATCH_SOURCES_MAX: usize = 64;
-/// Most batches in a scan, which then ends. Bounds its memory for any input.
+/// Maximum number of batches in a scan, which then ends. This limits its memory for any input.
 const BATCHES_MAX: usize = 1024;
 
 /// Consecutive intact samples with ordinary envelopes, without a jump in the numbers of any source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::segment) struct SampleBatch {
-    /// Offset of the first one in the file.
+    /// Offset of the first sample in the file.
     pub(in crate::segment) offset: u64,
-    /// Their length with headers, > 0.
+    /// Length of the frames, with headers, above 0.
     pub(in crate::segment) bytes: u64,
-    /// How many, > 0.
+    /// Number of samples, above 0.
     pub(in crate::segment) frames: u64,
     headers: Range<usize>, // range in those of the scan
     samples: Range<usize>, // likewise
@@ -39,16 +40,16 @@ pub(in crate::segment) struct SampleBatch {
 pub(in crate::segment) struct BatchSamples {
     /// The source's id.
     pub(in crate::segment) source: u16,
-    /// Number of the first one.
+    /// Sequence number of the first sample.
     pub(in crate::segment) first_seq: u64,
     /// Number of samples after it, <= `u64::MAX - first_seq`.
     pub(in crate::segment) more: u64,
-    /// When reading the last one began, in monotonic nanoseconds.
+    /// Time at which reading the last sample began, in monotonic nanoseconds.
     pub(in crate::segment) last_mono_ns: u64,
 }
 
 /// The batches of one chunk, in file order. Takes memory for a sixth of the chunk if samples are
-/// empty, and far less otherwise. The memory is used again for the next chunk.
+/// empty, and far less otherwise. The memory is reused for the next chunk.
 #[derive(Debug, Default)]
 pub(in crate::segment) struct BatchScan {
     batches: Vec<SampleBatch>,
@@ -67,14 +68,14 @@ struct OpenBatch {
 }
 
 impl SampleBatch {
-    /// Offset of its end.
+    /// Offset of the end of the batch.
     pub(in crate::segment) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 }
 
 impl BatchSamples {
-    /// The last number.
+    /// The last sequence number.
     pub(in crate::segment) fn last_seq(&self) -> u64 {
         self.first_seq.saturating_add(self.more)
     }
@@ -82,10 +83,10 @@ impl BatchSamples {
 
 impl BatchScan {
     /// Scans `bytes`, which are at `offset` in the file and begin with a frame, up to the first
-    /// frame that is damaged or incomplete. Drops the results of the last scan.
+    /// frame that is damaged or incomplete. Drops the results of the previous scan.
     pub(in crate::segment) fn scan(&mut self, deframer: KindDeframer, bytes: &[u8], offset: u64) {
-        // One instance per checksum: returning through a call costs as much as the rest of a small
-        // frame.
+        // One instance for each checksum kind: returning through a call would cost as much as the
+        // rest of a small frame.
         let max = deframer.max_frame_len();
         match deframer.kind() {
             ChecksumKind::None => {
@@ -228,7 +229,8 @@ mod tests {
         frame
     }
 
-    /// Offset, number of frames and samples of each batch: source, first and last number.
+    /// For each batch: its offset, its number of frames, and for each source the id and the first
+    /// and last number.
     type BatchSummary = Vec<(u64, u64, Vec<(u16, u64, u64)>)>;
 
     fn scan_of(kind: ChecksumKind, bytes: &[u8]) -> (BatchSummary, BatchScan) {
@@ -243,7 +245,8 @@ mod tests {
         (seen, scan)
     }
 
-    // Proves that a batch ends at other frames, jumps, repetitions and damage, under each checksum.
+    // Proves that a batch ends before frames of other kinds, jumps, repetitions and damage, under
+    // each checksum kind.
     #[test]
     fn batches_end_at_other_frames() {
         for &kind in ChecksumKind::ALL {

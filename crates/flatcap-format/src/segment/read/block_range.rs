@@ -1,4 +1,4 @@
-//! The blocks of a compressed segment for a range of time.
+//! The blocks of a compressed segment that may contain samples of a range of time.
 
 use std::ops::Range;
 
@@ -6,8 +6,9 @@ use super::reader::SegmentReader;
 use crate::segment::format::footer::{BlockEntry, Footer};
 
 impl SegmentReader {
-    /// Returns the blocks, from that of the reader's offset on, that may have samples in a range of
-    /// monotonic time, and the number of those that have none. A missing block has `bytes` 0.
+    /// Returns the blocks that may have samples in a range of monotonic time, beginning with the
+    /// block at the reader's offset. Also returns the number of blocks that have no such samples. A
+    /// missing block has `bytes` 0.
     pub(crate) fn blocks_in(&self, mono_ns: Option<&Range<u64>>) -> (Vec<BlockEntry>, u64) {
         let Some(compressed) = self.compressed() else { return (Vec::new(), 0) };
         let all = compressed.blocks();
@@ -21,7 +22,7 @@ impl SegmentReader {
     }
 }
 
-/// Returns the raw range with all samples of a time range, by the index.
+/// Returns the raw range that contains all samples of a time range, according to the index.
 fn raw_range(footer: &Footer, mono_ns: &Range<u64>) -> Range<u64> {
     if footer.index.is_empty() {
         return 0..u64::MAX;

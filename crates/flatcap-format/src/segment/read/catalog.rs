@@ -1,4 +1,4 @@
-//! Lists the segments that paths name: files as they are, directories run by run.
+//! Lists the segments at some paths: single files, and the segments of directories run by run.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -14,9 +14,10 @@ use crate::storage;
 pub struct ListedSegment {
     /// Its path.
     pub path: PathBuf,
-    /// Its parsed name; none for a file with any other name.
+    /// Its parsed name, or `None` for a file with any other name.
     pub name: Option<SegmentName>,
-    /// A recorder is writing it: bytes after its last intact frame are in flight, not torn.
+    /// Whether a recorder is writing the segment: then bytes after its last intact frame are in
+    /// flight, not torn.
     pub live: bool,
 }
 
@@ -26,7 +27,7 @@ impl ListedSegment {
         self.name.is_some_and(|name| name.state == SealState::Active)
     }
 
-    /// Opens the segment. Returns none for one that a recorder is just creating. If the segment was
+    /// Opens the segment. Returns `None` if a recorder is just creating it. If the segment was
     /// sealed after the directory was listed, opens it under its new name.
     ///
     /// # Errors
@@ -35,7 +36,8 @@ impl ListedSegment {
         self.open_with(SegmentReader::open)
     }
 
-    /// Opens the segment like [`open`](Self::open), but its footer may lack index and histograms.
+    /// Opens the segment like [`open`](Self::open), but its footer may lack the index and the
+    /// histograms.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -60,8 +62,8 @@ impl ListedSegment {
     }
 }
 
-/// Lists every segment that `paths` name: files as they are, directories by the segments in them,
-/// run by run. Skips other files in a directory.
+/// Lists every segment at `paths`: the file if a path is a file, and the segments in it, run by
+/// run, if it is a directory. Skips other files in a directory.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
@@ -94,16 +96,17 @@ fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
     Ok(by_run(names.collect()).into_iter().map(listing).collect())
 }
 
-/// Orders the names of a directory run by run, and the names of a run by number.
+/// Orders the names in a directory by run, and the names of a run by number.
 ///
-/// Runs of one host share no number and come in the order of their numbers, even if the clock was
-/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered; they
-/// come in the order of their creation.
+/// Runs of one host do not share numbers. They are ordered by their numbers, even if the clock was
+/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered. They are
+/// ordered by their creation times.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
-    // A segment sealed while the directory was read appears twice: the sealed name counts.
+    // A segment that was sealed while the directory was read appears twice. The sealed name is
+    // used.
     names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == SealState::Active));
     names.dedup_by_key(|(name, _)| (name.run_id, name.number));
-    // Of each run: first and last number, creation time, id.
+    // For each run: first and last number, creation time, id.
     let mut runs: Vec<(u64, u64, i64, u64)> = names
         .chunk_by(|(one, _), (next, _)| one.run_id == next.run_id)
         .filter_map(|run| {
@@ -112,7 +115,7 @@ fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
         })
         .collect();
     runs.sort_unstable();
-    // By run: number of groups of overlapping runs before it, creation time, id.
+    // For each run: number of groups of overlapping runs before it, creation time, id.
     let mut ranks = BTreeMap::new();
     let (mut groups, mut reached) = (0, 0);
     for (first, last, created_s, run_id) in runs {
@@ -133,7 +136,8 @@ fn folder_of(parent: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    // Proves that the segments of a run are listed once each, by number, and no other files.
+    // Proves that each segment of a run is listed once, in the order of numbers, and that other
+    // files are not listed.
     #[test]
     fn a_directory_lists_its_segments_by_number() {
         let folder = tempfile::tempdir().unwrap();
@@ -155,7 +159,7 @@ mod tests {
     }
 
     /// Lists a directory with these segments (number, creation time in seconds, run, state).
-    /// Returns number and run of each.
+    /// Returns the number and the run of each.
     fn listed(segments: &[(u64, i64, u64, SealState)]) -> Vec<(u64, u64)> {
         let folder = tempfile::tempdir().unwrap();
         for (number, created_s, run_id, state) in segments.iter().copied() {
@@ -186,11 +190,11 @@ mod tests {
         // Two hosts, the second with two runs: all three overlap.
         let chain = [(0, 30, 1, Sealed), (5, 60, 1, Sealed), (0, 10, 2, Sealed), (3, 40, 3, Sealed)];
         assert_eq!(listed(&chain), [(0, 2), (0, 1), (5, 1), (3, 3)]);
-        // Created in the same second: by run id.
+        // These were created in the same second, so they are ordered by run id.
         assert_eq!(listed(&[(7, 1, 5, Sealed), (7, 1, 4, Sealed)]), [(7, 4), (7, 5)]);
     }
 
-    // Proves that a missing path is an error that names it.
+    // Proves that a missing path causes an error that names the path.
     #[test]
     fn a_missing_path_is_named() {
         let error = list(&[PathBuf::from("/nonexistent/x")]).unwrap_err();

@@ -1,11 +1,11 @@
 //! Searches an index by time (docs/FORMAT.md, "Index and digest").
 //!
-//! A slab that was written late puts older samples after newer ones, so the times of successive
-//! intervals overlap: a newer sample is not the end of the older ones.
+//! If a slab was written late, older samples follow newer ones, so the times of successive
+//! intervals overlap: after a newer sample, older ones may still follow.
 
 use crate::segment::format::index::IndexEntry;
 
-/// Returns the offset of the first interval with samples at or after `mono_ns`; that of the last
+/// Returns the offset of the first interval with samples at or after `mono_ns`, or of the last
 /// interval if there are none.
 pub(in crate::segment) fn offset_of_time(index: &[IndexEntry], mono_ns: u64) -> Option<u64> {
     let has_later = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
@@ -22,7 +22,7 @@ pub(in crate::segment) fn offset_after_time(index: &[IndexEntry], mono_ns: u64) 
 pub(in crate::segment) fn offset_of_wall_time(index: &[IndexEntry], wall_ns: i64) -> Option<u64> {
     let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
     let at = index.iter().take_while(|entry| is_over(entry)).count();
-    // A frame of another kind may precede the interval with the samples that it belongs to.
+    // A frame of another kind may be in the interval before the samples to which it belongs.
     index.get(at.saturating_sub(1)).map(|entry| entry.offset)
 }
 

@@ -1,4 +1,4 @@
-//! Reads the markers and the gaps of a segment, without most of its samples.
+//! Reads the markers and the gaps of a segment, and skips most of its samples.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::segment::format::error::SegmentError;
 use crate::segment::format::frame_kind::FrameKind;
 use crate::segment::format::index::IndexEntry;
 
-/// Returns the markers of a segment in their order. Skips the intervals of a sealed segment that
-/// hold nothing but samples; damaged ranges, too.
+/// Returns the markers of a segment in the order of the file. Skips damaged ranges, and intervals
+/// of a sealed segment that contain only samples.
 ///
 /// # Errors
 /// `Io`.
@@ -17,7 +17,7 @@ pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> 
     frames_of(reader, FrameKind::Marker, Marker::decode)
 }
 
-/// Returns the gaps of a segment in their order, as [`markers`] does the markers.
+/// Returns the gaps of a segment in the order of the file. Skips the same ranges as [`markers`].
 ///
 /// # Errors
 /// `Io`.
@@ -25,16 +25,16 @@ pub fn gaps(reader: &mut SegmentReader) -> Result<Vec<Gap>, SegmentError> {
     frames_of(reader, FrameKind::Gap, Gap::decode)
 }
 
-/// Returns what the frames of a kind hold.
+/// Returns the decoded contents of the frames of one kind.
 fn frames_of<T>(
     reader: &mut SegmentReader,
     kind: FrameKind,
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, SegmentError> {
-    // No source has this name, so that no payload of a compressed segment is decompressed.
+    // No source has an empty name, so no payload of a compressed segment is decompressed.
     reader.project_fields(&BTreeSet::from([String::new()]), &[]);
     let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
-        // The first interval begins with the header and attachments.
+        // The first interval begins with the header and the attachments.
         Some(footer) => {
             let intervals = footer.index.iter().enumerate();
             let intervals = intervals.map(|(at, entry)| (at, entry, other_frames(entry)));
@@ -46,7 +46,8 @@ fn frames_of<T>(
     let mut found = Vec::new();
     for (offset, end, mut others) in intervals {
         reader.seek(offset);
-        // After the last of these only samples follow, in blocks that need not be decompressed.
+        // After the last of these frames, only samples follow, in blocks that need not be
+        // decompressed.
         while others > 0
             && reader.offset() < end
             && let Some(advance) = reader.advance()?
@@ -61,8 +62,8 @@ fn frames_of<T>(
     Ok(found)
 }
 
-/// Returns how many frames of an interval are no samples: the Index frame that it begins with, or
-/// the header, and others.
+/// Returns the number of frames of an interval that are not samples. They include the Index frame
+/// or the header with which the interval begins.
 fn other_frames(entry: &IndexEntry) -> u64 {
     entry.frames.saturating_sub(entry.sources.iter().map(|source| source.count).sum())
 }

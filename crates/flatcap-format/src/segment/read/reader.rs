@@ -58,14 +58,14 @@ pub struct SegmentReader {
     lacks_header: bool, // no header was found at the file's start
 }
 
-/// What a reader needs of a footer.
+/// The parts of a footer that a reader needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FooterParts {
     All,
     WithoutIndex,
 }
 
-/// Samples to skip.
+/// The wall time before which samples are skipped.
 #[derive(Debug, Clone, Copy)]
 struct SkipBefore {
     wall_ns: i64, // those older than this wall time
@@ -77,9 +77,8 @@ const UNDECODABLE: &str =
     "compressed, but neither the first block nor the header of the compressed file can be read";
 
 impl SegmentReader {
-    /// Opens a file and finds out how it is framed: from its header, or from its footer if the
-    /// header is damaged. A compressed segment is read as the raw segment: all offsets are raw
-    /// offsets.
+    /// Opens a file and reads its format from the header, or from the footer if the header is
+    /// damaged. A compressed segment is read as the raw segment: all offsets are raw offsets.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -87,8 +86,8 @@ impl SegmentReader {
         Self::open_with(path, FooterParts::All)
     }
 
-    /// Opens a file like [`open`](Self::open), but the footer may lack index and histograms: what
-    /// relies on the index reads the whole segment.
+    /// Opens a file like [`open`](Self::open), but the footer may lack the index and the
+    /// histograms. Then functions that use the index read the whole segment.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -106,7 +105,7 @@ impl SegmentReader {
     /// Reads a file that is not in the file system; `path` is its name in errors.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn over(path: &Path, file: Arc<dyn ReadAt>) -> Result<Self, SegmentError> {
         Self::new(path, FileWindow::over(file), FooterParts::All)
     }
@@ -134,12 +133,12 @@ impl SegmentReader {
         };
         let mut ends = find(&mut window)?;
         if let Some(copy) = ends.copy.take_if(|copy| compressed.replace_first_block(copy)) {
-            // Now the last block can be read, which refers to the first one.
+            // The last block refers to the first one, and can be read now.
             ends = find(&mut window)?;
             ends.copy = Some(copy);
         }
         if ends.header().is_none() {
-            // Without a copy both are lost.
+            // Without a copy, header and footer are both lost.
             let header = compressed.header_without_schemas().map_err(io_error)?;
             ends.copy = header.map(|header| HeaderCopy { header, frame: Vec::new() });
         }
@@ -174,18 +173,18 @@ impl SegmentReader {
         })
     }
 
-    /// The compressed segment, if the file is one.
+    /// Returns the compressed segment, or `None` if the file is not compressed.
     pub fn compressed(&self) -> Option<&CompressedSegment> {
         self.compressed.as_deref()
     }
 
-    /// The raw segment, if the file is a compressed one.
+    /// Returns the raw segment of a compressed file, or `None` if the file is not compressed.
     pub fn decompressed(&self) -> Option<Arc<dyn ReadAt>> {
         self.compressed.clone().map(|compressed| compressed as Arc<dyn ReadAt>)
     }
 
-    /// Returns stat(2) of the opened file, even if its name now belongs to another file. None if it
-    /// was not opened by path.
+    /// Returns stat(2) of the opened file, even if its name now belongs to another file. Returns
+    /// `None` if it was not opened by path.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -193,15 +192,16 @@ impl SegmentReader {
         self.file.as_ref().map(|file| file.metadata()).transpose()
     }
 
-    /// From now on reads a sealed segment through a memory map. This takes a quarter less time, but
-    /// the kernel ends the process if the file is truncated meanwhile. No effect on a segment that
-    /// is not sealed, is compressed, or was not opened by path.
+    /// Reads, from now on, a sealed segment through a memory map. This takes a quarter less time,
+    /// but the kernel ends the process if the file is truncated during the read. No effect on a
+    /// segment that is not sealed, is compressed, or was not opened by path.
     ///
     /// # Errors
-    /// The kernel refuses the map; the segment is then read as before.
+    /// The kernel refuses the map. Then the segment is read as before.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
-            // Maps the opened file: compression may have given its name to another one since.
+            // Maps the opened file, because compression may have given its name to another file
+            // since.
             let map = Arc::new(MappedFile::map(file)?);
             self.frames.window.map(Arc::clone(&map));
             self.frames.probe_window.map(map);
@@ -214,7 +214,7 @@ impl SegmentReader {
         &self.path
     }
 
-    /// The header, with the descriptors and clock pairings read since.
+    /// The header, with the descriptors and clock pairings that were read after it.
     pub fn header(&self) -> &SegmentHeader {
         &self.frames.state.header
     }
@@ -229,7 +229,7 @@ impl SegmentReader {
         self.frames.state.footer_offset
     }
 
-    /// Returns whether the segment has footer and trailer.
+    /// Returns whether the segment has a footer and a trailer.
     pub fn is_sealed(&self) -> bool {
         self.frames.state.footer.is_some()
     }
@@ -248,8 +248,8 @@ impl SegmentReader {
         self.frames.is_resyncing = false;
     }
 
-    /// Seeks back to the end of an unsealed file that has become shorter because a recorder took a
-    /// write back. Returns that offset, or none if the file was not truncated.
+    /// If an unsealed file has become shorter because a recorder undid a write, seeks back to its
+    /// end. Returns that offset, or `None` if the file was not truncated.
     pub(crate) fn rewind_if_truncated(&mut self) -> Option<u64> {
         let is_raw_and_open = !self.is_sealed() && self.compressed.is_none();
         let end = self.frames.window.file_bytes().ok().filter(|_| is_raw_and_open)?;
@@ -274,10 +274,10 @@ impl SegmentReader {
         self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
     }
 
-    /// From here on skips samples older than `wall_ns` where that is cheap: whole intervals by the
-    /// index, and in a compressed segment single samples and the Index frames between them, which
-    /// the footer repeats. Other frames are returned as usual. Skipped samples are not reported;
-    /// callers must still filter by time.
+    /// Skips, from the current offset on, samples older than `wall_ns` if that is cheap: whole
+    /// intervals by the index, and in a compressed segment single samples and the Index frames
+    /// between them, which the footer repeats. Returns other frames as usual. Does not report
+    /// skipped samples. Callers must still filter by time.
     pub(crate) fn skip_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let from = offset_of_wall_time(&footer.index, wall_ns);
@@ -288,12 +288,12 @@ impl SegmentReader {
 
     /// Restricts reading to some fields: from now on samples are correct only in their envelopes
     /// and in these fields, and samples of other sources only in their envelopes. In a compressed
-    /// segment the rest is not decompressed; it has the bytes of another sample of the same shape.
-    /// A raw segment is read as before.
+    /// segment, other fields are not decompressed, and have the bytes of another sample of the same
+    /// shape. A raw segment is read as before.
     ///
-    /// `sources` are names; empty for all sources. `fields` are dotted paths; empty for all fields.
-    /// A source that has none of these fields is read as if it were not selected. A source in which
-    /// a path leads to more than a number (a list, an object) is read as a whole.
+    /// `sources` are names, or empty for all sources. `fields` are dotted paths, or empty for all
+    /// fields. A source without any of these fields is read as if it were not selected. If a path
+    /// leads to something other than a number (a list, an object), its source is read completely.
     pub fn project_fields(&mut self, sources: &BTreeSet<String>, fields: &[String]) {
         let needs_all = sources.is_empty() && fields.is_empty();
         if let Some(compressed) = self.compressed()
@@ -304,14 +304,14 @@ impl SegmentReader {
     }
 
     /// The bytes after the last frame of an unsealed segment, once [`advance`](Self::advance) has
-    /// returned none: a write in progress, or one that was cut off. After the last block of a
-    /// compressed file, the length is that in the file.
+    /// returned `None`: a write that is in progress or was cut off. After the last block of a
+    /// compressed file, the length is in bytes of the file, not of the raw segment.
     pub fn tail(&self) -> Option<Damage> {
         self.tail
     }
 
-    /// Reads the next frame or damaged range; none at the end. An unsealed segment may be asked
-    /// again after it has grown.
+    /// Reads the next frame or damaged range. Returns `None` at the end. If the segment is not
+    /// sealed, may be called again after the file has grown.
     ///
     /// # Errors
     /// `Io`.
@@ -319,8 +319,7 @@ impl SegmentReader {
         self.try_advance().map_err(|error| SegmentError::Io { path: self.path.clone(), error })
     }
 
-    /// A frame's bytes as they are in the file, header included. Empty once the reader has
-    /// advanced.
+    /// The bytes of a frame as in the file, header included. Empty once the reader has advanced.
     #[inline]
     pub fn bytes(&self, at: FrameLocation) -> &[u8] {
         self.frames.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
@@ -332,15 +331,16 @@ impl SegmentReader {
         self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
     }
 
-    /// A frame's header as it was written: length and stored checksum. Empty once the reader has
-    /// advanced.
+    /// The header of a frame as it was written, with a repaired length: length and stored checksum.
+    /// Empty once the reader has advanced.
     #[inline]
     pub(crate) fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
         let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
         if let Some(stored) = bytes.first_chunk() {
-            // Longer than the header of most checksums, but one copy of a fixed length.
+            // This is longer than the header of most checksum kinds, but it is one copy of a fixed
+            // length.
             head.bytes = *stored;
         } else {
             let stored = bytes.get(..header_bytes).unwrap_or_default();
@@ -354,14 +354,14 @@ impl SegmentReader {
         head
     }
 
-    /// A frame's header as it is in the file. Empty once the reader has advanced.
+    /// The header of a frame as it is in the file. Empty once the reader has advanced.
     #[inline]
     pub(in crate::segment) fn stored_frame_header(&self, at: FrameLocation) -> &[u8] {
         self.bytes(at).get(..self.frames.deframer.header_bytes()).unwrap_or_default()
     }
 
-    /// Source and sequence number of a sample. None for another frame, or once the reader has
-    /// advanced.
+    /// Source and sequence number of a sample. Returns `None` for another frame, or once the reader
+    /// has advanced.
     #[inline]
     pub(in crate::segment) fn source_and_seq(&self, at: FrameLocation) -> Option<(u16, u64)> {
         match &self.last_sample {
@@ -370,17 +370,18 @@ impl SegmentReader {
         }
     }
 
-    /// Appends a frame as it was written: with its true length if that was repaired.
+    /// Appends a frame as it was written, with the correct length if the length was repaired.
     pub fn copy_frame(&self, at: FrameLocation, into: &mut Vec<u8>) {
         into.extend_from_slice(self.frame_header(at).as_bytes());
         into.extend_from_slice(self.payload(at));
     }
 
-    /// The content of a telemetry frame. None for another frame, or once the reader has advanced.
+    /// The content of a telemetry frame. Returns `None` for another frame, or once the reader has
+    /// advanced.
     #[inline]
     pub fn sample(&self, at: FrameLocation) -> Option<SampleView<'_>> {
         match &self.last_sample {
-            // Verified by `next_sample`.
+            // `next_sample` has verified it.
             Some((offset, header)) if *offset == at.offset => {
                 Some(SampleView::new(header, self.payload(at).get(ENVELOPE_BYTES..)?))
             }
@@ -388,15 +389,15 @@ impl SegmentReader {
         }
     }
 
-    /// Seeks to an offset from the index, unless reading has come that far. The first interval
-    /// begins with the header, which the reader has already read.
+    /// Seeks to an offset from the index, unless the reader is at or after it. The first interval
+    /// begins with the header, which was read on opening.
     fn seek_forward(&mut self, offset: Option<u64>) {
         if let Some(offset) = offset.filter(|offset| *offset > self.offset) {
             self.seek(offset);
         }
     }
 
-    /// Skips to the first sample that is needed, where that costs less than reading.
+    /// Skips to the first needed sample, if that costs less than reading.
     #[inline]
     fn skip_unneeded(&mut self) -> io::Result<()> {
         let Some(SkipBefore { wall_ns, until }) = self.skip else { return Ok(()) };
@@ -446,7 +447,7 @@ impl SegmentReader {
         if let Some(damage) =
             self.compressed.as_ref().and_then(|compressed| compressed.damage_at(self.offset))
         {
-            // A frame begins after a block for certain, so no resync is needed.
+            // A frame certainly begins after a block, so no resync is needed.
             self.offset = damage.offset + damage.length;
             return Ok(Some(Advance::Damage(damage)));
         }
@@ -457,7 +458,7 @@ impl SegmentReader {
             && !matches!(resync, Resync::Frame(_))
             && let FrameProbe::Frame(at) = self.frames.probe(self.offset)?
         {
-            // The frame was being written, and is complete now.
+            // The frame was incomplete before, and is complete now.
             self.accept(at);
             return Ok(Some(Advance::Frame(at)));
         }
@@ -467,8 +468,8 @@ impl SegmentReader {
                 Ok(Some(Advance::Frame(at)))
             }
             Resync::DamagedToEnd(damage) if !self.is_sealed() => {
-                // No intact frame follows, and the file may not be complete: read it again when it
-                // has grown.
+                // No intact frame follows, and the file may not be complete. It will be read again
+                // when it has grown.
                 self.frames.forget_windows();
                 self.frames.hash_budget = budget_before;
                 self.tail = Some(damage);
@@ -482,9 +483,9 @@ impl SegmentReader {
         }
     }
 
-    /// The short path for most frames: returns the next one if it is an intact sample with an
-    /// ordinary envelope, is in memory, and follows no damage. None means that it has to be read
-    /// the long way.
+    /// The fast path for most frames. Returns the next frame if it is an intact sample with an
+    /// ordinary envelope, is in memory, and does not follow damage. If this returns `None`, the
+    /// caller uses `advance`.
     #[inline]
     pub(in crate::segment) fn next_sample(&mut self) -> Option<FrameLocation> {
         let frames = &mut self.frames;
@@ -510,18 +511,19 @@ impl SegmentReader {
         Some(FrameLocation { offset, bytes, kind: FrameKind::Telemetry, is_repaired: false })
     }
 
-    /// Returns whether a batch that begins here may be taken: the reader is not resyncing, and its
-    /// hash budget is not spent.
+    /// Returns whether a batch that begins here may be taken: the reader is not resynchronizing,
+    /// and its hash budget is not exhausted.
     pub(in crate::segment) fn can_take_batch(&self) -> bool {
         !self.frames.is_resyncing && self.frames.hash_budget.spent <= HashBudget::limit(0)
     }
 
-    /// Returns whether all these sources are known here.
+    /// Returns whether the header describes all these sources.
     pub(in crate::segment) fn knows_sources(&self, samples: &[BatchSamples]) -> bool {
         samples.iter().all(|samples| self.header().source(samples.source).is_some())
     }
 
-    /// Continues after a batch that begins here, as if each of its samples had been read.
+    /// Continues after a batch that begins at the current offset, as if each of its samples had
+    /// been read.
     pub(in crate::segment) fn accept_batch(&mut self, end: u64, samples: &[BatchSamples]) {
         for samples in samples {
             let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);
@@ -532,12 +534,12 @@ impl SegmentReader {
         self.tail = None;
     }
 
-    /// Continues after a frame, and keeps its state for the checks of later ones.
+    /// Continues after a frame, and keeps the state that is needed to check later frames.
     fn accept(&mut self, at: FrameLocation) {
         self.offset = at.offset + at.bytes as u64;
         match at.kind {
-            // While resyncing, a sample may come from inside a payload: real samples are judged by
-            // earlier ones.
+            // During a resync, a sample may come from inside a payload, so it is not used to check
+            // later samples.
             FrameKind::Telemetry if !self.frames.is_resyncing => {
                 let Some(sample) = self.sample(at) else { return };
                 let latest = LatestSample { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
@@ -545,7 +547,7 @@ impl SegmentReader {
             }
             FrameKind::Header => {
                 if let Ok(header) = SegmentHeader::decode(self.payload(at)) {
-                    // A replay of several runs is one stream: each run begins with its own header.
+                    // A replay of several runs is one stream. Each run begins with its own header.
                     self.frames.state.header = header;
                     self.frames.state.forget_latest();
                 }
@@ -556,7 +558,7 @@ impl SegmentReader {
                 }
             }
             FrameKind::ClockSync => {
-                // The header may be the footer's copy, which has it already.
+                // The header may be the footer's copy, which already contains the pairing.
                 if let Some(sync) = ClockSync::decode(self.payload(at))
                     && !self.header().clock_table.contains(&sync.clocks)
                 {
@@ -611,7 +613,7 @@ mod tests {
         }
     }
 
-    /// Reads a segment none of whose samples is needed. Returns kinds of frames, and damaged
+    /// Reads a segment of which no sample is needed. Returns the kinds of frames, and the damaged
     /// ranges.
     fn read_skipping(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
         let mut reader = SegmentReader::open(path).unwrap();

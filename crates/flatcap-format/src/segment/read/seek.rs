@@ -14,30 +14,30 @@ use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::segment_name::SealState;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// Widens a range of monotonic time at both ends: for samples taken before a step of the wall clock
-/// was noticed, and for markers and gaps, which are written some time after the samples they refer
-/// to.
+/// Extends a range of monotonic time at both ends, in nanoseconds: for samples taken before the
+/// recorder noticed a step of the wall clock, and for markers and gaps, which are written some time
+/// after the samples to which they refer.
 const SLACK_NS: u64 = 10_000_000_000;
 
-/// A segment to be read, and the range of monotonic time that is needed of it.
+/// A segment to be read, and the range of monotonic time that is needed from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectedSegment {
     /// The segment.
     pub listing: ListedSegment,
-    /// The range, in monotonic nanoseconds; none if it is not known.
+    /// The range, in monotonic nanoseconds, or `None` if it is not known.
     pub mono_ns: Option<Range<u64>>,
 }
 
 /// A range of time relative to the first sample of a recording.
 ///
-/// It is measured by the monotonic clock, so that setting the wall clock does not change it. Only
-/// for a run of another boot, whose monotonic clock is unrelated to the first one, the wall clocks
-/// give the time since the first sample.
+/// The monotonic clock measures it, so setting the wall clock does not change it. A run of another
+/// boot has an unrelated monotonic clock: only for such a run, the wall clocks give the time since
+/// the first sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elapsed {
     /// The first sample.
     pub start: RecordingStart,
-    /// The range after it, in nanoseconds.
+    /// The range, in nanoseconds after the first sample.
     pub ns: Range<u64>,
 }
 
@@ -74,8 +74,8 @@ impl Elapsed {
 }
 
 /// Selects the segments, in their order, that can hold samples at or after wall time `since_ns`,
-/// before `until_ns`, and within `elapsed`. Callers must still filter by time: a skipped segment
-/// has no such samples, a selected one may have others too.
+/// before `until_ns`, and within `elapsed`. Callers must still filter by time: skipped segments
+/// have no such samples, but selected ones may also have other samples.
 pub fn select(
     listings: Vec<ListedSegment>,
     since_ns: Option<i64>,
@@ -102,12 +102,13 @@ pub fn select(
                 (start < end).then_some(start..end)
             }
         });
-        // The clock may have been set within an unsealed segment, which only reading it would show.
+        // The clock may have been set while an unsealed segment was recorded. Only reading the
+        // segment would show this.
         let is_open =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.state == SealState::Active);
         let (open, run): (Vec<&ListedSegment>, Vec<&ListedSegment>) = run.iter().partition(is_open);
-        // Names have the creation time, by a clock that may have been set: a good guess to start
-        // from.
+        // Names contain the creation time. It is a good first guess, but the clock may have been
+        // set.
         let first_second = wall_ns.start.div_euclid(1_000_000_000);
         let is_earlier =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.created_s <= first_second);
@@ -128,8 +129,8 @@ pub fn select(
     selected
 }
 
-/// Splits listings at the borders of runs; a file that is not named as a segment is a group of its
-/// own.
+/// Splits listings at the borders of runs. A file that is not named as a segment forms a group by
+/// itself.
 pub fn runs(listings: &[ListedSegment]) -> impl Iterator<Item = &[ListedSegment]> {
     listings.chunk_by(|one, next| match (one.name, next.name) {
         (Some(one), Some(next)) => one.run_id == next.run_id && one.number < next.number,
@@ -137,9 +138,10 @@ pub fn runs(listings: &[ListedSegment]) -> impl Iterator<Item = &[ListedSegment]
     })
 }
 
-/// Returns the header of a segment with the clock pairings that it knows.
+/// Returns the header of a segment with all clock pairings in the segment that can be read without
+/// a scan.
 fn header_with_clocks(listing: &ListedSegment) -> Option<SegmentHeader> {
-    // The name guarantees a single run. Other files may hold several.
+    // The name guarantees a single run. Other files may contain several runs.
     let name = listing.name?;
     let header: SegmentHeader = match name.state {
         SealState::Sealed => read_footer(&listing.path).ok()??.header,
@@ -149,13 +151,13 @@ fn header_with_clocks(listing: &ListedSegment) -> Option<SegmentHeader> {
     (!header.clock_table.is_empty()).then_some(header)
 }
 
-/// Returns the range of monotonic time that covers a range of wall time; none if nothing can be in
-/// it.
+/// Returns the range of monotonic time that covers a range of wall time, or `None` if no sample can
+/// be in it.
 fn mono_range(clocks: &[ClockReading], wall_ns: &Range<i64>) -> Option<Range<u64>> {
     let mut hull: Option<Range<u64>> = None;
     for (at, pairing) in clocks.iter().enumerate() {
         let offset_ns = pairing.wall_offset_ns();
-        // A pairing is valid up to the next one. The first one is valid from the start.
+        // A pairing is valid until the next one. The first one is valid from the start.
         let from = if at == 0 { 0 } else { pairing.mono_ns };
         let to = clocks.get(at + 1).map_or(u64::MAX, |next| next.mono_ns);
         let first = to_mono_ns(wall_ns.start, offset_ns).max(from);

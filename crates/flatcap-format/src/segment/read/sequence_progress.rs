@@ -1,4 +1,4 @@
-//! Tracks the sequence numbers of each source in a segment, and which are missing.
+//! Tracks the sequence numbers of each source in a segment, and finds missing numbers.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::frame_kind::SampleView;
 use crate::segment::format::header::SegmentHeader;
 
-/// Most gaps of a source that may wait for earlier numbers. A recorder writes the gaps of one batch
-/// together.
+/// Maximum number of gaps of a source that may wait for earlier numbers. A recorder writes the gaps
+/// of one batch together.
 const GAPS_WAITING_MAX: usize = 4096;
 
 /// The sequence numbers reached by all sources.
@@ -25,16 +25,16 @@ struct SourceProgress {
     next: u64,
     last_mono_ns: u64,
     /// Numbers known to be lost, at or above `next`: first, end (exclusive). A gap is written
-    /// before its batch, so it may precede samples with lower numbers.
+    /// before the samples of its batch, so it may precede samples with lower numbers.
     lost: Vec<(u64, u64)>,
 }
 
 /// Whether a sample is new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::segment) enum SampleStatus {
-    /// Its number was passed before or counts as lost.
+    /// The number was already passed, or counts as lost.
     Known,
-    /// It is new. The gaps are the numbers missing before it.
+    /// The sample is new. The gaps are the missing numbers before it.
     New(Vec<Gap>),
 }
 
@@ -43,14 +43,14 @@ impl SequenceProgress {
         Self::after(reader.header())
     }
 
-    /// Begins with the numbers of a segment's header.
+    /// Starts with the sequence numbers in a segment's header.
     pub(in crate::segment) fn after(header: &SegmentHeader) -> Self {
         let mut progress = Self { latest_mono_ns: header.clocks.mono_ns, ..Self::default() };
         progress.add_sources(header);
         progress
     }
 
-    /// Adds new sources of the header, from the numbers in their descriptors on.
+    /// Adds new sources of the header, each beginning with the number in its descriptor.
     pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
         for source in header.sources.iter().skip(self.known_sources) {
             let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
@@ -59,7 +59,7 @@ impl SequenceProgress {
         self.known_sources = header.sources.len();
     }
 
-    /// Adds a sample. `cause` is that of a gap before it.
+    /// Adds a sample. `cause` is the cause of a gap before it.
     pub(in crate::segment) fn add_sample(
         &mut self,
         sample: &SampleView<'_>,
@@ -84,7 +84,8 @@ impl SequenceProgress {
         if is_new && source.lost.len() < GAPS_WAITING_MAX {
             source.lost.push((gap.first, end));
         } else if is_new {
-            // A flood of gaps without samples: the numbers before this one count as passed.
+            // There are very many gaps without samples: all numbers before the end of this one
+            // count as passed.
             source.next = end;
         }
         is_new
@@ -113,7 +114,7 @@ impl SourceProgress {
         self.lost.iter().any(|(first, lost_end)| (*first..*lost_end).contains(&seq))
     }
 
-    /// Moves on to `end`. Returns gaps for the numbers in between that are not known to be lost.
+    /// Advances to `end`. Returns gaps for the numbers in between that are not known to be lost.
     fn advance_to(&mut self, source: u16, end: u64, cause: GapCause, before_mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if end == self.next {
@@ -161,8 +162,8 @@ mod tests {
         }
     }
 
-    // Proves that each number counts once, and that missing numbers have the right count and
-    // bounds.
+    // Proves that each number counts once, and that gaps of missing numbers have the correct counts
+    // and bounds.
     #[test]
     fn what_is_missing_is_known() {
         let mut progress = SequenceProgress::default();
@@ -188,7 +189,8 @@ mod tests {
         assert_eq!(progress.missing(2, 13, GapCause::Crash), [], "no such source");
     }
 
-    // Proves that gaps written before samples with lower numbers hide none of these samples.
+    // Proves that a gap written before samples with lower numbers does not hide any of these
+    // samples.
     #[test]
     fn gaps_may_come_first() {
         let mut progress = SequenceProgress::default();

@@ -1,10 +1,10 @@
-//! Finds which segments of a run can hold samples of a range of monotonic time, by reading a few
-//! footers.
+//! Finds the segments of a run that can contain samples of a range of monotonic time, by reading a
+//! few footers.
 //!
 //! Slabs are written in the order in which they were queued. After a storage stall a slab may be
-//! written tens of seconds after newer samples of other sources, in a later segment, so neither
-//! starts nor ends of successive segments are monotone. The samples of one source are in the order
-//! of time over the whole run, so the search goes source by source.
+//! written tens of seconds after newer samples of other sources, in a later segment, so neither the
+//! starts nor the ends of successive segments are monotonic. The samples of one source are in the
+//! order of time over the whole run, so the search is done for each source.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use super::catalog::ListedSegment;
 use crate::segment::format::footer::Footer;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// Successive segments with gaps but without samples of a source that are examined before the
-/// source's next sample counts as unknown.
+/// Maximum number of successive segments with gaps but without samples of a source that are
+/// examined. After that, the source's next sample counts as unknown.
 const EMPTY_SEGMENTS_MAX: usize = 16;
 
 /// The sealed segments of a run in order, and summaries of the footers read so far.
 pub(in crate::segment) struct Timeline<'a> {
     segments: &'a [&'a ListedSegment],
     summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; none if its footer cannot be read
-    // By source: a segment, and the next one with samples from there on. Successive searches are
-    // close to each other.
+    // For each source: a segment, and the next segment at or after it that has samples. Successive
+    // searches are close to each other.
     last_found: BTreeMap<u16, (usize, usize)>,
 }
 
@@ -39,16 +39,16 @@ struct SourceTimes {
 enum NextSegment {
     At(usize),
     Never,
-    /// Hidden by a footer that cannot be read.
+    /// Unknown, because a footer cannot be read.
     Unknown,
 }
 
 /// The next samples of a source from a segment on.
 enum NextSamples {
-    /// Index of their segment, and the times of its first and last sample.
+    /// Index of the segment with the samples, and the times of the segment's first and last sample.
     At(usize, (u64, u64)),
     Never,
-    /// Hidden by a footer that cannot be read.
+    /// Unknown, because a footer cannot be read.
     Unknown,
 }
 
@@ -57,12 +57,11 @@ impl<'a> Timeline<'a> {
         Self { segments, summaries: BTreeMap::new(), last_found: BTreeMap::new() }
     }
 
-    /// Returns the indexes of all segments that can hold samples within `mono_ns`. The search
+    /// Returns the indexes of all segments that can contain samples within `mono_ns`. The search
     /// begins at `guess`.
     pub(in crate::segment) fn overlapping(&mut self, mono_ns: &Range<u64>, guess: usize) -> Range<usize> {
         let all = 0..self.segments.len();
-        // The last footer knows all sources. Segments after the last footer that can be read are
-        // always selected.
+        // The last readable footer lists all sources. Segments after it are always selected.
         let Some(known) = all.clone().rev().find(|place| self.summary(*place).is_some()) else { return all };
         let sources: Vec<u16> =
             self.summary(known).map(|summary| summary.0.keys().copied().collect()).unwrap_or_default();
@@ -123,8 +122,8 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The next segment with samples of a source. Sequence numbers only grow: if two headers have
-    /// the same next number, no samples of the source are between them.
+    /// The next segment with samples of a source. Sequence numbers never decrease: if two headers
+    /// have the same next number, there are no samples of the source between them.
     fn next_segment(&mut self, source: u16, first: usize, end: usize) -> NextSegment {
         let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {
@@ -153,7 +152,7 @@ impl<'a> Timeline<'a> {
             if later < end && self.summary(later).is_none() {
                 return NextSegment::Unknown;
             }
-            // Only gaps here: go on to the next segment with another number.
+            // There are only gaps here: continue with the next segment whose number differs.
             place = if later == from { later } else { later - 1 };
         }
         NextSegment::Unknown
@@ -191,14 +190,14 @@ impl FooterSummary {
     }
 }
 
-/// Like `partition_point` of `0..length`, but tries `guess` first and moves away in steps that
-/// double, since each call of `holds` reads a file.
+/// Finds the partition point of `0..length`, like `partition_point` of a slice. Tries `guess` first
+/// and moves away in steps that double, because each call of `holds` reads a file.
 fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let at = guess.min(length);
     let (mut low, mut high) = (at, at);
     let mut step = 1;
     if at < length && holds(at) {
-        // It holds for everything below `low`.
+        // `holds` is true for all indexes below `low`.
         low = at + 1;
         high = low;
         while high < length && holds(high) {
@@ -231,8 +230,8 @@ fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> b
 mod tests {
     use super::*;
 
-    // Proves that the search finds the same as a plain one from any guess, with few calls if the
-    // guess is close.
+    // Proves that the search finds the same index as a linear search from any guess, with few calls
+    // if the guess is close.
     #[test]
     fn partitions_are_found_from_any_guess() {
         for length in 0..40_usize {

@@ -1,8 +1,8 @@
 //! Completes the unsealed segments of crashed runs in a directory, run by run.
 //!
-//! The last readable segment of a run gets the samples that the run's memory still holds; if it is
-//! sealed, a segment after it does. A segment that another one of its run follows ends where the
-//! next header says (docs/ARCHITECTURE.md, "Crash memory and recovery").
+//! The recovery adds the samples in the run's memory to the last readable segment of the run, or to
+//! a new segment if that one is sealed. A segment that is followed by another one of its run ends
+//! at the numbers in the next header (docs/ARCHITECTURE.md, "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +24,12 @@ use crate::storage::Storage;
 pub struct DirectoryRecovery<'a> {
     /// The directory.
     pub storage: &'a dyn Storage,
-    /// A run that is still recording; it is skipped.
+    /// A run that is still recording. It is skipped.
     pub skip_run: Option<u64>,
-    /// Completes this segment only, even a sealed one with damage. None: all unsealed segments.
+    /// Completes only this segment, even if it is sealed and damaged. `None` completes all unsealed
+    /// segments.
     pub only: Option<SegmentName>,
-    /// Writes nothing; the results say what would be done.
+    /// Writes nothing; the results describe what a recovery would do.
     pub dry_run: bool,
 }
 
@@ -45,12 +46,12 @@ pub enum RunCompleteness {
 
 impl DirectoryRecovery<'_> {
     /// Completes segments, run by run in the order of their first numbers. `leftovers` returns the
-    /// samples that the memory of a run still holds; it is called at most once per run. `each` gets
-    /// the result of each segment.
+    /// samples in the memory of a run. It is called at most once per run. `each` gets the result
+    /// for each segment.
     ///
     /// # Errors
-    /// The directory cannot be listed. Errors of single segments go to `each` and stop no other
-    /// segment.
+    /// The directory cannot be listed. Errors of single segments are passed to `each`, and the
+    /// recovery continues with the next segment.
     pub fn run(
         &self,
         leftovers: &mut dyn FnMut(u64) -> io::Result<Leftovers>,
@@ -79,7 +80,8 @@ impl DirectoryRecovery<'_> {
             first
         });
         names.sort_unstable_by_key(|name| (first_numbers.get(&name.run_id), name.run_id, order(name)));
-        // A segment sealed while the directory was read appears twice: the sealed name counts.
+        // A segment that was sealed while the directory was read appears twice. The sealed name is
+        // used.
         names.dedup_by_key(|name| (name.run_id, name.number));
         for names in names.chunk_by(|one, other| one.run_id == other.run_id) {
             self.recover_run(names, leftovers, each);
@@ -120,7 +122,7 @@ impl DirectoryRecovery<'_> {
                 _ if !is_last => {
                     of_next().map_or_else(Leftovers::default, |next| Leftovers::from_successor(&next))
                 }
-                // Only the last segment takes the memory's samples.
+                // Only the last segment gets the samples in memory.
                 Ok(memory) => std::mem::take(memory),
                 Err(error) => {
                     let error = io::Error::new(error.kind(), error.to_string());
@@ -144,8 +146,8 @@ impl DirectoryRecovery<'_> {
 
     /// Separates the given-up segments of a run from the others. A segment is given up if its
     /// creation fails after its header was written: the recorder continues with the segment before
-    /// it. A given-up segment is open and has neither samples nor gaps, and the segment before it
-    /// has a number at or above its `next_seq`.
+    /// it. A given-up segment is not sealed and has neither samples nor gaps, and the previous
+    /// segment has a sequence number at or above its `next_seq`.
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {
@@ -198,12 +200,12 @@ impl DirectoryRecovery<'_> {
         Some(name.run_id) != self.skip_run && self.only.is_none_or(is_only)
     }
 
-    /// The header of a segment; none if it cannot be read.
+    /// The header of a segment, or `None` if it cannot be read.
     fn header(&self, name: SegmentName) -> Option<SegmentHeader> {
         self.open(name).map(|reader| reader.header().clone())
     }
 
-    /// The footer of a sealed segment; none if it cannot be read.
+    /// The footer of a sealed segment, or `None` if it cannot be read.
     fn footer(&self, name: SegmentName) -> Option<Footer> {
         self.open(name)?.footer().cloned()
     }
@@ -215,8 +217,8 @@ impl DirectoryRecovery<'_> {
     }
 }
 
-/// Returns whether an open segment has no sample and no gap, and the segment before it has a number
-/// at or above the open segment's `next_seq`.
+/// Returns whether an unsealed segment has no sample and no gap, and the previous segment has a
+/// sequence number at or above its `next_seq`.
 fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     let header = reader.header().clone();
     let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);
@@ -224,7 +226,7 @@ fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
         match reader.advance() {
             Ok(Some(Advance::Frame(at))) if !counts(at) => {}
             Ok(None) => break,
-            // A damaged file, or one that cannot be read, may have some.
+            // A file that is damaged or cannot be read may have some.
             _ => return false,
         }
     }

@@ -23,12 +23,12 @@ use crate::storage::StorageFile;
 pub(in crate::segment) struct FullScan {
     pub(in crate::segment) counts: SegmentCounts,
     pub(in crate::segment) progress: SequenceProgress,
-    /// End of the intact frames, if nothing before it is damaged.
+    /// End of the intact frames, if no range before it is damaged.
     pub(in crate::segment) end: u64,
-    /// Whether bytes after it are not empty.
+    /// Whether the bytes after it are not all zeros.
     pub(in crate::segment) has_tail: bool,
     pub(in crate::segment) is_damaged: bool,
-    /// Damaged ranges; if there are very many, the last one covers the rest.
+    /// Damaged ranges; if there are too many, the last one covers the rest.
     pub(in crate::segment) damage: Vec<Damage>,
     /// Number of samples.
     pub(in crate::segment) samples: u64,
@@ -70,7 +70,7 @@ impl FullScan {
             }
             if leftovers.is_counted_later(reader, at) {
                 if reader.is_sealed() {
-                    // It was sealed without regard to the next segment.
+                    // The segment was sealed without regard to the next segment.
                     scan.add_damage(at.offset, 0, "samples or losses that the run's next segment counts");
                 }
                 scan.has_tail = true;
@@ -87,7 +87,7 @@ impl FullScan {
                     }
                     continue;
                 }
-                // A footer without a trailer belongs to the tail.
+                // A footer without a trailer is a part of the tail.
                 scan.has_tail = true;
                 break;
             }
@@ -113,8 +113,8 @@ impl FullScan {
         Ok(scan)
     }
 
-    /// Ignores a tail that is the beginning of a frame in the run's memory: a write that the end of
-    /// the process cut short is not damage if the memory has the whole frame.
+    /// Ignores a tail that is the beginning of a frame in the run's memory. If the process ended
+    /// during a write, the incomplete frame is not damage if the memory has the whole frame.
     pub(in crate::segment) fn ignore_rescued_tail(
         &mut self,
         file: &dyn StorageFile,
@@ -158,7 +158,8 @@ impl FullScan {
         Damage { offset, length, what }.add_to(&mut self.damage);
     }
 
-    /// Counts a frame. Returns a description of the error if its number does not fit the others.
+    /// Counts a frame. Returns a description of the error if its number contradicts those of other
+    /// frames.
     fn count_frame(
         &mut self,
         reader: &SegmentReader,

@@ -13,19 +13,20 @@ use crate::segment::read::reader::SegmentReader;
 pub struct Leftovers {
     /// Whole telemetry frames in the format of the run's segments, in the order of time.
     pub frames: Vec<Vec<u8>>,
-    /// The next sequence number of each source, after all samples begun.
+    /// The next sequence number of each source, after all samples that were begun.
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources of which samples were refused: their numbers at the end are lost as damaged.
+    /// Sources with refused samples. Their missing numbers at the end are lost as damaged.
     pub refused: BTreeSet<u16>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
-    /// segment, which accounts for everything from there on.
+    /// segment, which accounts for all later samples.
     pub has_successor: bool,
 }
 
 impl Leftovers {
-    /// For a segment that is followed by one of its run with this header.
+    /// Creates the leftovers of a segment that is followed by a segment of its run with this
+    /// header.
     pub(in crate::segment) fn from_successor(next: &SegmentHeader) -> Self {
         let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
         Self { begun, has_successor: true, ..Self::default() }
@@ -47,7 +48,8 @@ impl Leftovers {
     }
 
     /// Returns whether the next segment accounts for this frame of a source: for the sample, or for
-    /// a number of the gap. The write of the frame was reported as failed, and reached the file.
+    /// a number of the gap. Then the write of the frame was reported as failed, although the frame
+    /// reached the file.
     pub(in crate::segment) fn is_counted_later(&self, reader: &SegmentReader, at: FrameLocation) -> bool {
         let last = match at.kind {
             FrameKind::Telemetry => reader.sample(at).map(|sample| (sample.source, sample.seq)),

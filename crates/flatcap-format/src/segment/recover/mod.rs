@@ -1,4 +1,4 @@
-//! Recovery: a sealed segment of what a crash left.
+//! Recovery: makes a sealed segment of the data that a crash left.
 
 pub(super) mod directory_recovery;
 pub(super) mod full_scan;

@@ -9,17 +9,17 @@ use crate::segment::format::segment_name::SegmentName;
 /// The result of recovering one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// The name of the sealed segment; none if nothing in it could be read.
+    /// The name of the sealed segment, or `None` if no part of it could be read.
     pub sealed: Option<String>,
     /// Samples in the segment.
     pub frames: u64,
-    /// Samples among them that came from the memory of the run.
+    /// Number of these samples that came from the memory of the run.
     pub from_memory: u64,
-    /// Samples that were begun and are not in the segment.
+    /// Number of samples that were begun and are not in the segment.
     pub lost: u64,
     /// Damaged ranges of the segment.
     pub damage: Vec<Damage>,
-    /// Files that were set aside.
+    /// Files that the recovery has set aside.
     pub set_aside: Vec<String>,
 }
 
@@ -27,10 +27,11 @@ pub struct Recovered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
-    /// It cannot be read and must not be changed: written by a later version, or the storage fails.
+    /// The file cannot be read and must not be changed: a later version wrote it, or the storage
+    /// fails.
     #[error(transparent)]
     Unreadable(#[from] SegmentError),
-    /// A step failed in the storage. It may be tried again.
+    /// The storage reported an error in a step. The recovery may be tried again.
     #[error("{name}: cannot {action}: {error}")]
     Storage {
         /// The segment.

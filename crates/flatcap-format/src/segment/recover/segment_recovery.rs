@@ -1,8 +1,8 @@
-//! Recovers a segment of a crashed run: cuts its torn tail off, adds the samples in the run's
+//! Recovers a segment of a crashed run: cuts off its torn tail, adds the samples in the run's
 //! memory, and seals it (docs/FORMAT.md, "Recovery").
 //!
-//! Every step leaves a state from which a recovery can start again, and repeats no step that is
-//! done.
+//! After every step, a recovery can be interrupted and started again. It then does not repeat
+//! completed steps.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::ControlFlow;
@@ -36,12 +36,12 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Length in bytes at which an interval of a rewritten segment ends.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
-/// Completes one segment. A sealed one is left as it is unless it is damaged. With `dry_run` writes
-/// nothing; the result says what would be done.
+/// Completes one segment. Leaves a sealed segment unchanged unless it is damaged. With `dry_run`,
+/// writes nothing, and the result describes what a recovery would do.
 ///
 /// # Errors
-/// `Unreadable` for a file of a later version, `Storage` with the step that failed. No error loses
-/// data.
+/// `Unreadable` for a file of a later version, `Storage` with the step that failed. An error never
+/// loses data.
 pub fn recover(
     storage: &dyn Storage,
     name: SegmentName,
@@ -51,9 +51,9 @@ pub fn recover(
     SegmentRecovery::new(storage, name, leftovers, dry_run).run()
 }
 
-/// Finishes the interrupted recovery of a rewritten segment: if the old file is already set aside
-/// and the new one is complete, gives the new one its name, otherwise removes it. Returns whether
-/// there is one more sealed segment.
+/// Finishes the interrupted recovery of a rewritten segment: If the old file is already set aside
+/// and the new one is complete, renames the new file to the segment's name; otherwise removes the
+/// new file. Returns whether this gives another sealed segment.
 ///
 /// # Errors
 /// `Storage`.
@@ -148,11 +148,12 @@ impl<'a> SegmentRecovery<'a> {
             compressed.and_then(|compressed| compressed.flaw().map(|what| (compressed, what)))
             && !is_complete
         {
-            // Damage outside of the blocks is not seen by the full scan.
+            // The full scan does not see damage outside of the blocks.
             self.result.damage.insert(0, Damage { offset: 0, length: compressed.stored_offset(0), what });
         }
         let has_end = compressed.map_or(is_complete, |compressed| is_complete && compressed.flaw().is_none());
-        // The blocks of a compressed file that stay; none if they do not end with a complete block.
+        // The blocks of a compressed file that are kept, or `None` if they do not end with a
+        // complete block.
         let blocks = compressed.map(|compressed| {
             compressed.blocks_up_to(if is_complete { compressed.raw_bytes() } else { scan.end })
         });
@@ -170,7 +171,7 @@ impl<'a> SegmentRecovery<'a> {
         Ok(self.result)
     }
 
-    /// Completes the file in place: after its last block if it is compressed.
+    /// Completes the file in place. If the file is compressed, continues after its last block.
     fn complete(
         &mut self,
         reader: &SegmentReader,
@@ -206,7 +207,7 @@ impl<'a> SegmentRecovery<'a> {
             _ => None,
         };
         let sealed = match (table, reader.footer()) {
-            // The raw segment is sealed, the file is not.
+            // The raw segment is sealed, but the file is not.
             (Some(table), Some(footer)) => seal_after_blocks(self.name, file, table, footer)
                 .map_err(step.fails("write footer and trailer"))?,
             (table, _) => {
@@ -221,8 +222,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Copies the intact frames into a new file that takes the place of the old one, which is set
-    /// aside.
+    /// Copies the intact frames into a new file, sets the old file aside, and gives the new file
+    /// its name.
     fn rewrite(&mut self, stored: &str, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
         let step = RecoveryStep { name: self.name };
         let is_copied = self.copy_intact(file)?;
@@ -237,8 +238,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Writes a new segment: this header, these attachments, and the leftovers. The file gets the
-    /// segment's name once it is whole and synced; a `.recovering` file is discarded.
+    /// Writes a new segment: this header, these attachments, and the leftovers. Renames the file to
+    /// the segment's name after it is complete and synced. Discards an earlier `.recovering` file.
     pub(in crate::segment) fn write_new(
         mut self,
         header: SegmentHeader,
@@ -265,8 +266,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(self.result)
     }
 
-    /// Copies the intact frames into `.recovering`, completes it, and syncs it and its name.
-    /// Returns false for a dry run.
+    /// Copies the intact frames into the `.recovering` file, completes it, and syncs the file and
+    /// the directory. Returns false for a dry run.
     fn copy_intact(&mut self, file: &Arc<dyn StorageFile>) -> Result<bool, RecoverError> {
         let step = RecoveryStep { name: self.name };
         let stored = self.name.to_string();
@@ -294,13 +295,13 @@ impl<'a> SegmentRecovery<'a> {
         reader.footer().into_iter().for_each(|footer| writer.copy_totals(&footer.totals));
         let sealed = self.complete_and_seal(writer, progress)?;
         sealed.sync().map_err(step.fails("sync the new file"))?;
-        // Its name too, before the old file goes.
+        // The new name must be on disk before the old file is renamed.
         self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
         Ok(true)
     }
 
-    /// Copies a frame into a new file, after a gap if numbers are missing. Returns break at the end
-    /// of the segment's own frames.
+    /// Copies a frame into a new file. Writes a gap before it if numbers are missing. Returns
+    /// `Break` at the end of the segment's own frames.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,
@@ -391,7 +392,7 @@ impl<'a> SegmentRecovery<'a> {
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
     }
 
-    /// Describes the sources that were added to the run, and not to the segment before its end.
+    /// Describes the sources that were added to the run, but not to the segment before it ended.
     fn describe_sources(&mut self, writer: &mut SegmentWriter) -> Result<(), RecoverError> {
         for source in &self.leftovers.sources {
             if writer.header().source(source.id).is_none() {
@@ -403,7 +404,7 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Appends a frame to the pending ones.
+    /// Appends a frame to the pending frames.
     fn append(
         &mut self,
         writer: &mut SegmentWriter,
@@ -459,8 +460,9 @@ impl<'a> SegmentRecovery<'a> {
         }
         let cut = match self.storage.open(&name) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.storage.create(&name),
-            // An interrupted recovery may have begun to copy this tail: start over. Or it has cut
-            // off a tail already, and this one is its own unfinished output: append it.
+            // If an interrupted recovery has begun to copy this tail, the copy starts over. If it
+            // has already cut off a tail, then this tail is its own unfinished output, which is
+            // appended.
             opened => opened.and_then(|cut| {
                 if is_prefix_of_tail(&*cut, file, end)? {
                     cut.truncate(0)?;

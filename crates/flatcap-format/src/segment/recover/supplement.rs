@@ -1,5 +1,6 @@
-//! Supplements. A sealed segment never changes: compressor, shipper, retention and caches take it
-//! as final. If its run has left more samples, they become one more segment of that run.
+//! Supplements. A sealed segment never changes: the compressor, the shipper, retention and caches
+//! rely on this. If the memory of its run has more samples, they become another segment of that
+//! run.
 
 use std::path::Path;
 
@@ -17,26 +18,28 @@ use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::segment::verify::removed::RemovedSegments;
 use crate::storage::{FileEntry, Storage};
 
-/// Returns the segment of a run with the highest number in a listing of its directory.
+/// Returns the segment of a run with the highest number in a directory listing.
 pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-    // A segment sealed while the directory was read appears twice: the sealed name counts.
+    // A segment that was sealed while the directory was read appears twice. The sealed name is
+    // used.
     names
         .filter(|name| name.run_id == run_id)
         .max_by_key(|name| (name.number, name.state == SealState::Sealed))
 }
 
-/// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
-/// not count. Returns the name of the new segment, or `None` if the last segment counts everything.
-/// With `dry_run`, writes nothing. The run has never used the number of the new segment, even if
-/// retention has removed its last segments: receipts and the lake identify files by run and number.
+/// Writes a segment with the leftovers of a killed run that are not counted by its last segment,
+/// which is sealed. Returns the name of the new segment, or `None` if the last segment counts all
+/// samples. With `dry_run`, writes nothing. The run has never used the number of the new segment,
+/// even if retention has removed its last segments: receipts and the lake identify files by run and
+/// number.
 ///
 /// The new segment is complete and synced before it gets its name. No other thread or process may
 /// recover the same run at the same time.
 ///
 /// # Errors
 /// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
-/// failed. No error loses data.
+/// failed. An error never loses data.
 pub fn supplement(
     storage: &dyn Storage,
     last: SegmentName,
@@ -75,8 +78,8 @@ pub fn supplement(
     Ok(Some((name, recovered)))
 }
 
-/// Returns the header of a segment that follows one with this footer: it begins with the first
-/// sample that is left over.
+/// Returns the header of a segment that follows the segment with this footer. It begins with the
+/// first leftover sample.
 fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentHeader {
     let mut header = footer.header.clone();
     header.segment = number;
@@ -95,8 +98,8 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     header
 }
 
-/// Sets `next_seq` of each source to the first number that is left over. Earlier numbers that the
-/// segment before does not count were in segments that retention has removed.
+/// Sets `next_seq` of each source to its first leftover number. Earlier numbers that the previous
+/// segment does not count were in segments that retention has removed.
 fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     let head_bytes = header.checksum.frame_bytes(0);
     for source in &mut header.sources {
@@ -107,14 +110,14 @@ fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     }
 }
 
-/// Returns the clocks at a time, as the run pairs them.
+/// Returns the clocks at a monotonic time, converted by the run's clock pairings.
 fn clocks_at(header: &SegmentHeader, mono_ns: u64) -> ClockReading {
     let before = header.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
     let suspended_ns = before.unwrap_or(&header.clocks).suspended_ns();
     ClockReading { mono_ns, boot_ns: mono_ns.saturating_add(suspended_ns), wall_ns: header.wall_ns(mono_ns) }
 }
 
-/// Returns the attachments after the header: those that each segment of the run begins with.
+/// Returns the attachments with which each segment of the run begins, after the header.
 fn attachments(reader: &mut SegmentReader) -> Result<Vec<Attachment>, RecoverError> {
     let mut attachments = Vec::new();
     while let Some(Advance::Frame(at)) = reader.advance()? {

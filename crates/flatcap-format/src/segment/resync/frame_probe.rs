@@ -1,5 +1,5 @@
-//! Checks what begins at an offset: a frame that can belong to the segment, or a description of the
-//! damage.
+//! Checks the bytes at an offset: they are a frame that can belong to the segment, or a damage that
+//! is described.
 
 use std::io;
 
@@ -12,19 +12,19 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::open::file_window::FileWindow;
 
-/// Describes a frame that differs from what was written.
+/// Describes a frame that differs from the frame that was written.
 pub(in crate::segment) const CHECKSUM_MISMATCH: &str = "a frame whose checksum is wrong";
-/// Describes a frame that is cut off, or still being written.
+/// Describes a frame that is cut off or is still being written.
 pub(in crate::segment) const BEYOND_FILE_END: &str = "a frame that ends beyond the file";
 
-/// The result of looking for a frame at an offset.
+/// The result of a check for a frame at an offset.
 pub(in crate::segment) enum FrameProbe {
     Frame(FrameLocation),
     End,
     Damaged(&'static str),
 }
 
-/// Looks for a frame at `offset`, through a window.
+/// Checks for a frame at `offset`, through a window.
 #[inline]
 pub(in crate::segment) fn probe_frame(
     window: &mut FileWindow,
@@ -61,8 +61,8 @@ pub(in crate::segment) fn probe_frame(
     }
 }
 
-/// Returns the kind of a payload whose checksum is right; an error if it cannot belong to this
-/// segment.
+/// Returns the kind of a payload whose checksum is correct, or an error if the payload cannot
+/// belong to this segment.
 #[inline]
 pub(in crate::segment) fn payload_kind(
     header: &SegmentHeader,

@@ -1,8 +1,8 @@
-//! Finds the frames of a segment. After a damaged one it resynchronizes: it finds the next intact
-//! frame, or repairs a frame of which only the length is damaged (docs/FORMAT.md, "Damage").
+//! Finds the frames of a segment. After a damaged frame it resynchronizes: it finds the next intact
+//! frame, or repairs a frame if only its length is damaged (docs/FORMAT.md, "Damage").
 //!
-//! The procedure is that of the stream library. A segment has landmarks, the identifiers of its
-//! frames, and rules about which frames can follow which.
+//! The procedure is the same as in the stream library. In addition, it uses the identifiers of
+//! frames as landmarks, and rules about the order of frames in a segment.
 
 use std::io;
 
@@ -17,38 +17,41 @@ use crate::segment::format::damage::Damage;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::open::file_window::FileWindow;
 
-/// Longest length with one bit flipped back that is tried without an identifier at its end, under
-/// checksums that can prove it.
+/// Maximum length, with one bit flipped back, that is tried without an identifier at the frame's
+/// end. Only for checksum kinds that can prove it.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
-/// Number of zeros after which a search checks whether the file is sparse there. Each check is a
+/// Number of zeros after which a search checks whether the file is sparse there. The check is a
 /// system call.
 const HOLE_BYTES_MIN: usize = 64 << 10;
 
-/// Finds the frames of a segment: where one should begin, and the next one after damage.
+/// Finds the frames of a segment: at the offset where one should begin, and the next one after
+/// damage.
 #[derive(Debug)]
 pub(in crate::segment) struct FrameFinder {
     pub(in crate::segment) window: FileWindow,
     pub(in crate::segment) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
     pub(in crate::segment) deframer: KindDeframer,
     pub(in crate::segment) state: ReadState,
-    // After damage: reading may be inside a payload that contains frames.
+    // Whether the last frame was damaged: then the reader may be inside a payload that contains
+    // frames.
     pub(in crate::segment) is_resyncing: bool,
     pub(in crate::segment) hash_budget: HashBudget, // since the file was opened
 }
 
-/// The result of a resync where no intact frame begins.
+/// The result of a resync at an offset where no intact frame begins.
 pub(in crate::segment) enum Resync {
-    /// Only its length was damaged.
+    /// A frame of which only the length was damaged.
     Frame(FrameLocation),
-    /// Damage; reading continues after it.
+    /// A damaged range. Reading continues after it.
     Damaged(Damage),
-    /// Damage; nothing intact follows.
+    /// A damaged range up to the end. No intact frame follows.
     DamagedToEnd(Damage),
 }
 
 impl FrameFinder {
-    /// Reads frames through a window. Checks them by what is known of the segment.
+    /// Creates a finder that reads through a window, and checks frames by the header and footer of
+    /// the segment.
     pub(in crate::segment) fn new(window: FileWindow, deframer: KindDeframer, state: ReadState) -> Self {
         let probe_window = window.probe_window();
         let hash_budget = HashBudget::default();
@@ -61,13 +64,13 @@ impl FrameFinder {
         self.probe_window.forget();
     }
 
-    /// Looks for a frame at `offset`.
+    /// Checks for a frame at `offset`.
     #[inline]
     pub(in crate::segment) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
         probe_frame(&mut self.window, &self.deframer, &self.state.header, offset)
     }
 
-    /// Looks for a frame where one should begin.
+    /// Checks for a frame at an offset where one should begin.
     #[inline]
     pub(in crate::segment) fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
         if self.is_expensive(offset)? {
@@ -90,12 +93,12 @@ impl FrameFinder {
         }
     }
 
-    /// Returns whether a frame right after an intact one is plausible, in a range that may be a
+    /// Returns whether a frame directly after an intact one is plausible, in a range that may be a
     /// payload.
     fn can_follow_directly(&self, at: FrameLocation) -> bool {
         match at.kind {
-            // The range in an Index frame would reject a valid one in a file from which frames were
-            // removed.
+            // The range in an Index frame is not checked: in a file from which frames were removed,
+            // the check would reject a valid frame.
             FrameKind::Index | FrameKind::Unknown(_) => true,
             _ => {
                 let frame = self.window.cached(at.offset);
@@ -119,7 +122,8 @@ impl FrameFinder {
             && self.state.header.merge(&footer.header)
             && let FrameProbe::Frame(at) = self.probe(offset)?
         {
-            // A sample whose descriptor is damaged: the footer has a copy.
+            // This is a sample whose descriptor is damaged. The footer has a copy of the
+            // descriptor.
             return Ok(Resync::Frame(at));
         }
         let range = match self.end_if_bit_flipped(offset, file_bytes)? {
@@ -147,7 +151,7 @@ impl FrameFinder {
             if length < PAYLOAD_BYTES_MIN || end > file_bytes {
                 continue;
             }
-            // The next frame may be damaged too; a short frame is proven without it.
+            // The next frame may be damaged too. A short frame does not need the next one as proof.
             let is_end = end == file_bytes
                 || (length <= UNCONFIRMED_LENGTH_MAX && self.deframer.checksum_bytes() >= 4)
                 || self.is_landmark(end)?
@@ -179,7 +183,8 @@ impl FrameFinder {
         })
     }
 
-    /// Returns whether one of our identifiers is where that of a frame at `offset` would be.
+    /// Returns whether one of our identifiers is at the place of the identifier of a frame at
+    /// `offset`.
     fn is_landmark(&mut self, offset: u64) -> io::Result<bool> {
         let header_bytes = self.deframer.header_bytes();
         let kind = self.frame_start(offset)?.get(header_bytes..).and_then(FrameKind::of);
@@ -187,7 +192,7 @@ impl FrameFinder {
     }
 
     /// Returns kind and end of the frame that seems to begin at `offset` and ends within the file.
-    /// Hashes nothing.
+    /// Does not check the checksum.
     fn identify(&mut self, offset: u64) -> io::Result<Option<(FrameKind, u64)>> {
         let header_bytes = self.deframer.header_bytes();
         let wanted = header_bytes + PAYLOAD_BYTES_MIN;
@@ -201,8 +206,8 @@ impl FrameFinder {
         Ok(is_possible.then_some((kind, end)))
     }
 
-    /// Returns whether an intact frame begins at `offset`, up to which everything was read: one
-    /// that can follow the frames read before, or one of an unknown kind.
+    /// Returns whether an intact frame begins at `offset`, if all frames before it were read: a
+    /// frame that can follow them, or a frame of an unknown kind.
     fn is_frame_boundary(&mut self, offset: u64) -> io::Result<bool> {
         match self.identify(offset)? {
             Some((FrameKind::Unknown(_), _)) if self.deframer.checksum_bytes() == 0 => Ok(false),
@@ -211,8 +216,8 @@ impl FrameFinder {
         }
     }
 
-    /// Returns whether the frame from `offset` to `end` is intact and can follow the frames read
-    /// before.
+    /// Checks the checksum of the frame from `offset` to `end`. Returns whether the frame is intact
+    /// and can follow the frames read before.
     fn hash(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
         let bytes = end - offset;
         if !self.may_hash(bytes, passed) {
@@ -280,8 +285,8 @@ impl DamagedStream for FrameFinder {
     fn next_intact(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         while from < limit {
-            // Asks for no more than needed: a window that moves on must come back to prove the
-            // damaged frame.
+            // Requests no more than needed: if the window moved on, it would have to move back to
+            // prove the damaged frame.
             let chunk = self.window.at(from, header_bytes + PAYLOAD_BYTES_MIN)?;
             if chunk.len() < header_bytes + PAYLOAD_BYTES_MIN {
                 return Ok(None);
@@ -395,9 +400,9 @@ mod tests {
         framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
     }
 
-    // Proves that wasted hashing stays within the limits of the format: in searches, where a frame
-    // should begin, and where ends are tried. Method: landmarks that claim 100 KB each, alone and
-    // after small intact frames, and small damaged frames before long intact ones.
+    // Proves that wasted hashing stays within the limits of the format: in searches, at offsets
+    // where a frame should begin, and for ends that are tried. Method: landmarks that claim 100 KB
+    // each, alone and after small intact frames, and small damaged frames before long intact ones.
     #[test]
     fn wasted_hashing_is_bounded() {
         let landmark = [&100_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();

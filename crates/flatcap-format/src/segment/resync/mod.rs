@@ -1,4 +1,4 @@
-//! Where intact frames go on after damage.
+//! Resynchronization: finds the next intact frame after damage.
 
 pub(super) mod frame_probe;
 pub(super) mod frame_search;

@@ -1,5 +1,6 @@
-//! Plausibility: which frame can follow those read before. Decides what a reader accepts after
-//! damage, where bytes that look like frames may be part of a payload (docs/FORMAT.md, "Damage").
+//! Plausibility: whether a frame can follow the frames read before. After damage, bytes that look
+//! like a frame may be part of a payload: these rules decide whether a reader accepts them
+//! (docs/FORMAT.md, "Damage").
 
 use crate::segment::format::control_frames::{ClockSync, Gap};
 use crate::segment::format::footer::{Footer, Trailer};
@@ -7,19 +8,19 @@ use crate::segment::format::frame_kind::{FrameKind, SampleView};
 use crate::segment::format::header::{CLOCKS_MAX, SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 
-/// What is known of a segment while it is read: its header, its footer, and the latest sample of
-/// each source.
+/// The state of reading a segment: its header, its footer, and the latest sample of each source.
 #[derive(Debug)]
 pub(in crate::segment) struct ReadState {
-    /// With the descriptors and clock pairings read since.
+    /// The header, with the descriptors and clock pairings that were read after it.
     pub(in crate::segment) header: SegmentHeader,
     pub(in crate::segment) footer: Option<Footer>,
-    /// In this file. Differs from the trailer's offset if frames were removed.
+    /// Offset of the footer in this file. Differs from the offset in the trailer if frames were
+    /// removed.
     pub(in crate::segment) footer_offset: Option<u64>,
     latest: Vec<LatestSample>,
 }
 
-/// The last intact sample of a source that no damage precedes in its interval.
+/// The last intact sample of a source, if no damage precedes it in its interval.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::segment) struct LatestSample {
     pub(in crate::segment) source: u16,
@@ -28,13 +29,13 @@ pub(in crate::segment) struct LatestSample {
 }
 
 impl ReadState {
-    /// Begins with the header, and with the footer and its offset if the segment is sealed.
+    /// Starts with the header, and with the footer and its offset if the segment is sealed.
     pub(in crate::segment) fn new(header: SegmentHeader, footer: Option<(Footer, u64)>) -> Self {
         let (footer, footer_offset) = footer.unzip();
         Self { header, footer, footer_offset, latest: Vec::new() }
     }
 
-    /// Notes the latest sample of a source.
+    /// Sets the latest sample of a source.
     #[inline]
     pub(in crate::segment) fn set_latest(&mut self, latest: LatestSample) {
         match self.latest.iter_mut().find(|known| known.source == latest.source) {
@@ -43,13 +44,13 @@ impl ReadState {
         }
     }
 
-    /// Forgets the latest samples: what follows need not be later.
+    /// Clears the latest samples: later frames in the file may have earlier samples.
     pub(in crate::segment) fn forget_latest(&mut self) {
         self.latest.clear();
     }
 
-    /// Returns whether a frame found at `offset` by a search can follow the frames read before.
-    /// Payloads may contain frames themselves.
+    /// Returns whether a frame found at `offset` by a search can follow the frames read before. A
+    /// payload may contain frames.
     pub(in crate::segment) fn can_follow(&self, offset: u64, payload: &[u8]) -> bool {
         let footer = self.footer.as_ref();
         match FrameKind::of(payload) {
@@ -64,7 +65,7 @@ impl ReadState {
                 IndexFrame::decode(payload).is_some_and(|index| index.entry.end() == offset)
             }
             Some(FrameKind::Header) => {
-                // A replay of several runs is one stream, never sealed.
+                // A replay of several runs is one stream, and never sealed.
                 footer.is_none()
                     && SegmentHeader::decode(payload).is_ok_and(|header| header.run_id != self.header.run_id)
             }
@@ -93,8 +94,8 @@ impl ReadState {
         }
     }
 
-    /// Returns whether a sample's number and time follow those of its source's last one, and are
-    /// within the footer's range.
+    /// Returns whether a sample's number and time are later than in the last sample of its source,
+    /// and are within the footer's range.
     fn sample_can_follow(&self, sample: &SampleView<'_>) -> bool {
         let latest = self.latest.iter().find(|latest| latest.source == sample.source);
         let follows_latest =

@@ -1,11 +1,11 @@
-//! The sample batches ahead of a reader: those that the pool has found, or its own.
+//! The next batches of samples for a reader: from the pool, or from its own scan.
 
 use super::scan_pool::ScanPool;
 use crate::segment::read::batch_scan::{BatchSamples, BatchScan, SampleBatch};
 use crate::segment::read::reader::SegmentReader;
 
-/// Bytes that the reader scans by itself at once: they stay in the processor's cache until their
-/// batch is taken.
+/// Number of bytes that the reader scans by itself at a time: they stay in the processor's cache
+/// until their batch is taken.
 const OWN_SCAN_BYTES: usize = 256 << 10;
 
 /// Finds the next batches.
@@ -19,12 +19,13 @@ pub(in crate::segment) struct BatchSource<'a> {
 }
 
 impl<'a> BatchSource<'a> {
-    /// Takes batches from the pool, or else scans for them. None reaches beyond `limit`.
+    /// Creates a source that takes batches from the pool, or scans for them itself without a pool.
+    /// No batch ends after `limit`.
     pub(in crate::segment) fn new(pool: Option<&'a ScanPool>, limit: u64) -> Self {
         Self { pool, limit, scan: BatchScan::default(), next: 0, refused_until: 0 }
     }
 
-    /// Returns the batch that begins at the reader's offset. The reader must only move forward.
+    /// Returns the batch that begins at the reader's offset. The reader must never move backward.
     pub(in crate::segment) fn batch_at(&mut self, reader: &mut SegmentReader) -> Option<SampleBatch> {
         let offset = reader.offset();
         if offset < self.refused_until || !reader.can_take_batch() {
@@ -38,17 +39,18 @@ impl<'a> BatchSource<'a> {
         self.scan.batches().get(self.next).filter(|batch| batch.offset == offset).cloned()
     }
 
-    /// Rejects a batch: the reader cannot take it, and reads frame by frame to its end.
+    /// Rejects a batch, because the reader cannot take it. The reader then reads frame by frame to
+    /// the end of the batch.
     pub(in crate::segment) fn refuse(&mut self, batch: &SampleBatch) {
         self.refused_until = batch.end();
     }
 
-    /// The headers of its frames.
+    /// The headers of the batch's frames.
     pub(in crate::segment) fn headers(&self, batch: &SampleBatch) -> &[u8] {
         self.scan.headers(batch)
     }
 
-    /// Its samples, one entry per source.
+    /// The samples of the batch, one entry for each source.
     pub(in crate::segment) fn samples(&self, batch: &SampleBatch) -> &[BatchSamples] {
         self.scan.samples(batch)
     }

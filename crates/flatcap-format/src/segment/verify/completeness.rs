@@ -1,9 +1,9 @@
 //! The completeness check: for each source and run, recorded + lost + thinned = sampled, and every
 //! missing sequence number is reported.
 //!
-//! Takes headers, samples and gaps in file order, over any number of segments, run by run. Keeps
-//! one entry per source and run, for the latest runs only, and the gaps that no sample has passed
-//! yet.
+//! The check takes headers, samples and gaps in file order, from any number of segments, run by
+//! run. It keeps one entry per source and run, for the latest runs only, and gaps that are not yet
+//! followed by a later sample.
 
 use std::collections::HashMap;
 
@@ -11,15 +11,17 @@ use super::removed::RemovedSegments;
 use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
-/// Most gaps per source that may wait for the next sample. The recorder writes one gap per jump, so
-/// usually one waits.
+/// Maximum number of gaps per source that may wait for the next sample. The recorder writes one gap
+/// per jump, so usually one waits.
 const GAPS_WAITING_MAX: usize = 1024;
 
-/// Most entries that are kept when a header arrives. Beyond that, the entries of the earliest runs
-/// are summed up. A hostile file may have a header of another run every few hundred bytes.
+/// Maximum number of entries that are kept when a header arrives. If there are more, the entries of
+/// the earliest runs are summed up. A hostile file may have a header of another run every few
+/// hundred bytes.
 const SOURCES_KEPT_MAX: usize = 1 << 16;
 
-/// Counts of one source in one run: each number counts once, however often the files have it.
+/// Counts of one source in one run: each number counts once, even if it is in the files several
+/// times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceCompleteness {
     /// The source's name.
@@ -32,7 +34,7 @@ pub struct SourceCompleteness {
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Samples of segments that retention has removed, between others that are there.
+    /// Samples of segments that retention has removed between remaining segments.
     pub removed: u64,
     /// Samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
@@ -41,7 +43,7 @@ pub struct SourceCompleteness {
     waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
 }
 
-/// Numbers of a gap that no sample has passed yet.
+/// Numbers of a gap that is not yet followed by a later sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitingGap {
     first: u64,
@@ -52,7 +54,7 @@ struct WaitingGap {
 /// A sequence number that contradicts the order of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceFinding {
-    /// A number that was passed before, or that is recorded and in a gap, or in two gaps.
+    /// The number was passed before, is both recorded and in a gap, or is in two gaps.
     Repeated,
     /// This many numbers are neither recorded nor counted as lost.
     Unexplained(u64),
@@ -61,7 +63,7 @@ pub enum SequenceFinding {
 /// The completeness check over all runs and sources.
 #[derive(Debug, Default)]
 pub struct CompletenessCheck {
-    // In order of first appearance.
+    // The entries, in order of first appearance.
     sources: Vec<((u64, u16), SourceCompleteness)>,
     by_key: HashMap<(u64, u16), usize>, // indexes into `sources`
     earlier: SourceCompleteness,        // sum of the entries that were dropped
@@ -74,7 +76,7 @@ pub struct CompletenessCheck {
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
-    /// Adds segments that retention has removed: their samples are not missing.
+    /// Adds segments that retention has removed. Their samples do not count as missing.
     pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
         self.removed_segments.extend(removed);
     }
@@ -116,8 +118,8 @@ impl CompletenessCheck {
         if is_known && self.removed_segments.covers(run_id, before, number) {
             return entry.skip_to(source.next_seq);
         }
-        // A lower number is one of a segment that was given up and removed, and that a power cut
-        // brought back. It repeats nothing: only samples and gaps do.
+        // A lower number comes from a segment that was given up and removed, and exists again after
+        // a power failure. The header alone does not repeat numbers: only samples and gaps do.
         entry.advance_to(source.next_seq.max(entry.next_seq))
     }
 
@@ -156,8 +158,8 @@ impl CompletenessCheck {
         entry.add_sample(seq)
     }
 
-    /// Returns whether a sample with this number, followed by any count of consecutive ones, has no
-    /// finding.
+    /// Returns whether a sample with this number, followed by any count of consecutive ones, would
+    /// give no finding.
     pub(crate) fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
         let index = self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id);
         let entry = index.and_then(|index| self.sources.get(*index));
@@ -185,7 +187,7 @@ impl CompletenessCheck {
         self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }
 
-    /// The sum of the sources of earlier runs that were too many to keep.
+    /// The sum over the sources of earlier runs, which were too many to keep.
     pub(crate) fn earlier(&self) -> &SourceCompleteness {
         &self.earlier
     }
@@ -203,12 +205,12 @@ impl SourceCompleteness {
     /// Counts gaps that no sample follows as passed.
     fn finish(&mut self) {
         if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
-            // The check itself counts numbers that are missing here.
+            // This counts the numbers that are missing here.
             let _counted = self.advance_to(end);
         }
     }
 
-    /// Counts a sample that is not simply the next one.
+    /// Counts a sample whose number is not simply the next one.
     fn add_sample(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -218,7 +220,7 @@ impl SourceCompleteness {
         let finding = self.advance_to(seq);
         self.next_seq = seq.saturating_add(1);
         let Some(gap) = in_gap else { return finding };
-        // It is in the files, so it is not lost.
+        // The sample is in the files, so it is not lost.
         let counted = if gap.is_thinned { &mut self.thinned } else { &mut self.lost };
         *counted = counted.saturating_sub(1);
         let next_seq = self.next_seq;
@@ -229,7 +231,7 @@ impl SourceCompleteness {
         Some(SequenceFinding::Repeated)
     }
 
-    /// Counts the numbers of a gap that nothing has counted yet.
+    /// Counts the numbers of a gap that were not counted yet.
     fn add_gap(&mut self, gap: &Gap) -> Option<SequenceFinding> {
         let is_thinned = gap.is_thinned();
         let mut from = gap.first.max(self.next_seq);
@@ -253,7 +255,7 @@ impl SourceCompleteness {
         }
         let mut finding = (counted < gap.count).then_some(SequenceFinding::Repeated);
         if self.waiting.len() > GAPS_WAITING_MAX {
-            // A flood of gaps without samples: all of them count as passed.
+            // There are very many gaps without samples: all of them count as passed.
             let passed = self.waiting.iter().map(|gap| gap.end).max().unwrap_or(0);
             finding = finding.or(self.advance_to(passed));
         }
@@ -269,7 +271,8 @@ impl SourceCompleteness {
         self.causes |= other.causes;
     }
 
-    /// Returns whether everything below `seq` is recorded or explained, and nothing from `seq` on.
+    /// Returns whether all numbers below `seq` are recorded or explained, and no number from `seq`
+    /// on.
     fn expects(&self, seq: u64) -> bool {
         seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|gap| gap.end <= seq)
     }
@@ -285,17 +288,17 @@ impl SourceCompleteness {
         missing
     }
 
-    /// Moves on to `seq` over segments that were removed: what is missing below it is in them.
+    /// Advances to `seq` over removed segments. Missing numbers below `seq` count as removed.
     fn skip_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         let missing = self.missing(seq.max(self.next_seq));
         self.removed = self.removed.saturating_add(missing);
-        // That counts them as unexplained.
+        // This also counts the missing numbers as unexplained, which the next line corrects.
         let _counted = self.advance_to(seq.max(self.next_seq));
         self.unexplained = self.unexplained.saturating_sub(missing);
         None
     }
 
-    /// Moves on to `seq`: everything below it must be recorded or explained by now.
+    /// Advances to `seq`. All numbers below it must be recorded or explained by now.
     fn advance_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -332,7 +335,7 @@ mod tests {
         check.finish().into_iter().find(|((_, id), _)| *id == 0).unwrap().1
     }
 
-    // Proves that samples and gaps that cover all numbers leave nothing unexplained.
+    // Proves that no number is unexplained if samples and gaps cover all numbers.
     #[test]
     fn a_covered_run_is_complete() {
         let mut check = started();
@@ -344,7 +347,7 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
     }
 
-    // Proves that thinned samples are told from lost ones, and a gap with both causes is a loss.
+    // Proves that thinned samples do not count as lost, and that a gap with both causes does.
     #[test]
     fn thinned_samples_are_not_lost() {
         let thinned = crate::schema::segment::GapCause::Thinned.bits();
@@ -358,8 +361,8 @@ mod tests {
         assert_eq!(counts, (1, 5, 5, 0, thinned | 1));
     }
 
-    // Proves that expected samples count the same together as one by one, after gaps that explain
-    // all missing numbers, some of them, or later ones.
+    // Proves that expected samples give the same counts together as one by one, after gaps that
+    // explain all missing numbers, some of them, or later ones.
     #[test]
     fn expected_runs_count_as_their_samples() {
         let gaps = [vec![], vec![gap(9, 2)], vec![gap(9, 1), gap(10, 1)], vec![gap(10, 1)], vec![gap(12, 1)]];
@@ -404,9 +407,9 @@ mod tests {
         assert_eq!(ended(check).unexplained, 7);
     }
 
-    // Proves that a segment whose numbers begin before those of the segment in front of it repeats
-    // nothing until it has a sample or a gap of them: after a power cut a removed segment may be
-    // back, with its header alone.
+    // Proves that a segment whose header has lower numbers than the previous segment repeats
+    // numbers only if it has a sample or a gap with them. After a power failure, a removed segment
+    // may exist again with only its header.
     #[test]
     fn only_samples_and_gaps_repeat() {
         let mut check = started();
@@ -427,7 +430,8 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (12, 0, 0), "each number once");
     }
 
-    // Proves that a hole is a finding unless retention has removed all segments in it.
+    // Proves that missing numbers are a finding unless retention has removed all segments with
+    // these numbers.
     #[test]
     fn removed_segments_are_no_finding() {
         for (removed, unexplained) in [((8, 9), 0), ((8, 8), 11), ((6, 20), 0)] {
@@ -448,8 +452,8 @@ mod tests {
         }
     }
 
-    // Proves that a number counts once if it is in two gaps, or recorded and in a gap: gaps of two
-    // segments that overlap, a sample within a gap of another segment.
+    // Proves that a number counts once if it is in two gaps, or if it is recorded and in a gap.
+    // Cases: overlapping gaps of two segments, and a sample within a gap of another segment.
     #[test]
     fn overlapping_gaps_count_once() {
         let mut check = started();
@@ -466,9 +470,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(300, 10_000)))]
-        // Proves that each number counts once, and as what it is. Method: all numbers of a run, in
-        // random samples and gaps, some gaps before samples with lower numbers. If one number is
-        // there twice, the check finds it and still counts it once.
+        // Proves that each number counts once, with the correct meaning. Method: all numbers of a
+        // run, in random samples and gaps, some gaps before samples with lower numbers. If a number
+        // occurs twice, the check reports it and still counts it once.
         #[test]
         fn each_number_counts_once(
             parts in prop::collection::vec((1..6_u64, 0..4_u8), 1..30),
@@ -518,8 +522,8 @@ mod tests {
         }
     }
 
-    // Proves that a flood of runs keeps few entries and correct sums, and that the current run
-    // keeps its numbers.
+    // Proves that the check keeps few entries and correct sums for very many runs, and that the
+    // current run keeps its numbers.
     #[test]
     fn a_flood_of_runs_is_added_up() {
         let mut check = started();

@@ -1,14 +1,14 @@
 //! The digest check: whether a segment contains exactly the frames that were written, interval by
 //! interval (docs/FORMAT.md, "Index and digest").
 //!
-//! Takes every frame of one segment in order. After a finding it continues from the next Index
-//! frame, so that one removed frame is one finding.
+//! The check takes every frame of one segment in order. After a finding, it continues from the next
+//! Index frame, so that one removed frame gives one finding.
 
 use crate::segment::format::digest::Digest;
 use crate::segment::format::footer::Footer;
 use crate::segment::format::index::{IndexEntry, IndexFrame};
 
-/// Frame headers that are hashed at once, in bytes.
+/// Length of the frame headers that are hashed at once, in bytes.
 const HEADERS_BYTES: usize = 8 << 10;
 
 /// The digest check of one segment.
@@ -30,7 +30,7 @@ impl Default for DigestCheck {
 }
 
 impl DigestCheck {
-    /// Starts the interval after one with this entry.
+    /// Starts the interval after the one with this entry.
     fn after(entry: &IndexEntry, number: u64) -> Self {
         Self {
             digest: Digest::after(entry.digest),
@@ -43,8 +43,8 @@ impl DigestCheck {
         }
     }
 
-    /// Adds a frame, given its header and its length with header. Check an Index frame first: it
-    /// belongs to the next interval.
+    /// Adds a frame, given its header and its length with header. The caller checks an Index frame
+    /// before adding it: the frame belongs to the next interval.
     #[inline]
     pub(crate) fn add_frame(&mut self, head: &[u8], bytes: usize) {
         if self.headers.len() + head.len() > HEADERS_BYTES {
@@ -70,7 +70,8 @@ impl DigestCheck {
         self.frames += frames;
     }
 
-    /// Marks the interval as damaged: it cannot be proven, and the damage is reported elsewhere.
+    /// Marks the interval as damaged: its digest cannot be checked, and the caller reports the
+    /// damage.
     pub(crate) fn add_damage(&mut self) {
         self.is_damaged = true;
     }
@@ -135,8 +136,8 @@ mod tests {
         (indexes, builder.finish())
     }
 
-    /// Checks these frames and returns the findings. Tens are intervals, 200 and above Index
-    /// frames, 255 is damage.
+    /// Checks these frames and returns the findings. The tens digit of a frame is its interval.
+    /// Numbers from 200 on are Index frames, and 255 is damage.
     fn found(frames: &[u8]) -> Vec<(u8, &'static str)> {
         let (indexes, entries) = written();
         let mut check = DigestCheck::default();
@@ -169,8 +170,8 @@ mod tests {
         findings
     }
 
-    // Proves that each deviation is one finding at the end of its interval, for removed, repeated
-    // and exchanged frames. A damaged range excuses its own interval.
+    // Proves that each deviation gives one finding at the end of its interval, for removed,
+    // repeated and exchanged frames, and that an interval with a damaged range gives no finding.
     #[test]
     fn each_deviation_is_one_finding() {
         const WHOLE: [u8; 11] = [0, 1, 2, 200, 10, 11, 12, 201, 20, 21, 22];
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(found(&[0, 1, 2, 200, 10, 11, 12, 20, 21, 22]), [(0, NONE)]);
         assert_eq!(found(&[0, 255, 2, 200, 10, 11, 12, 201, 20, 21, 22]), []);
         assert_eq!(found(&[0, 255, 2, 200, 10, 12, 201, 20, 21, 22]), [(201, ADDED)]);
-        // A frame moved to another interval, in exchange for another one.
+        // A frame was exchanged for a frame of another interval.
         assert_eq!(found(&[0, 1, 11, 200, 10, 2, 12, 201, 20, 21, 22]), [(200, OTHER), (201, OTHER)]);
     }
 

@@ -1,5 +1,6 @@
 //! The list of segments that retention has removed although older segments of their run remain.
-//! Their samples are removed, not missing. The list is a file in the directory of the segments.
+//! Their samples count as removed, not as missing. The list is a file in the directory of the
+//! segments.
 //!
 //! Each line contains a run and the first and last of consecutive segment numbers, as in
 //! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
@@ -47,7 +48,7 @@ impl RemovedSegments {
         removed
     }
 
-    /// Adds consecutive segments of a run.
+    /// Adds segments with consecutive numbers of a run.
     pub fn add(&mut self, run_id: u64, first: u64, last: u64) {
         let ranges = self.runs.entry(run_id).or_default();
         ranges.push((first, last));
@@ -89,19 +90,20 @@ impl RemovedSegments {
         }
     }
 
-    /// Keeps the runs of which there is a segment.
+    /// Keeps only the runs that still have a segment.
     pub fn retain_runs(&mut self, is_there: impl Fn(u64) -> bool) {
         self.runs.retain(|run_id, _| is_there(*run_id));
     }
 
-    /// Returns the last of the listed segments of a run below `number`.
+    /// Returns the number of the last listed segment of a run below `number`.
     pub fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
         let ranges = self.runs.get(&run_id)?;
         let below = ranges.iter().filter(|(first, _)| *first < number);
         below.map(|(_, last)| (*last).min(number.saturating_sub(1))).max()
     }
 
-    /// Returns whether all segments between these two of a run are listed, and there are some.
+    /// Returns whether there are segment numbers between these two of a run, and all of them are
+    /// listed.
     pub fn covers(&self, run_id: u64, after: u64, before: u64) -> bool {
         let Some(first) = after.checked_add(1).filter(|first| *first < before) else { return false };
         let ranges = self.runs.get(&run_id).map(Vec::as_slice).unwrap_or_default();
@@ -120,7 +122,7 @@ impl fmt::Display for RemovedSegments {
     }
 }
 
-/// Reads a line. One that was cut off is none.
+/// Reads a line. Returns `None` for an incomplete or malformed line.
 fn parse_line(line: &str) -> Option<(u64, u64, u64)> {
     let mut parts = line.split('-');
     let (run, first, last) = (parts.next()?, parts.next()?, parts.next()?);
@@ -134,8 +136,8 @@ fn parse_line(line: &str) -> Option<(u64, u64, u64)> {
 mod tests {
     use super::*;
 
-    // Proves that lists are read as they are printed, that neighbours are joined, that lines that
-    // were cut off are none, and which holes a list explains.
+    // Proves that lists are read back as printed, that neighbours are joined, that incomplete lines
+    // are skipped, and which missing segments a list explains.
     #[test]
     fn lists_are_read_back() {
         let mut removed = RemovedSegments::default();

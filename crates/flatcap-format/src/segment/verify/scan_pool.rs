@@ -1,5 +1,5 @@
-//! A pool of threads that scan a mapped segment chunk by chunk ahead of its reader. While the
-//! reader waits, it scans as well.
+//! A pool of threads that scan a mapped segment chunk by chunk, ahead of its reader. While the
+//! reader waits, it also scans.
 //!
 //! The pool only saves time; it never changes the result of a verification. See [`BatchScan`].
 
@@ -16,21 +16,23 @@ use crate::segment::format::index::IndexEntry;
 use crate::segment::read::batch_scan::BatchScan;
 use crate::segment::read::reader::SegmentReader;
 
-/// Most workers on any host: one reader keeps up with this many.
+/// Maximum number of workers on any host: one reader keeps up with this many.
 const WORKERS_MAX: usize = 7;
-/// Shortest file worth a thread: starting one takes as long as reading half a megabyte.
+/// Minimum length of a file for a thread: starting a thread takes as long as reading half a
+/// megabyte.
 const FILE_BYTES_MIN: u64 = 4 << 20;
-/// Longest chunk. The reader itself scans the rest of a longer index entry.
+/// Maximum length of a chunk. The reader itself scans the rest of a longer index entry.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
-/// Chunks per thread that may be claimed or scanned ahead of the reader. Bounds the memory.
+/// Chunks per thread that may be claimed or scanned ahead of the reader. Limits the memory.
 const AHEAD_PER_THREAD: usize = 3;
 
-/// Returns the number of workers for a file on a host with so many processors available.
+/// Returns the number of workers for a file of this length on a host with this many processors
+/// available.
 fn worker_count(file_bytes: u64, processors: usize) -> usize {
     if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(WORKERS_MAX) }
 }
 
-/// Returns the chunks that an index names and that ascend, do not overlap and end at or before
+/// Returns the chunks that an index defines. They ascend, do not overlap, and end at or before
 /// `limit`. The index is not trusted.
 pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<u64>> {
     let mut end = 0;
@@ -70,7 +72,7 @@ enum ChunkState {
     Done(BatchScan),
 }
 
-/// The next action of the reader at a chunk.
+/// The next action of the reader for a chunk.
 enum ReaderAction {
     Take(BatchScan),
     Scan(usize, BatchScan),
@@ -85,7 +87,7 @@ struct WorkItem<'a> {
 }
 
 impl SegmentReader {
-    /// Returns a pool that scans this segment for the reader; none if it is not mapped or not
+    /// Returns a pool that scans this segment for the reader, or `None` if it is not mapped or not
     /// sealed.
     pub(in crate::segment) fn scan_pool(&self) -> Option<ScanPool> {
         let map = self.frames.window.mapped()?;
@@ -114,7 +116,7 @@ impl ScanPool {
         Self { map, deframer, chunks, workers, queue: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Runs `read` while the workers scan. A worker that cannot be started is left out.
+    /// Runs `read` while the workers scan. If a worker cannot be started, continues without it.
     pub(in crate::segment) fn with_workers<T>(&self, read: impl FnOnce() -> T) -> T {
         if self.workers == 0 {
             return read();
@@ -129,9 +131,9 @@ impl ScanPool {
         })
     }
 
-    /// Takes the scan of the chunk that holds `offset`; `used` is exchanged for it and used again.
-    /// Returns false without workers, between chunks, or if the chunk was taken before: the reader
-    /// then scans by itself, up to [`scan_limit`](Self::scan_limit).
+    /// Exchanges `used` for the scan of the chunk that contains `offset`; the memory of `used` is
+    /// reused. Returns false without workers, between chunks, or if the chunk was already taken.
+    /// Then the reader scans by itself, up to [`scan_limit`](Self::scan_limit).
     pub(in crate::segment) fn take_scan(&self, offset: u64, used: &mut BatchScan) -> bool {
         let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
         if self.workers == 0 || self.chunks.get(at).is_none_or(|chunk| chunk.start > offset) {
@@ -169,7 +171,7 @@ impl ScanPool {
         chunk.map_or(u64::MAX, |chunk| if chunk.start > offset { chunk.start } else { chunk.end })
     }
 
-    /// The loop of a worker.
+    /// Runs the loop of a worker.
     fn work(&self) {
         let mut queue = self.lock_queue();
         while !queue.is_stopped && queue.next_unclaimed() < self.chunks.len() {
@@ -204,12 +206,12 @@ impl ScanPool {
 }
 
 impl WorkQueue {
-    /// The first chunk that is not claimed.
+    /// Returns the first chunk that is not claimed.
     fn next_unclaimed(&self) -> usize {
         self.passed + self.states.len()
     }
 
-    /// The reader is at this chunk: drops the scans of the chunks before it.
+    /// Drops the scans of the chunks before this one, which the reader has reached.
     fn skip_to(&mut self, at: usize) {
         while self.passed < at {
             if let Some(ChunkState::Done(scan)) = self.states.pop_front() {
@@ -228,7 +230,7 @@ impl WorkQueue {
     fn done(&mut self, at: usize, scan: BatchScan) {
         match at.checked_sub(self.passed).and_then(|at| self.states.get_mut(at)) {
             Some(slot) => *slot = ChunkState::Done(scan),
-            // The reader has passed this chunk meanwhile.
+            // The reader has passed this chunk in the meantime.
             None => self.spare.push(scan),
         }
     }
@@ -259,7 +261,7 @@ impl Drop for WorkItem<'_> {
     }
 }
 
-/// Stops the workers when the reading ends, even by a panic.
+/// Stops the workers when reading ends, even if it panics.
 struct StopOnDrop<'a>(&'a ScanPool);
 
 impl Drop for StopOnDrop<'_> {
@@ -282,7 +284,8 @@ mod tests {
         entries.iter().map(entry).collect()
     }
 
-    // Proves that chunks ascend, stay below the limit and are bounded, even if the index lies.
+    // Proves that chunks ascend, end at or before the limit, and have a bounded length, even if the
+    // index is wrong.
     #[test]
     fn an_index_may_lie() {
         let of = |index: &[(u64, u64)]| chunks(&entries(index), 1000);
@@ -309,8 +312,8 @@ mod tests {
         (file, ScanPool::from_parts(map, deframer, chunks, workers))
     }
 
-    // Proves that each chunk is given once, that skipped chunks are never given, and that no way of
-    // reading hangs, with 1, 2 and 5 workers.
+    // Proves that each chunk is taken once, that skipped chunks are never taken, and that no order
+    // of reading hangs, with 1, 2 and 5 workers.
     #[test]
     fn readers_get_each_chunk_once() {
         let chunks: Vec<Range<u64>> = (0..40).map(|at| at * 100..at * 100 + 96).collect();

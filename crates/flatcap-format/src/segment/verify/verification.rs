@@ -1,8 +1,9 @@
-//! Verifies that segments are what was written: every frame, the digests, the footer's counts, and
-//! for each source and run recorded + lost = sampled.
+//! Verifies that segments contain exactly what was written: checks every frame, the digests, the
+//! footer's counts, and for each source and run that recorded + lost = sampled.
 //!
-//! Takes segments in the order of their numbers. A frame that was removed, added or exchanged is
-//! one finding: wrong counts in the footer are reported only if no other finding explains them.
+//! The verification takes segments in the order of their numbers. A frame that was removed, added
+//! or exchanged gives one finding: wrong counts in the footer are reported only if no other finding
+//! explains them.
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +20,14 @@ use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::read::reader::{Advance, SegmentReader};
 
-/// Most flaws, and most unexplained gaps, that are kept; more are only counted. A hostile file may
-/// have one every twenty bytes.
+/// Maximum number of flaws, and of unexplained gaps, that are kept; further ones are only counted.
+/// A hostile file may have one every twenty bytes.
 const FINDINGS_KEPT_MAX: usize = 1000;
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// A part of a file that differs from what was written.
+/// A part of a file that differs from the written bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFlaw {
     /// The file.
@@ -42,7 +43,7 @@ pub struct SegmentFlaw {
 /// Samples that are neither recorded nor counted as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnexplainedGap {
-    /// The file in which they were noticed missing.
+    /// The file in which the verification noticed the missing samples.
     pub path: PathBuf,
     /// Offset of the first frame after them.
     pub offset: u64,
@@ -59,17 +60,17 @@ pub struct VerificationReport {
     pub frames: u64,
     /// Frames of kinds that this build does not know.
     pub unknown_frames: u64,
-    /// Parts of files that differ from what was written: the first of them.
+    /// The first parts of files that differ from the written bytes.
     pub flaws: Vec<SegmentFlaw>,
-    /// Number of further ones.
+    /// Number of further flaws.
     pub more_flaws: u64,
-    /// Samples that are neither recorded nor counted as lost: the first such gaps.
+    /// The first gaps with samples that are neither recorded nor counted as lost.
     pub unexplained_gaps: Vec<UnexplainedGap>,
-    /// Number of further ones.
+    /// Number of further unexplained gaps.
     pub more_unexplained_gaps: u64,
     /// The sources by run and id.
     pub sources: Vec<((u64, u16), SourceCompleteness)>,
-    /// The sum of the sources of earlier runs that were too many to keep.
+    /// The sum over the sources of earlier runs, which were too many to keep.
     pub earlier: SourceCompleteness,
 }
 
@@ -89,7 +90,7 @@ impl VerificationReport {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.thinned))
     }
 
-    /// Samples of segments that retention has removed, between others that are there.
+    /// Samples of segments that retention has removed between remaining segments.
     pub fn removed(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.removed))
     }
@@ -119,11 +120,11 @@ struct CheckState {
     bytes: u64,
     sources: Vec<SampleCounts>, // by id
     known_sources: usize,       // sources of the header that were added to the completeness check
-    // Another finding explains wrong counts in the footer.
+    // Whether another finding explains wrong counts in the footer.
     is_explained: bool,
     digest_check: DigestCheck,
-    // Flaws, kept and further ones, at the last Index frame: in a live file, what follows is in
-    // flight.
+    // Number of flaws, kept and further ones, at the last Index frame. In a live file, frames after
+    // it are in flight.
     flaws_at_index: (usize, u64),
 }
 
@@ -145,13 +146,13 @@ impl CheckState {
 }
 
 impl Verification {
-    /// Adds segments that retention has removed: their samples are not missing.
+    /// Adds segments that retention has removed. Their samples do not count as missing.
     pub fn add_removed(&mut self, removed: &RemovedSegments) {
         self.completeness.add_removed(removed);
     }
 
     /// Reads a segment from start to end. `is_live`: a recorder is writing it, so frames after its
-    /// last Index frame are in flight. `progress` gets the offset reached, in bytes.
+    /// last Index frame are in flight. `progress` is called with the offset reached, in bytes.
     ///
     /// # Errors
     /// `Io`.
@@ -171,7 +172,7 @@ impl Verification {
         }
     }
 
-    /// The same, with batches from any source.
+    /// Verifies a segment like [`verify`](Self::verify), with batches from any source.
     pub(in crate::segment) fn verify_with(
         &mut self,
         reader: &mut SegmentReader,
@@ -242,7 +243,8 @@ impl Verification {
             self.report.flaws.truncate(state.flaws_at_index.0);
             self.report.more_flaws = state.flaws_at_index.1;
         }
-        // Of blocks: queries skip a block by its bounds, even in a file that is still written.
+        // Flaws of blocks: queries skip a block by its bounds, even in a file that is still being
+        // written.
         for (entry, what) in reader.compressed().map(CompressedSegment::wrong_bounds).unwrap_or_default() {
             self.add_flaw(reader.path(), entry.raw_offset, u64::from(entry.raw_bytes), what);
         }
@@ -264,7 +266,8 @@ impl Verification {
         self.report
     }
 
-    /// Begins a header: the one at the start, or another one in a replay of several runs.
+    /// Begins a run with its header: the header at the start of the file, or another one in a
+    /// replay of several runs.
     fn begin_header(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
         state.run_id = reader.header().run_id;
         state.known_sources = reader.header().sources.len();
@@ -274,7 +277,7 @@ impl Verification {
     }
 
     /// Adds sources that are not in the header, from their descriptors, or from the footer's copy
-    /// if those are damaged.
+    /// if the descriptors are damaged.
     fn add_described_sources(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
         for source in reader.header().sources.iter().skip(state.known_sources) {
             if let Some(finding) = self.completeness.add_source(state.run_id, source) {
@@ -303,7 +306,7 @@ impl Verification {
             if let Some(counted) = state.source(of.source) {
                 counted.recorded += of.more + 1;
             }
-            // Never a finding: all samples are expected.
+            // This never gives a finding: all samples are expected.
             self.completeness.add_samples(state.run_id, of.source, of.first_seq, of.more);
         }
         self.report.frames += batch.frames;
@@ -314,7 +317,7 @@ impl Verification {
         true
     }
 
-    /// Counts a sample that `next_sample` returned, as it does for most.
+    /// Counts a sample that `next_sample` has returned, as it does for most samples.
     #[inline]
     fn count_sample(
         &mut self,
@@ -483,8 +486,8 @@ pub(crate) mod tests {
     use crate::storage::{Folder, Storage};
     use crate::testing::effort;
 
-    // Proves that lists of findings are bounded and the rest is counted. Method: every second one
-    // of 6,000 samples is damaged.
+    // Proves that lists of findings are bounded and that further findings are counted. Method:
+    // damage to every second of 6,000 samples.
     #[test]
     fn lists_of_findings_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
@@ -545,7 +548,8 @@ pub(crate) mod tests {
         written_as(folder, acts, SegmentOptions::default(), &mut |_| {})
     }
 
-    /// The same with any options. `each` is called with the path whenever the file has grown.
+    /// Writes a sealed segment like [`written`], with any options. Calls `each` with the path
+    /// whenever the file has grown.
     pub(crate) fn written_as(
         folder: &Path,
         acts: &[Act],
@@ -615,7 +619,7 @@ pub(crate) mod tests {
         verification.finish()
     }
 
-    /// Verifies a file with a pool of workers, and with an index that may lie.
+    /// Verifies a file with a pool of workers, and with an index that may be wrong.
     fn verify_with_pool(path: &Path, workers: usize, lies: &[IndexEntry]) -> VerificationReport {
         let mut verification = Verification::default();
         let mut reader = SegmentReader::open(path).unwrap();
@@ -633,9 +637,9 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
-        // Proves that batches never change the verdict: it is that of reading frame by frame.
-        // Method: random segments, intact and damaged, with 0 to 3 workers, by their own index and
-        // by one that lies.
+        // Proves that batches never change the result: it equals the result of reading frame by
+        // frame. Method: random segments, intact and damaged, with 0 to 3 workers, with their own
+        // index and with a wrong one.
         #[test]
         fn batches_do_not_change_the_verdict(
             acts in acts(),

@@ -21,7 +21,7 @@ pub struct CompressedWriter<W> {
 
 impl<W: Write> CompressedWriter<W> {
     /// Begins a compressed segment and writes its header. `raw` is the footer of the sealed segment
-    /// to compress. `features` are those that its blocks may have.
+    /// to compress. `features` are the features that its blocks may have.
     ///
     /// # Errors
     /// The error of the output.
@@ -37,8 +37,8 @@ impl<W: Write> CompressedWriter<W> {
     /// length of its frame, in bytes.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not a block or does not follow the last one. The error of the
-    /// output.
+    /// `InvalidInput` if the payload is not a block or does not follow the last one. Also the error
+    /// of the output.
     pub fn append_block(
         &mut self,
         payload: &[u8],

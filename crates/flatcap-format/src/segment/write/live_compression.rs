@@ -16,11 +16,13 @@ use crate::segment::format::header::{COMPRESSED_CHECKSUM, SegmentHeader, SourceI
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::StorageFile;
 
-/// Blocks after which the next segment should begin: their entries take 24 MiB in the footer.
+/// Number of blocks after which the next segment should begin: their entries take 24 MiB in the
+/// footer.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Overhead of a block whose frames do not shrink, at most: groups, parts, and its table entry.
+/// Maximum overhead of a block whose frames do not shrink, in bytes: groups, parts, and its table
+/// entry.
 const BLOCK_EXTRA_BYTES: u64 = 512;
-/// Usual size of a write.
+/// Usual size of a write, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Compresses the segments of a run, one after the other. Clones share the same encoder.
@@ -40,7 +42,8 @@ impl fmt::Debug for LiveCompressor {
 }
 
 impl LiveCompressor {
-    /// Creates a compressor for the sources of this header and for later ones, with these options.
+    /// Creates a compressor for the sources of this header and for later sources, with these
+    /// options.
     pub fn new(ways: SourceCompression, header: &SegmentHeader) -> Self {
         let encoding = LiveEncoder {
             features: ways.features(),
@@ -91,7 +94,7 @@ impl SegmentCompressor {
         Ok(Self { compressor, header_frame, first_block, table })
     }
 
-    /// Continues a file that holds the blocks of this table.
+    /// Continues a file that contains the blocks of this table.
     pub(in crate::segment) fn resume(table: BlockTable, header: &SegmentHeader) -> Self {
         let (header_frame, first_block) = (Vec::new(), Vec::new());
         let compressor = LiveCompressor::new(options_within(table.features()), header);
@@ -108,22 +111,23 @@ impl SegmentCompressor {
         self.table.bytes()
     }
 
-    /// Returns whether it has the most blocks that it should have.
+    /// Returns whether the file has the maximum number of blocks that it should have.
     pub(in crate::segment) fn has_max_blocks(&self) -> bool {
         self.table.len() >= BLOCKS_MAX
     }
 
-    /// Space to keep free for the end of the file. `raw_bytes` is that for the end of the raw
-    /// segment: a block of these bytes, a footer that repeats them, and the table of blocks.
+    /// Space to keep free for the end of the file, in bytes: a block with the end of the raw
+    /// segment, a footer that repeats it, and the table of blocks. `raw_bytes` is the space for the
+    /// end of the raw segment.
     pub(in crate::segment) fn reserve_bytes(&self, raw_bytes: u64) -> u64 {
         3 * raw_bytes + BLOCK_EXTRA_BYTES + (self.table.len() * size_of::<BlockEntry>()) as u64
     }
 
     /// Compresses whole frames into a block and writes it with `write`, which also gets the new
-    /// length of the file. If that fails, nothing has changed here.
+    /// length of the file. If the write fails, the compressor is unchanged.
     ///
     /// # Errors
-    /// Those of [`Encoder::encode`] and of `write`.
+    /// The errors of [`Encoder::encode`] and of `write`.
     pub(in crate::segment) fn append(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -155,11 +159,12 @@ impl SegmentCompressor {
         self.table.add(raw_bytes, bytes, encoder.features(), encoder.sizes())
     }
 
-    /// The same for the last frames, which seal the segment and include its footer `raw`. Then
-    /// writes the file's own footer and trailer. Returns the length of the file.
+    /// Compresses and writes the last frames, which seal the segment and include its footer `raw`,
+    /// like [`append`](Self::append). Then writes the file's own footer and trailer. Returns the
+    /// length of the file.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub(in crate::segment) fn append_last(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -169,7 +174,8 @@ impl SegmentCompressor {
         let mut encoding = self.compressor.lock();
         let raw_bytes = encoding.gather(pieces);
         let LiveEncoder { encoder, frames, .. } = &mut *encoding;
-        // Space for the frame header, followed by the block and the end of the file.
+        // The buffer begins with space for the frame header. The block and the end of the file
+        // follow.
         let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
         let (from, checksum) = (self.table.raw_end(), raw.header.checksum);
         match encoder.append_last(frames, from, checksum, &self.first_block, &mut end) {
@@ -181,7 +187,7 @@ impl SegmentCompressor {
             encoded => encoded?,
         }
         COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(io::Error::other)?;
-        // A copy: if the disk is full, the caller tries again with a shorter footer.
+        // Uses a copy: if the disk is full, the caller tries again with a shorter footer.
         let mut table = self.table.clone();
         table.add(raw_bytes, end.len() as u64, encoder.features(), encoder.sizes())?;
         let bytes = append_end(&mut table, raw, &mut end)?;
@@ -201,8 +207,8 @@ impl LiveEncoder {
     }
 }
 
-/// Returns the default options, or options that need no more than these features: those which a
-/// file announces.
+/// Returns the default options if they need only these features, which a file announces, and
+/// otherwise options that need only these.
 fn options_within(features: BlockFeatures) -> SourceCompression {
     let default = SourceCompression::default();
     if features.has(default.features()) {
@@ -212,10 +218,10 @@ fn options_within(features: BlockFeatures) -> SourceCompression {
     SourceCompression { general: rows, sources: Vec::new() }
 }
 
-/// Blanks the identifier of each frame with a wrong checksum: the memory that held it has changed.
-/// A block does not store checksums, so its readers would take the frame as intact; without an
-/// identifier it is damage of the same length (docs/FORMAT.md, section 8). One damaged frame must
-/// not cost those that are written with it. Returns whether there was one.
+/// Sets the identifier of each frame with a wrong checksum to zeros: its memory has changed since
+/// the frame was made. A block does not store checksums, so readers would accept the frame as
+/// intact. Without an identifier, it is damage of the same length (docs/FORMAT.md, section 8), and
+/// the other frames of the write stay intact. Returns whether there was such a frame.
 #[cold]
 fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     let (mut rest, mut found) = (frames, false);
@@ -233,8 +239,8 @@ fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     found
 }
 
-/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length of the
-/// file with them. `raw` is the footer of the raw segment.
+/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length that
+/// the file has with these frames. `raw` is the footer of the raw segment.
 fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
     let footer = table.footer(raw.header.without_schemas(), raw);
     let (payload, trailer) = footer_and_trailer(&footer)?;
@@ -291,7 +297,7 @@ mod tests {
         verification.finish()
     }
 
-    /// Reads the new frames, as they were written.
+    /// Reads the new frames and appends them, as they were written, to `seen`.
     fn read_on(reader: &mut SegmentReader, seen: &mut Vec<u8>) {
         while let Some(advance) = reader.advance().unwrap() {
             let Advance::Frame(at) = advance else { panic!("{advance:?}") };
@@ -302,9 +308,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(12, 48)))]
-        // Proves that a segment compressed while it is written reads as the uncompressed one, byte
-        // for byte, also while it grows. Method: random segments, and a reader that follows from
-        // the header on.
+        // Proves that a segment compressed while it is written has the same raw bytes as an
+        // uncompressed one, also while it grows. Method: random segments, and a reader that follows
+        // from the header on.
         #[test]
         fn compressing_while_writing_changes_nothing(acts in acts()) {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -361,8 +367,8 @@ mod tests {
         SegmentName { number: 7, created_s: 0, run_id: 5, state: SealState::Active }
     }
 
-    /// Writes a sealed segment of 20 samples in one block with this layout. `damage` changes their
-    /// frames after they were made.
+    /// Writes a sealed segment of 20 samples in one block with this layout. `damage` changes the
+    /// frames after their checksums were computed.
     fn sealed(storage: &SimulatedStorage, layout: Layout, damage: impl Fn(u64, &mut Vec<u8>)) -> Vec<u8> {
         let general = CompressionOptions { layout, codec: Codec::Zstd(1) };
         let ways = SourceCompression { general, sources: Vec::new() };
@@ -384,7 +390,8 @@ mod tests {
         storage.content(&name().sealed().to_string()).unwrap()
     }
 
-    /// Reads a file. Returns the numbers of the samples, the damage, and whether it is sealed.
+    /// Reads a file. Returns the numbers of the samples, the damage, and whether the segment is
+    /// sealed.
     fn read(bytes: &[u8]) -> (Vec<u64>, Vec<Damage>, bool) {
         let storage = SimulatedStorage::new(0);
         storage.create("file").unwrap().append(&[IoSlice::new(bytes)]).unwrap();
@@ -403,8 +410,8 @@ mod tests {
         (samples, damage, reader.is_sealed())
     }
 
-    // Proves that frames whose memory has changed since they were made cost only themselves, and
-    // are reported as damage: not the frames that are written with them.
+    // Proves that frames whose memory has changed since they were made are reported as damage, and
+    // that the other frames of the same write stay intact.
     #[test]
     fn damaged_memory_costs_only_its_frames() {
         for layout in [Layout::Row, Layout::Columnar] {
@@ -427,8 +434,8 @@ mod tests {
         }
     }
 
-    // Proves that a damaged first block costs nothing but itself if the file has a copy of the
-    // header: schemas and the raw footer, which refers to the first block, are still known.
+    // Proves that a damaged first block affects no other block if the file has a copy of the
+    // header: the schemas and the raw footer, which refers to the first block, can still be read.
     #[test]
     fn a_header_copy_replaces_the_first_block() {
         let mut bytes = sealed(&SimulatedStorage::new(0), Layout::Columnar, |_, _| {});
@@ -441,8 +448,8 @@ mod tests {
         assert!(damage.len() == 1 && damage[0].offset == 0, "{damage:?}");
     }
 
-    // Proves that a recovery adds to a compressed file only what its header announces: with other
-    // blocks, readers would refuse what was recovered.
+    // Proves that a recovery adds to a compressed file only blocks with the features that its
+    // header announces: readers would refuse other blocks.
     #[test]
     fn recovery_adds_only_announced_features() {
         for layout in [Layout::Row, Layout::Columnar] {

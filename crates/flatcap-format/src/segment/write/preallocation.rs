@@ -10,7 +10,7 @@ const RESERVE_STEP: u64 = 1 << 20;
 /// Smallest step, in bytes: small disks have small segments.
 const RESERVE_STEP_MIN: u64 = 64 << 10;
 
-/// Disk space that is preallocated in steps, ahead of the writes.
+/// Disk space of a file, preallocated in steps ahead of the writes.
 #[derive(Debug)]
 pub(in crate::segment) struct Preallocation {
     step: u64,
@@ -19,19 +19,20 @@ pub(in crate::segment) struct Preallocation {
 }
 
 impl Preallocation {
-    /// Preallocates nothing yet. `step` is in bytes; 0 for the default.
+    /// Creates the state of a file without preallocated space. `step` is in bytes; 0 means the
+    /// default.
     pub(in crate::segment) fn new(step: u64) -> Self {
         let step = if step == 0 { RESERVE_STEP } else { step.max(RESERVE_STEP_MIN) };
         Self { step, end: 0, is_supported: true }
     }
 
-    /// The file was truncated, and the preallocated space with it.
+    /// Records that the file was truncated, which also frees the preallocated space.
     pub(in crate::segment) fn reset(&mut self) {
         self.end = 0;
     }
 
     /// Preallocates space up to `end`, and for sealing the segment after it. Called before each
-    /// write. If the storage does not support preallocation, it is not asked again.
+    /// write. If the storage does not support preallocation, later calls have no effect.
     pub(in crate::segment) fn ensure(
         &mut self,
         end: u64,
@@ -43,7 +44,7 @@ impl Preallocation {
             return Ok(());
         }
         let wanted = least.next_multiple_of(self.step);
-        // Near the end of the disk there may be less than a whole step left.
+        // If the disk is nearly full, less than a whole step may be available.
         let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
             if is_storage_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }
         });
@@ -65,8 +66,8 @@ pub(in crate::segment) fn into_storage_full(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns whether an error means that there is no space: on the disk, within a quota, or below the
-/// largest file size.
+/// Returns whether an error means that there is no space: the disk is full, a quota is exhausted,
+/// or the file has the maximum size.
 pub(in crate::segment) fn is_storage_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -15,7 +15,7 @@ pub struct SealedSegment {
 }
 
 impl SealedSegment {
-    /// A complete file that still has its active name.
+    /// Creates the value for a complete file that still has its active name.
     pub(in crate::segment) fn new(name: SegmentName, file: Arc<dyn StorageFile>, bytes: u64) -> Self {
         Self { name, file, bytes }
     }
@@ -33,7 +33,7 @@ impl SealedSegment {
     /// that name is therefore complete, even after a power cut.
     ///
     /// # Errors
-    /// The error of the storage. The segment then keeps its `.active` name.
+    /// The error of the storage. After an error, the segment keeps its `.active` name.
     pub fn publish(&self, storage: &dyn Storage) -> io::Result<()> {
         self.sync()?;
         let (from, to) = (self.name.to_string(), self.name.sealed().to_string());

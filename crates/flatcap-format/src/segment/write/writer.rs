@@ -18,22 +18,24 @@ use crate::segment::format::segment_name::SegmentName;
 use crate::segment::open::header_copy;
 use crate::storage::{Storage, StorageFile};
 
-/// Space for the gaps, clock pairings and indexes that may be written when the disk is full...
+/// Reserved space for the gaps, clock pairings and indexes that may be written when the disk is
+/// full...
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
-/// ...and per source for a last gap, and its counts in the footer.
+/// ...and reserved space per source for a last gap, and for its counts in the footer.
 const SOURCE_RESERVE_BYTES: u64 = 1 << 10;
-/// Space per source for the latency histograms in a footer: 16 bytes per bucket, and some hundred
-/// buckets in use in each of two histograms. If they take more and the disk is full, the footer is
-/// written without them.
+/// Reserved space per source for the latency histograms in a footer: 16 bytes per bucket, with a
+/// few hundred buckets in use in each of two histograms. If they take more and the disk is full,
+/// the footer is written without them.
 const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
-/// A sample adds at most two buckets.
+/// Bytes that a sample adds to the histograms in a footer: at most two buckets.
 const SAMPLE_BUCKETS_BYTES: u64 = 32;
 /// Space of an index entry in a footer, and of each source in it.
 const ENTRY_BYTES: u64 = 128;
 const ENTRY_SOURCE_BYTES: u64 = 24;
 
-/// Writes one segment. The first error ends it, unless the disk is full: then nothing was written,
-/// and footer and trailer still fit into the space that was kept for them.
+/// Writes one segment. After the first error, it must not be written to again, unless the disk is
+/// full: then nothing was written, and the footer and the trailer fit into the space that is
+/// reserved for them.
 #[derive(Debug)]
 pub struct SegmentWriter {
     name: SegmentName,
@@ -52,10 +54,10 @@ pub struct SegmentOptions {
     /// Step in bytes in which space is preallocated; 0 preallocates only the space for footer and
     /// trailer.
     pub preallocate: u64,
-    /// Compresses the segment while it is recorded; none: frames are written as they are.
+    /// Compresses the segment while it is recorded. `None` writes frames uncompressed.
     pub compressor: Option<LiveCompressor>,
-    /// Writes a second copy of the header with an Index frame, as protection until there is a
-    /// footer.
+    /// Writes a second copy of the header with an Index frame, as protection until the segment has
+    /// a footer.
     pub copies_header: bool,
 }
 
@@ -64,16 +66,16 @@ pub struct SegmentOptions {
 enum WriteSpace {
     /// New space, preallocated before the write.
     Preallocated,
-    /// The reserved space, if there is no other.
+    /// The reserved space, if there is no other space.
     Reserved,
 }
 
 /// Whole frames to be appended.
 #[derive(Debug)]
 pub struct Frames<'a, 'b> {
-    /// Their bytes, in pieces.
+    /// The bytes of the frames, in pieces.
     pub pieces: &'a mut [IoSlice<'b>],
-    /// Their headers (length and stored checksum), concatenated, in pieces.
+    /// The headers of the frames (length and stored checksum), concatenated, in pieces.
     pub headers: &'a [&'b [u8]],
     /// Number of frames.
     pub count: u64,
@@ -84,7 +86,7 @@ impl SegmentWriter {
     /// bytes in which space is preallocated; 0 preallocates only the space for footer and trailer.
     ///
     /// # Errors
-    /// The error of the storage. The file is then removed.
+    /// The error of the storage. After an error, the file is removed.
     pub fn create(
         storage: &dyn Storage,
         name: SegmentName,
@@ -101,10 +103,10 @@ impl SegmentWriter {
         )
     }
 
-    /// The same, with all options.
+    /// Creates the file like [`create`](Self::create), with all options.
     ///
     /// # Errors
-    /// The error of the storage. The file is then removed.
+    /// The error of the storage. After an error, the file is removed.
     pub fn create_with(
         storage: &dyn Storage,
         name: SegmentName,
@@ -129,7 +131,7 @@ impl SegmentWriter {
         // segment could not be sealed.
         let begun = segment.begin(attachments).and_then(|()| segment.reserve_end());
         if let Err(error) = begun {
-            // Otherwise each attempt on a full disk would leave an empty file.
+            // Without this, each attempt on a full disk would leave an empty file.
             let _best_effort = storage.remove(&name.to_string());
             return Err(error);
         }
@@ -155,7 +157,7 @@ impl SegmentWriter {
         }
     }
 
-    /// From now on writes into blocks after those in the file, if there is a compressor.
+    /// Writes, from now on, into blocks after the blocks in the file, if there is a compressor.
     pub(in crate::segment) fn with_compressor(mut self, compressor: Option<SegmentCompressor>) -> Self {
         self.compressor = compressor;
         self
@@ -181,17 +183,17 @@ impl SegmentWriter {
         &self.header
     }
 
-    /// Bytes of its frames so far, before compression.
+    /// Length of the frames so far, before compression, in bytes.
     pub fn bytes(&self) -> u64 {
         self.counts.bytes()
     }
 
-    /// Bytes of its file so far.
+    /// Length of the file so far, in bytes.
     pub fn stored_bytes(&self) -> u64 {
         self.compressor.as_ref().map_or(self.counts.bytes(), SegmentCompressor::stored_bytes)
     }
 
-    /// Returns whether it has the most blocks that a segment should have.
+    /// Returns whether the segment has the maximum number of blocks that it should have.
     pub fn has_max_blocks(&self) -> bool {
         self.compressor.as_ref().is_some_and(SegmentCompressor::has_max_blocks)
     }
@@ -201,9 +203,9 @@ impl SegmentWriter {
         self.counts.frames()
     }
 
-    /// Estimates the bytes of footer and trailer: the footer repeats the header, its totals take
-    /// some kilobytes per source, most of them histograms, and an index entry takes some hundred
-    /// bytes.
+    /// Estimates the length of footer and trailer, in bytes: the footer repeats the header, its
+    /// totals take a few kilobytes per source, mostly histograms, and an index entry takes a few
+    /// hundred bytes.
     pub fn seal_bytes(&self) -> u64 {
         const TOTALS_BYTES: u64 = 4 << 10;
         let sources = self.counts.totals().len() as u64;
@@ -215,7 +217,7 @@ impl SegmentWriter {
         (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.counts.intervals()
     }
 
-    /// Checksum of its frames.
+    /// Checksum kind of the frames.
     pub fn checksum(&self) -> ChecksumKind {
         self.header.checksum
     }
@@ -230,7 +232,7 @@ impl SegmentWriter {
         Arc::clone(&self.file)
     }
 
-    /// Bytes that no Index frame covers yet; none without such frames.
+    /// Number of bytes that no Index frame covers yet, or `None` if an Index frame covers all.
     pub fn unindexed_bytes(&self) -> Option<u64> {
         self.counts.has_unindexed().then(|| self.counts.interval().bytes)
     }
@@ -240,7 +242,7 @@ impl SegmentWriter {
     /// # Errors
     /// The error of the storage. After [`io::ErrorKind::StorageFull`] nothing was written, and the
     /// segment may be sealed. After any other error it is unknown how much was written, and the
-    /// segment must not be written to again.
+    /// caller must not write to the segment again.
     pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
         let Frames { pieces, headers, count } = frames;
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -252,10 +254,10 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Appends gaps, into the reserved space if there is no other.
+    /// Appends gaps, into the reserved space if there is no other space.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
         for gap in gaps {
             self.write_payload(&gap.encode(), WriteSpace::Reserved)?;
@@ -267,7 +269,7 @@ impl SegmentWriter {
     /// Appends a new clock pairing.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
         self.write_payload(&sync.encode(), WriteSpace::Reserved)?;
         self.header.add_clocks(sync.clocks);
@@ -277,7 +279,7 @@ impl SegmentWriter {
     /// Appends a marker.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
         self.write_payload(&marker.encode(), WriteSpace::Preallocated)
     }
@@ -285,7 +287,7 @@ impl SegmentWriter {
     /// Appends a named file.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
         self.write_payload(&attachment.encode(), WriteSpace::Preallocated)
     }
@@ -294,15 +296,15 @@ impl SegmentWriter {
     /// sample.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append). `InvalidInput` if the id is taken or there are too many
-    /// sources: nothing was written.
+    /// The errors of [`append`](Self::append). `InvalidInput` if the id is taken or there are too
+    /// many sources: nothing was written.
     pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
         if self.header.source(source.id).is_some() || !self.header.can_add_source(&source) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let payload = source.encode();
         let bytes = payload.len() as u64;
-        // The footer repeats it, so there must be space for both.
+        // The footer repeats the descriptor, so there must be space for both.
         self.header_bytes += bytes;
         if let Some(compressor) = &self.compressor {
             compressor.describe(&source);
@@ -317,7 +319,7 @@ impl SegmentWriter {
     /// `synced_offset`.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
         self.append_header_copy()?;
         let index = self.counts.close_interval(synced_offset);
@@ -355,8 +357,8 @@ impl SegmentWriter {
         self.counts.totals_mut(source)
     }
 
-    /// Takes over the counts that exist only in the footer of a segment whose frames were copied
-    /// into this one.
+    /// Copies the counts that exist only in the footer of a segment whose frames were copied into
+    /// this one.
     pub(in crate::segment) fn copy_totals(&mut self, totals: &[FooterTotals]) {
         for old in totals {
             if let Some(new) = self.counts.totals_mut(old.source) {
@@ -370,7 +372,7 @@ impl SegmentWriter {
     /// Writes footer and trailer.
     ///
     /// # Errors
-    /// The error of the storage. The segment then stays as it is, unsealed.
+    /// The error of the storage. After an error, the segment stays unsealed.
     pub fn seal(self) -> io::Result<SealedSegment> {
         self.end(false)
     }
@@ -378,7 +380,7 @@ impl SegmentWriter {
     /// Writes footer and trailer of a segment that is completed after a crash.
     ///
     /// # Errors
-    /// The error of the storage. The segment then stays as it is, unsealed.
+    /// The error of the storage. After an error, the segment stays unsealed.
     pub fn seal_recovered(self) -> io::Result<SealedSegment> {
         self.end(true)
     }
@@ -400,8 +402,8 @@ impl SegmentWriter {
             small_blocks: false,
         };
         let written = match self.write_end(&footer) {
-            // The reserved space is too small for these histograms: better a footer without them
-            // than none.
+            // The reserved space is too small for these histograms. A footer without them is better
+            // than no footer.
             Err(error) if is_storage_full(&error) => {
                 footer.totals.iter_mut().for_each(FooterTotals::clear_latencies);
                 self.write_end(&footer)?
@@ -414,7 +416,7 @@ impl SegmentWriter {
     /// Writes footer and trailer. Returns the length of the file.
     fn write_end(&mut self, footer: &Footer) -> io::Result<u64> {
         let (payload, trailer) = footer_and_trailer(footer)?;
-        // One write, so that a footer without its trailer appears only after a crash.
+        // Writes both at once, so that a footer without its trailer can only result from a crash.
         let headers = [self.frame_header(&payload)?, self.frame_header(&trailer)?];
         let [footer_head, trailer_head] = &headers;
         let mut pieces =
@@ -429,7 +431,7 @@ impl SegmentWriter {
         written.map_err(|error| self.undo_write(stored, error))
     }
 
-    /// Writes one frame of the recorder's own.
+    /// Writes one frame of the recorder itself.
     fn write_payload(&mut self, payload: &[u8], space: WriteSpace) -> io::Result<()> {
         let head = self.frame_header(payload)?;
         self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)], space)?;
@@ -441,7 +443,7 @@ impl SegmentWriter {
         self.header.checksum.header(payload).map_err(io::Error::other)
     }
 
-    /// Writes whole frames, or none of them if there is no space.
+    /// Writes whole frames. If there is no space, writes none of them.
     fn write(&mut self, pieces: &mut [IoSlice<'_>], space: WriteSpace) -> io::Result<()> {
         let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
         let Self { compressor, reserve, file, header, .. } = self;
@@ -466,8 +468,8 @@ impl SegmentWriter {
         }
     }
 
-    /// After a write has failed for lack of space, removes the bytes it has written. If that fails
-    /// for any reason, the segment is broken.
+    /// Removes the bytes of a write that has failed for lack of space. If this fails too, the
+    /// segment must not be written to again.
     #[cold]
     fn undo_write(&mut self, stored: u64, error: io::Error) -> io::Error {
         if !is_storage_full(&error) {
@@ -490,7 +492,7 @@ impl SegmentWriter {
         self.reserve.ensure(stored, keep, &*self.file)
     }
 
-    /// Space to keep for the end of the file: gaps, footer, trailer.
+    /// Reserved space for the end of the file: gaps, footer, trailer.
     fn reserve_bytes(&self) -> u64 {
         let sources = self.counts.totals().len() as u64;
         let latencies = (LATENCIES_RESERVE_BYTES * sources).min(SAMPLE_BUCKETS_BYTES * self.counts.frames());

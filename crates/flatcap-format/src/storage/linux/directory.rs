@@ -1,10 +1,10 @@
 //! An open directory: files in it are created, opened, listed and renamed by name, relative to its
 //! descriptor.
 //!
-//! A path is resolved once. Whatever happens to the path later, all operations apply to the
-//! directory that was opened. A name in it that is a symbolic link is not followed, and no
-//! operation waits: a file that is not regular is an error that names its kind. Root acts in
-//! another user's directory with that user's rights.
+//! A path is resolved once. If the path is changed later, all operations still apply to the
+//! directory that was opened. Operations do not follow a name that is a symbolic link, and never
+//! wait: a file that is not regular causes an error that names its kind. In another user's
+//! directory, root acts with that user's rights.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -35,7 +35,7 @@ pub enum FileAccess {
     Read,
     /// Reading and appending.
     Append,
-    /// Writing. Created with this mode if missing.
+    /// Writing. The file is created with this mode if it is missing.
     Create(u32),
 }
 
@@ -90,7 +90,7 @@ impl Directory {
         self.status.st_mode
     }
 
-    /// Returns the rights that operations assume; `None` for this process's own.
+    /// Returns the rights that operations assume, or `None` if they use this process's own rights.
     pub fn rights(&self) -> Option<&OwnerRights> {
         self.rights.as_ref()
     }
@@ -150,11 +150,11 @@ impl Directory {
         self.as_owner(|| open_safely(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
     }
 
-    /// Replaces a file, completely or not at all. Writes the bytes to `NAME.partial`, which it
-    /// replaces, too, and syncs file and directory.
+    /// Replaces a file, completely or not at all. Writes the bytes to `NAME.partial`, also
+    /// replacing an earlier file of that name, and syncs the file and the directory.
     ///
     /// # Errors
-    /// Any error of the underlying system calls. The earlier file is then still there.
+    /// Any error of the underlying system calls. The earlier file then still exists.
     pub fn put(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let partial = format!("{name}.partial");
         match self.remove(&partial) {
@@ -163,13 +163,13 @@ impl Directory {
         }
         let mut file = self.create_file(&partial, mode)?;
         file.write_all(bytes)?;
-        // Without this, a power failure after the rename could leave an empty file.
+        // Without the sync, a power failure after the rename could leave an empty file.
         file.sync_all()?;
         self.replace(&partial, name)?;
         self.sync()
     }
 
-    /// Renames a file; replaces nothing.
+    /// Renames a file. Does not replace another file.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -178,8 +178,8 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
         }
-        // NFS and some FUSE file systems: two processes that do this at the same time can still
-        // replace each other's file.
+        // This is the case on NFS and some FUSE file systems. Two processes that rename at the same
+        // time can still replace each other's file.
         match self.stat(to) {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),
@@ -190,8 +190,8 @@ impl Directory {
     /// Exchanges the names of two files atomically.
     ///
     /// # Errors
-    /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
-    /// the underlying system call.
+    /// `NotFound` if either is missing; `Unsupported` if the file system cannot exchange names; or
+    /// any error of the underlying system call.
     pub fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
         self.rename_with(one, other, RenameFlags::EXCHANGE)
     }
@@ -216,7 +216,7 @@ impl Directory {
         })
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name, unless it is the name of a directory.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -225,7 +225,7 @@ impl Directory {
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Creates a directory in it that must not exist.
+    /// Creates a directory in this directory. It must not exist.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -234,7 +234,7 @@ impl Directory {
         self.as_owner(|| Ok(mkdirat(&self.file, name, Mode::from_raw_mode(mode))?))
     }
 
-    /// Opens a directory in it.
+    /// Opens a directory in this directory.
     ///
     /// # Errors
     /// `NotADirectory`, also for a link; or any error of the underlying system call.
@@ -244,7 +244,7 @@ impl Directory {
         Self::from_descriptor(open_path(self.file.as_fd(), Path::new(name), FileType::Directory)?)
     }
 
-    /// Removes an empty directory in it.
+    /// Removes an empty directory in this directory.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -256,8 +256,8 @@ impl Directory {
     /// Makes a name a symbolic link to `target`, in place of an earlier link.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is that of anything else; any error of the underlying system
-    /// calls.
+    /// `AlreadyExists` if the name belongs to anything other than a link; any error of the
+    /// underlying system calls.
     pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
         check_name(name)?;
         match self.stat(name) {
@@ -308,7 +308,7 @@ impl Directory {
         self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Runs `act` with the owner's rights, if root is not the owner.
+    /// Runs `act` with the owner's rights if this process is root and the owner is another user.
     fn as_owner<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let _assumed = self.rights.as_ref().map(OwnerRights::assume).transpose()?;
         act()
@@ -397,8 +397,8 @@ mod tests {
         }
     }
 
-    // Proves that a link at the end of a path is followed if it is ours or root's, and not if it is
-    // another user's, with a trailing slash as well. The other user's link needs root.
+    // Proves that a link at the end of a path is followed if it belongs to this user or to root,
+    // and is refused if it belongs to another user, with a trailing slash as well.
     #[test]
     fn links_of_others_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -435,8 +435,8 @@ mod tests {
         }
     }
 
-    // Proves that a link is never followed unchecked, however fast it appears and disappears. Needs
-    // root.
+    // Proves that a link is never followed unchecked, even if another process creates and removes
+    // it in quick succession. Needs root.
     #[test]
     fn a_link_that_comes_and_goes_is_not_followed() {
         const EXCHANGES: u32 = 3000;
@@ -462,8 +462,8 @@ mod tests {
         });
     }
 
-    // Proves that operations apply to the directory that was opened, after it was moved and another
-    // one took its path.
+    // Proves that operations apply to the directory that was opened, even after it was moved and
+    // another directory has taken its path.
     #[test]
     fn a_moved_directory_keeps_its_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(std::fs::read(path.join("a")).unwrap(), b"another");
     }
 
-    // Proves that a rename replaces nothing, not even a dangling link.
+    // Proves that a rename never replaces anything, not even a dangling link.
     #[test]
     fn a_rename_replaces_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -494,8 +494,8 @@ mod tests {
         directory.rename("a", "b").unwrap();
     }
 
-    // Proves that a file is replaced as a whole, whatever an earlier process or another user has
-    // left under its temporary name: nothing is written through a link.
+    // Proves that a file is replaced completely, whatever an earlier process or another user has
+    // left under its temporary name, and that nothing is written through a link.
     #[test]
     fn put_replaces_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();

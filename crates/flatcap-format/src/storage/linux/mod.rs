@@ -25,7 +25,7 @@ pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Flags to open a component of a path without access to its content.
+/// Flags to open a component of a path only as a location, without access to its content.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags for every open: follow no link, never wait.
 const SAFE_FLAGS: OFlags =
@@ -55,7 +55,8 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
     };
     let mut walk = PathWalk::begin(start, path)?;
     while let Some(name) = walk.next()? {
-        // Opens what the name leads to without an effect, so that what is checked is what is used.
+        // Opens the file that the name leads to only as a location, which has no side effect. So
+        // the file that is checked is the file that is used.
         let found = walk.open(&name)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
@@ -84,7 +85,7 @@ struct PathWalk {
     folder: OwnedFd,
     /// The components of the rest, in reverse order.
     rest: Vec<OsString>,
-    /// Number of links and replaced names so far.
+    /// Number of links followed and of names resolved again so far.
     links: u32,
 }
 
@@ -110,8 +111,8 @@ impl PathWalk {
         self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
     }
 
-    /// Opens the file, directory or link with this name as a place. A directory that more names
-    /// follow is opened as such, since the kernel does not mount an automount otherwise.
+    /// Opens the file, directory or link with this name as a location. If more names follow, opens
+    /// it as a directory, because the kernel does not mount an automount otherwise.
     fn open(&self, name: &OsStr) -> io::Result<OwnedFd> {
         let open = |flags| openat(&self.folder, name, PLACE | OFlags::NOFOLLOW | flags, Mode::empty());
         if !self.is_at_end() {
@@ -179,7 +180,7 @@ impl PathWalk {
 pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(at) => Ok(at),
-        // No byte up to the end takes space.
+        // All bytes up to the end take no space.
         Err(Errno::NXIO) => Ok(offset.max(file.metadata()?.len())),
         Err(_) => Ok(offset),
     }
@@ -224,7 +225,7 @@ pub(super) fn open_safely(
 /// Returns the file if it has this kind.
 ///
 /// # Errors
-/// It is of another kind: the error names both.
+/// The file is of another kind: the error names both.
 pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
@@ -233,7 +234,7 @@ pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedF
 /// Checks that a file has this kind.
 ///
 /// # Errors
-/// It is of another kind: the error names both.
+/// The file is of another kind: the error names both.
 pub(super) fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
     let found = FileType::from_raw_mode(status.st_mode);
     if found == wanted {
@@ -270,8 +271,8 @@ mod tests {
     use super::*;
 
     // Proves that links of this user and of root are followed anywhere in a path, as the kernel
-    // does: relative and absolute links, links through `..` and to `/`, and links in /proc. A loop
-    // is an error.
+    // follows them: relative and absolute links, links through `..` and to `/`, and links in /proc.
+    // Also proves that a loop is an error.
     #[test]
     fn own_links_are_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use super::directory::{Directory, FileAccess};
 /// Mode of a new directory: full access for the owner, read access for the group, as for
 /// recordings.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Mode of a new file: the same, without execute.
+/// Mode of a new file: the same access, without execute permission.
 const FILE_MODE: u32 = 0o640;
 /// Mode of a new file that may hold secrets: owner only.
 const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -88,7 +88,7 @@ impl OutputDirectory {
         self.begin_with(name, PUBLIC_FILE_MODE)
     }
 
-    /// Like [`begin`](Self::begin), but the file stays open and is written anywhere.
+    /// Like [`begin`](Self::begin), but the file stays open, for writing at any offset.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -255,7 +255,8 @@ mod tests {
         assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"three!"[..], 1));
     }
 
-    // Proves that a file that stays open is written anywhere, and appears as others do.
+    // Proves that a file that stays open is written at any offset, and that it appears complete or
+    // not at all.
     #[test]
     fn open_files_appear_whole() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
-//! Assumes the file access rights of a directory's owner, for root, for single calls.
+//! Assumes the file access rights of a directory's owner. Only root does this, and for single
+//! calls.
 //!
-//! Root can do anything anywhere, but the owner of a directory decides what its names refer to. So
-//! in another user's directory root acts with that user's rights: nothing there can lead it to a
-//! file that the user could not change anyway, and the files that it creates belong to the user.
+//! Root may access every file, but the owner of a directory decides which files its names refer to.
+//! So in another user's directory root acts with that user's rights: no name there can lead root to
+//! a file that the user could not change anyway, and the files that root creates belong to the
+//! user.
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
@@ -36,7 +38,7 @@ pub struct AssumedRights<'a> {
 
 impl OwnerRights {
     /// Returns the rights of the owner of a file or directory. Returns `None` if this process needs
-    /// only its own: it is not root, or root is the owner.
+    /// only its own rights: it is not root, or root is the owner.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -57,8 +59,8 @@ impl OwnerRights {
     pub fn assume(&self) -> io::Result<AssumedRights<'_>> {
         let before = (set_fs_user(QUERY), set_fs_group(QUERY));
         let taken = AssumedRights { rights: self, before, _of_this_thread: PhantomData };
-        // Supplementary groups and group first: the change of user does not affect the right to
-        // change them, but an error then leaves less to undo.
+        // Changes supplementary groups and the group first: the change of user does not affect the
+        // right to change them, and an error then leaves less to undo.
         let groups = set_thread_groups(&[]);
         set_fs_group(self.group);
         set_fs_user(self.user);
@@ -101,7 +103,7 @@ fn set_fs_user(user: u32) -> u32 {
 /// Sets the group for the calling thread's file access (setfsgid(2)). Returns the previous one.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_fs_group(group: u32) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the call takes a number and changes only the calling thread, as in `set_fs_user`.
     unsafe { libc::setfsgid(group) }.cast_unsigned()
 }
 
@@ -111,8 +113,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that the assumed rights are those of the owner, for this thread alone, and root's
-    // again afterwards. Needs root.
+    // Proves that only this thread has the owner's rights, only while they are assumed, and that it
+    // has root's rights afterwards. Needs root.
     #[test]
     fn rights_are_taken_and_given_back() {
         let Some(folder) = super::super::directory::foreign_folder() else { return };
