@@ -1,23 +1,24 @@
-//! The build ids of files, by their paths.
+//! Collects the build ids of files by path.
 
 use std::collections::HashMap;
 
 use super::batch::ProfileBatch;
 use crate::generated::kernel::CodeKind;
 
-/// Most paths that are known; files of further ones get no build id.
+/// Maximum number of paths; files with further paths get no build id.
 const PATHS_MAX: usize = 1 << 16;
 
-/// Build ids that payloads of a run have, for files of which others do not have it: the recorder
-/// looks up those of files that were mapped before it began, and takes samples meanwhile.
+/// Build ids from some payloads of a run, to complete other payloads in which they are missing. The
+/// recorder looks up the build ids of files that were mapped before it started, and already takes
+/// samples while it does.
 #[derive(Debug, Default)]
 pub struct KnownBuildIds {
-    /// None: the path has had two, so nobody knows of which one a sample without is.
+    /// `None`: the path had two build ids, so a sample without one cannot be attributed.
     by_path: HashMap<Box<str>, Option<Box<[u8]>>>,
 }
 
 impl KnownBuildIds {
-    /// Takes note of the files of a payload.
+    /// Adds the files of a payload.
     pub fn add(&mut self, batch: &ProfileBatch<'_>) {
         for object in batch.objects() {
             if object.kind != CodeKind::File || object.build_id.is_empty() {
@@ -34,8 +35,8 @@ impl KnownBuildIds {
         }
     }
 
-    /// Returns the build id of an object that was recorded with this one: that, or if it is empty,
-    /// the one of its path. Empty if that is not known, or the path had two.
+    /// Returns the build id of an object: `recorded`, or if that is empty, the build id of its
+    /// path. Returns an empty slice if it is unknown, or if the path had two.
     pub fn completed<'a>(&'a self, kind: CodeKind, path: &str, recorded: &'a [u8]) -> &'a [u8] {
         if kind != CodeKind::File || !recorded.is_empty() {
             return recorded;
