@@ -1,4 +1,4 @@
-//! What is known of a snapshot, beside its segment: `snapshot.json` in its directory.
+//! The description of a snapshot, `snapshot.json`, next to the segment in its directory.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::os::host_log::HostLog;
 
 /// Name of the file that describes a published snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file that says which orders a directory was begun for.
+/// Name of the file with the orders of a directory that is not published yet.
 pub(super) const REQUEST_NAME: &str = "request.json";
-/// Name of the file that keeps a snapshot from being removed for its age.
+/// Name of the file that protects a snapshot from being removed for its age.
 pub(super) const KEEP_NAME: &str = "keep";
-/// Ends the name of a directory that is not published.
+/// Suffix of a directory that is not published.
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
-/// Most characters of an order's name in the name of a directory.
+/// Maximum number of characters of an order's name in a directory name.
 const NAME_CHARS_MAX: usize = 48;
-/// Longest text of a marker, in bytes: as for those of people.
+/// Maximum length of the text of a marker, in bytes: the same as for marks of people.
 const MARKER_BYTES_MAX: usize = 4096;
-/// Longest file that is read, in bytes: far more than descriptions have.
+/// Maximum length of a file that is read, in bytes: far more than a description has.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A published snapshot. Fields are only ever added.
@@ -31,13 +31,13 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct SnapshotRecord {
     /// Name of its directory.
     pub name: String,
-    /// The rule that fired; none if a person or a signal ordered it.
+    /// The rule that fired; `None` if a person or a signal ordered it.
     pub rule: Option<String>,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
-    /// What the rule saw: expressions and their values.
+    /// The compared expressions of the rule and their values.
     pub values: Vec<(String, String)>,
-    /// When it was ordered or the rule fired, in wall nanoseconds.
+    /// When it was ordered or when the rule fired, in wall nanoseconds.
     pub fired_wall_ns: i64,
     /// The same, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
@@ -49,13 +49,13 @@ pub struct SnapshotRecord {
     pub window_mono_ns: (u64, u64),
     /// Samples of all sources.
     pub samples: u64,
-    /// Samples in the window that the ring had lost.
+    /// Number of samples in the window that the ring had lost.
     pub lost: u64,
     /// Whether the ring had the whole window.
     pub complete: bool,
     /// All orders, if several windows overlapped.
     pub orders: Vec<SnapshotOrder>,
-    /// The logs of the host that were to be attached.
+    /// The logs of the host that were requested.
     pub logs: Vec<CapturedLog>,
 }
 
@@ -63,7 +63,7 @@ impl SnapshotRecord {
     /// Returns the text of the marker at the moment of the order.
     pub(super) fn marker_text(&self) -> String {
         let mut text = match &self.rule {
-            // As the recorder has marked the firing.
+            // The same text as the recorder's marker of the firing.
             Some(_) => self.reason.clone(),
             None => format!("snapshot: {}", self.reason),
         };
@@ -76,15 +76,15 @@ impl SnapshotRecord {
 /// A log of the host in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedLog {
-    /// Which one.
+    /// The log.
     pub log: HostLog,
-    /// Name of the attachment; none if it is not attached.
+    /// Name of the attachment; `None` if it is not attached.
     pub attachment: Option<String>,
-    /// Why it is not attached.
+    /// The reason why it is not attached.
     pub error: Option<String>,
 }
 
-/// The orders that a directory was begun for. With the ring, the next start can complete it.
+/// The orders of a directory. With them and the ring, the next start can complete the snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct SnapshotRequestFile {
@@ -94,7 +94,7 @@ pub(super) struct SnapshotRequestFile {
     pub(super) orders: Vec<SnapshotOrder>,
 }
 
-/// Returns the name of the directory of an order: the time at which it was given, and its name.
+/// Returns the directory name of an order: the time of the order, and its name.
 pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(fired_wall_ns)).unwrap_or_default();
     let name: String = order
@@ -107,7 +107,7 @@ pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> Strin
     format!("{}-{}", time.strftime("%Y%m%dT%H%M%S.%3fZ"), if name.is_empty() { "snapshot" } else { name })
 }
 
-/// Writes a small file whole, and syncs it.
+/// Writes a small file atomically, and syncs it.
 pub(super) fn write_json<T: Serialize>(storage: &dyn Storage, name: &str, value: &T) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
     text.push(b'\n');
@@ -128,7 +128,7 @@ pub(super) fn read_json<T: for<'de> Deserialize<'de>>(storage: &dyn Storage, nam
     serde_json::from_slice(bytes.get(..read).unwrap_or_default()).map_err(io::Error::other)
 }
 
-/// Returns what is known of the snapshot in a directory; none if there is none in it.
+/// Returns the description of the snapshot in a directory, or `None` if there is no snapshot.
 pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
     let directory = DirectoryTree::open_existing(path.parent()?).ok()?;
     let storage = directory.open(path.file_name()?.to_str()?).ok()?;
@@ -139,8 +139,8 @@ pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
 mod tests {
     use super::*;
 
-    // Proves that a directory's name begins with the time and has only characters that every tool
-    // takes.
+    // Proves that a directory's name starts with the time and contains only characters that all
+    // tools accept.
     #[test]
     fn names_are_plain() {
         let named = |name: &str| {
