@@ -1,4 +1,4 @@
-//! The rules of a run, compiled for the sources that it reads, and what their firings lead to.
+//! The rules of a run, compiled for the sources that it reads, and the actions of their firings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,28 +17,28 @@ use crate::os::program_guard::ProgramGuard;
 use crate::recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
 
-/// Who learns of firings.
+/// The receivers of firings.
 #[derive(Clone)]
 pub(super) struct FiringTargets {
-    /// The recorder of the data directory, if that of the ring evaluates the rules: it gets the
-    /// marker, too.
+    /// The recorder of the data directory, if the recorder of the ring evaluates the rules: it
+    /// needs the marker too.
     pub(super) disk: Option<RecorderHandle>,
-    /// Orders snapshots; none without a ring.
+    /// Orders snapshots; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Starts the programs of rules.
     pub(super) programs: ProgramStarter,
 }
 
-/// What a rule does besides its marker.
+/// The actions of a rule in addition to its marker.
 #[derive(Debug, Clone)]
 struct RuleAction {
     capture: Vec<HostLog>,
     program: Option<RuleProgram>,
 }
 
-/// Returns the rules for these sources, in the order of their ids. A rule about a source that this
-/// host lacks is left out, with a warning: the configuration as such was checked before. One about
-/// a source that an application has yet to push waits for it.
+/// Compiles the rules for these sources, which are ordered by id. A rule about a source that this
+/// host lacks is skipped with a warning, because the configuration itself was checked before. A
+/// rule about a source that an application has not pushed yet waits for it.
 pub(super) fn compile_rules(
     config: &Config,
     sources: &[SourceInfo],
@@ -65,18 +65,18 @@ pub(super) fn compile_rules(
 /// The rules of a configuration.
 struct RuleSet<'c> {
     rules: Vec<TriggerRule>,
-    /// Names of sources that applications push.
+    /// Names of the sources that applications push.
     names: &'c [String],
 }
 
 impl RuleSet<'_> {
-    /// Compiles the rules about sources of the host, and returns those about pushed ones.
+    /// Compiles the rules about sources of the host, and returns the rules about pushed sources.
     fn compile(
         self,
         sources: &[SourceInfo],
         is_read: impl Fn(u16) -> bool,
     ) -> (TriggerEngine, Vec<TriggerRule>) {
-        // Sources that were removed keep their ids, and have no fields.
+        // Removed sources keep their ids, but have no fields.
         let schemas = SourceSchemas::of(sources, |source| is_read(source.id));
         let known = schemas.rule_sources();
         let (mut fitting, mut waiting) = (Vec::new(), Vec::new());
@@ -95,8 +95,8 @@ impl RuleSet<'_> {
     }
 }
 
-/// Compiles the rules that name a pushed source. Other sources of the names that applications use
-/// are not in sight: a rule is about one of them.
+/// Compiles the rules that name a pushed source. Other pushed sources are not visible to them,
+/// because a rule is about one of them only.
 fn compile_for_pushed(
     rules: &[TriggerRule],
     sources: &[SourceInfo],
@@ -108,7 +108,7 @@ fn compile_for_pushed(
     let known = schemas.rule_sources();
     let own = std::slice::from_ref(&pushed.name);
     let names_own = |rule: &&TriggerRule| {
-        // What it lacks without this source is what it names.
+        // A rule names the source if it cannot be compiled without it.
         let without: Vec<RuleSource<'_>> =
             known.iter().filter(|source| source.name != pushed.name).copied().collect();
         let problems = TriggerEngine::new(std::slice::from_ref(*rule), &without).err().unwrap_or_default();
@@ -129,7 +129,7 @@ fn compile_for_pushed(
 struct SourceSchemas<'s>(Vec<(&'s str, u64, Option<CompiledSchema>)>);
 
 impl<'s> SourceSchemas<'s> {
-    /// Compiles the schemas of the sources that rules may see.
+    /// Compiles the schemas of the sources that are visible to rules.
     fn of(sources: &'s [SourceInfo], is_seen: impl Fn(&SourceInfo) -> bool) -> Self {
         let compiled = |source: &'s SourceInfo| {
             if !is_seen(source) {
@@ -159,8 +159,8 @@ fn report(problems: &[RuleProblem]) {
     }
 }
 
-/// Returns what each enabled rule does. A program that may not be run is reported now, and again
-/// when it would be run.
+/// Returns the actions of each enabled rule. A program that must not be run is reported now, and
+/// again when it would be run.
 fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     let enabled = config.triggers.iter().filter(|trigger| trigger.enabled);
     let action = |trigger: &TriggerConfig| {
@@ -176,13 +176,15 @@ fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     enabled.map(|trigger| (Arc::from(trigger.name.as_str()), action(trigger))).collect()
 }
 
-/// Returns what a firing leads to: a marker in the data directory, too, a snapshot, and a program.
+/// Returns the listener that performs the actions of a firing: a marker in the data directory, a
+/// snapshot, and a program.
 fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTargets) -> FiringListener {
-    // The latest order of each rule, with its episode.
+    // The latest order of each rule, with its episode number.
     let mut orders: BTreeMap<Arc<str>, (u64, OrderId)> = BTreeMap::new();
     FiringListener::new(move |event, marker| {
         if let Some(disk) = &targets.disk {
-            // A recorder whose disk has stalled for long refuses it; the ring and the log have it.
+            // A recorder whose disk has stalled for long refuses it; the ring and the log still
+            // have it.
             disk.send(RecorderCommand::CopyMarker(Box::new(marker.clone())), drop);
         }
         let action = actions.get(&event.rule);
@@ -204,7 +206,8 @@ fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTarge
         } else {
             let capture = action.map(|action| action.capture.clone()).unwrap_or_default();
             let order = snapshot_order(event, &marker.text, capture);
-            // Refused, too: a program says that a rule fired, whether or not a snapshot is kept.
+            // Start the program even if the order is refused: it reports that a rule fired, with or
+            // without a snapshot.
             let reply = move |begun: Result<String, _>| {
                 if let Some(start) = start {
                     start(begun.as_deref().ok());
@@ -247,7 +250,7 @@ fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> 
     }
 }
 
-/// Returns the quantities of the condition and their values, as text.
+/// Returns the compared expressions of the condition and their values, as strings.
 fn compared_values(event: &TriggerEvent) -> Vec<(String, String)> {
     let value = |compared: &ComparedQuantity| {
         let element = compared.element.as_deref().map(str::to_owned);
