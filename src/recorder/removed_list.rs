@@ -1,4 +1,4 @@
-//! The list of segments that retention has removed although older ones of their run are left.
+//! The list of segments that retention has removed while older segments of their run remain.
 
 use std::io::{self, IoSlice};
 
@@ -8,7 +8,7 @@ use flatcap_format::storage::Storage;
 /// Writes the list.
 ///
 /// # Errors
-/// Errors of the storage; then the earlier list stays.
+/// Errors of the storage; then the previous list stays.
 pub(super) fn write_removed(storage: &dyn Storage, removed: &RemovedSegments) -> io::Result<()> {
     let unfinished = format!("{REMOVED_NAME}.new");
     let _left_by_a_kill = storage.remove(&unfinished);

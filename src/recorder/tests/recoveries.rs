@@ -158,9 +158,9 @@ fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usiz
     }
 }
 
-// Proves that after a kill every complete frame is in a sealed segment and the rest is explained,
-// and that after a power cut all samples found before remain: random scripts and crashes, each
-// recovery interrupted twice.
+// Proves that after a kill every complete frame is in a sealed segment and all other samples are in
+// gaps, and that after a power cut all samples found before remain. Method: random scripts and
+// crashes; each recovery is interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {
@@ -235,8 +235,8 @@ fn damaged_files_are_set_aside() {
     }
 }
 
-// Proves that a write cut short by a kill is no damage if the memory of the run has all of it, and
-// is set aside otherwise: cut at each byte of the last sample.
+// Proves that a write cut short by a kill is not damage if the memory of the run contains all of
+// it, and is set aside otherwise. Method: cuts at each byte of the last sample.
 #[test]
 fn a_write_cut_short_is_no_damage() {
     let script = Script::fixed(SyncPolicy::Never);
