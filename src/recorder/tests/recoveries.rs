@@ -345,8 +345,8 @@ fn a_failed_write_is_recovered_by_name() {
     }
 }
 
-// Proves that a segment sealed without the memory of its run takes in that memory later, and that a
-// crash meanwhile loses nothing.
+// Proves that samples from the memory of a run are added to a segment that was sealed without it,
+// and that a crash in between loses nothing.
 #[test]
 fn a_sealed_segment_takes_in_the_memory_later() {
     for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).compressing(), 6)] {
@@ -387,8 +387,8 @@ fn a_sealed_segment_takes_in_the_memory_later() {
 }
 
 // Proves that samples of a source that was added moments before the kill, so that no segment
-// describes it, are recovered: into an unsealed last segment and into a sealed one, compressed and
-// not, whatever crash interrupts that.
+// describes it, are recovered. Method: unsealed and sealed last segments, compressed and not, with
+// any crash during the recovery.
 #[test]
 fn an_undescribed_source_is_recovered() {
     const SAMPLES: u64 = 20;
