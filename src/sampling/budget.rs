@@ -248,7 +248,7 @@ mod tests {
         budget.current
     }
 
-    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for so
+    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for this
     /// many seconds.
     fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
@@ -262,8 +262,9 @@ mod tests {
         None
     }
 
-    // Proves that a source keeps its period within its budget, gets exactly the period it needs
-    // beyond it, and returns to its period once it is cheap again. 2 % of 1 ms are 20 us.
+    // Proves that a source keeps its period within its budget, gets exactly the period that it
+    // needs beyond the budget, and returns to its period once it is cheap again. 2 % of 1 ms are 20
+    // us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;

@@ -25,7 +25,7 @@ struct FinishedRead {
 /// The outcome of a read.
 #[derive(Debug)]
 pub(super) struct ReadOutcome {
-    /// When the read began and ended, in monotonic nanoseconds.
+    /// Begin and end of the read, in monotonic nanoseconds.
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
     /// Its CPU time in nanoseconds.

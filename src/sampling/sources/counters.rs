@@ -68,11 +68,11 @@ impl CounterKey {
     }
 }
 
-/// How a file lays out its values.
+/// The layout of the values in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CounterLayout {
     /// One value per line: `name value` or `name: value kB`, after `skip` leading fields. The
-    /// section distinguishes the names of this file from those of other files.
+    /// section distinguishes the names of this file from names in other files.
     Lines { section: &'static [u8], skip: usize },
     /// One section per line: `section: name value name value`.
     Pairs,
@@ -86,7 +86,8 @@ pub(super) enum CounterLayout {
 pub(super) struct CounterOrder(Vec<Option<usize>>);
 
 impl CounterOrder {
-    /// Returns the counter of the value at this position of the file; none if the schema lacks it.
+    /// Returns the counter of the value at this position of the file, or `None` if the schema lacks
+    /// it.
     #[inline]
     pub(super) fn find(
         &mut self,

@@ -10,7 +10,7 @@ use super::text;
 use crate::os::host::{HostDirectory, HostRoot, SmallFile};
 use crate::sampling::{Incomplete, ReadError};
 
-/// Longest name of a file or device, its terminating zero byte included.
+/// Maximum length of a file or device name, including its terminating zero byte.
 const NAME_BYTES: usize = 64;
 /// Longest path below a listed directory, its terminating zero byte included.
 const PATH_BYTES: usize = 3 * NAME_BYTES;
@@ -115,8 +115,8 @@ impl DeviceListing {
         Ok(listing)
     }
 
-    /// Lists again if that is due. Returns whether it was: the caller then closes devices not
-    /// [`kept`](Self::keeps), and opens those of [`each_new`](Self::each_new).
+    /// Lists the devices again if that is due. Returns whether it did: the caller then closes the
+    /// devices that are not [`kept`](Self::keeps), and opens [`each_new`](Self::each_new) one.
     pub(super) fn refresh(&mut self) -> Result<bool, ReadError> {
         if self.samples_until_listing > 0 {
             self.samples_until_listing -= 1;
@@ -213,7 +213,7 @@ impl DeviceListing {
     }
 }
 
-/// Calls `act` with a path made of parts; none if it is too long or contains a zero byte.
+/// Calls `act` with a path made of parts. Returns `None` if it is too long or contains a zero byte.
 pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) -> Option<Got> {
     let mut path = [0; PATH_BYTES];
     let mut places = path.iter_mut().take(PATH_BYTES - 1);
@@ -224,7 +224,8 @@ pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) ->
     (whole.count_bytes() == parts.iter().map(|part| part.len()).sum::<usize>()).then(|| act(whole))
 }
 
-/// Reads the first line of a file once, such as a device's name, cut to fit; none without the file.
+/// Reads the first line of a file once, such as a device's name, truncated to fit. Returns `None`
+/// without the file.
 pub(super) fn read_line<const BYTES: usize>(
     directory: &HostDirectory,
     parts: &[&[u8]],

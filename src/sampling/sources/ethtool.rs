@@ -1,5 +1,5 @@
-//! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces are those
-//! of /proc/net/dev; their drivers are queried through `os::ethtool`.
+//! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces come from
+//! /proc/net/dev; their drivers are queried through `os::ethtool`.
 
 use std::io;
 use std::time::Duration;
@@ -164,8 +164,8 @@ impl KnownInterface {
         Self { name, index: 0, ..spare.unwrap_or_default() }
     }
 
-    /// Queries the driver. Returns the reasons for which the answer is incomplete; none for an
-    /// interface that disappeared meanwhile.
+    /// Queries the driver. Returns the reasons why the answer is incomplete; empty for an interface
+    /// that has disappeared.
     fn read(&mut self, ethtool: &mut Ethtool) -> Incomplete {
         self.values.clear();
         let answer = self.query(ethtool);

@@ -23,8 +23,8 @@ const _: () =
 /// Bytes of a description in the schema, its terminating zero byte included.
 const DESCRIPTION_BYTES: usize = 96;
 
-/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`; by its number if
-/// it has none), and any other line by its name (`NMI`).
+/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`) or, without
+/// devices, by its number. They match any other line by its name (`NMI`).
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "interrupts",
     about: "Interrupts by line and core, with the lines' names.",

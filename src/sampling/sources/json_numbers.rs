@@ -1,5 +1,5 @@
-//! The numbers and bools of a JSON document, by their paths: `a.b.0.c`. No tree is built; the
-//! parser (`serde_json`) allocates only for texts with escapes and for errors.
+//! The numbers and booleans of a JSON document, by their paths: `a.b.0.c`. No tree is built; the
+//! parser (`serde_json`) allocates only for strings with escapes and for errors.
 
 use std::fmt::{self, Write};
 

@@ -17,7 +17,7 @@ const FILE: &str = "dev/kmsg";
 /// and storms of lines take at most some 4 ms of each second.
 const LINES_MAX: usize = 256;
 const BYTES_MAX: usize = 48 << 10;
-/// What a line takes besides its text: its table, and the offsets, length and padding of both.
+/// Bytes of a line in addition to its text: its table, and the offsets, length and padding of both.
 const LINE_EXTRA_BYTES: usize = 64;
 const _: () = assert!(BYTES_MAX + LINES_MAX * LINE_EXTRA_BYTES <= 64 << 10);
 /// Maximum length of a text. The kernel cuts at 2,048 bytes.

@@ -280,7 +280,7 @@ mod tests {
     }
 
     // Proves that names in the catalog are distinct, that each schema has its root, and that only
-    // sources of the host have files; those of instances are in the configuration.
+    // sources of the host have files; the files of instances are in the configuration.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the kernel allows of `perf_event_open(2)`.
+//! Determines the access to `perf_event_open(2)` that the kernel allows.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;

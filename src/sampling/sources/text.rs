@@ -137,7 +137,7 @@ pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64
     })
 }
 
-/// Returns a name in an array of fixed size, padded with zero bytes; none if it does not fit.
+/// Returns a name in an array of fixed size, padded with zero bytes, or `None` if it does not fit.
 pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let mut name = [0; BYTES];
     name.get_mut(..text.len())?.copy_from_slice(text);

@@ -64,7 +64,7 @@ impl ExecWatcher {
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);
-        // Not until it is empty: others are added meanwhile.
+        // Bounded, not until it is empty, because others are added concurrently.
         execs.extend((0..EXECS_MAX).map_while(|_| self.shared.execs.pop()));
         !has_lost
     }

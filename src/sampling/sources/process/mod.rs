@@ -39,7 +39,7 @@ use crate::schemas::host::{
 };
 
 const DIRECTORY: &str = "proc";
-/// Maximum number of processes in one sample: with all their texts they fit into a frame of the
+/// Maximum number of processes in one sample: with all their strings they fit into a frame of the
 /// default `frame_max`. The processes with the lowest pids are recorded; `top` chooses better.
 const RECORDED_MAX: usize = 16_384;
 /// Space in a frame for everything else.
@@ -512,7 +512,7 @@ mod tests {
     }
 
     // Proves that every value ends up in its field, that processes are ordered by pid, and that
-    // texts are recorded only on request.
+    // strings are recorded only on request.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree();
@@ -662,7 +662,7 @@ mod tests {
         );
         assert!(own.minor_faults() <= words[7].parse().unwrap() && own.minor_faults() > 0);
         assert_eq!(own.user(), u64::from(rustix::process::geteuid().as_raw()));
-        // Other tests run meanwhile: the jiffies are read after the run time.
+        // Other tests run concurrently: the jiffies are read after the run time.
         let (jiffies, run_time) = (own.user_time() + own.system_time(), own.run_time());
         let later_ns = crate::os::clock::process_cpu_ns();
         assert!((earlier_ns..=later_ns).contains(&run_time), "{earlier_ns} {run_time} {later_ns}");

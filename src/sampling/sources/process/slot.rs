@@ -1,5 +1,5 @@
-//! What is kept of one process from sample to sample: its open files, and what decides when they
-//! are read again.
+//! The state of one process between samples: its open files, and the data that decides when to read
+//! them again.
 
 use std::io::{self, ErrorKind};
 
@@ -10,7 +10,7 @@ use crate::sampling::sources::text::ABSENT;
 
 /// Longest `schedstat`: three numbers.
 const SCHEDSTAT_BYTES_MAX: usize = 64;
-/// When the details of a process are due: in any pass, or in the next full one.
+/// The pass in which the details of a process are due: any pass, or the next full one.
 pub(super) const DUE_IN_ANY_PASS: u64 = 0;
 pub(super) const DUE_IN_FULL_PASS: u64 = 1;
 
@@ -118,7 +118,7 @@ impl ProcessSlot {
     pub(super) fn clear(&mut self) -> usize {
         let open = self.files.close();
         let texts = self.texts.take();
-        // A later process with the same pid is a new one.
+        // A later process with the same pid must start with a new state.
         *self = Self { texts, is_active: self.is_active, ..Self::new() };
         open
     }

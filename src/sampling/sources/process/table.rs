@@ -162,8 +162,8 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads the processes of this scope. Unless they are listed again, all processes are those of
-    /// the last sample and those that [`forked`](Self::forked) since.
+    /// Reads the processes of this scope. Unless they are listed again, these are the processes of
+    /// the last sample and the processes [`forked`](Self::forked) since then.
     pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
         self.departed.clear();
@@ -227,7 +227,7 @@ impl ProcessTable {
         self.incomplete
     }
 
-    /// Returns the state and the content of a process; none if nothing was read.
+    /// Returns the state and the content of a process, or `None` if nothing was read.
     pub(super) fn get(&mut self, process: ListedProcess) -> Option<(&mut ProcessSlot, ProcessContent<'_>)> {
         let slot = self.slots.get_mut(process.slot)?;
         let ContentSpan { at, stat, io } = slot.content;

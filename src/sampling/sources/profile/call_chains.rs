@@ -25,7 +25,7 @@ const FRAMES_MAX: usize = 1024;
 const KERNEL_ID: u64 = 0;
 const UNKNOWN_ID: u64 = 1;
 const FIRST_FILE_ID: u64 = 2;
-/// How stacks name what is in no mapping that is known.
+/// Name of code in no known mapping.
 const UNKNOWN: &str = "[unknown]";
 
 /// The call chains of a sample, and what is known of the host.
@@ -253,8 +253,8 @@ mod tests {
         frames.iter().map(|(path, offset)| ((*path).to_owned(), *offset)).collect()
     }
 
-    // Proves that each address is an offset in what has it, the one after a call at the end of a
-    // mapping included, and that a thread has the name that it had before the source was opened.
+    // Proves that each address becomes an offset in its mapping, including the address after a call
+    // at the end of a mapping, and that a thread keeps the name from before the source was opened.
     #[test]
     fn addresses_become_offsets() {
         let (_host, mut chains) = chains();

@@ -1,4 +1,4 @@
-//! Where code comes from: files and memory that processes map, each known once.
+//! The origin of code: files and memory that processes map, each stored once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,8 @@ use crate::os::build_id::ElfBuildId;
 pub(super) const FILES_MAX: usize = 8192;
 /// Maximum length of a path; longer ones are cut.
 pub(super) const PATH_BYTES_MAX: usize = 1024;
-/// How often the build id of a file is looked up: a process that has it mapped may have ended.
+/// Maximum number of lookups of a file's build id, because a process that has mapped it may have
+/// ended.
 const LOOKUPS_MAX: u8 = 3;
 /// Files after which those that no process maps any more are forgotten for the first time.
 const SWEEP_FILES_MIN: usize = 256;
@@ -39,7 +40,7 @@ pub(super) struct CodeFile {
     lookups: AtomicU8,
 }
 
-/// What the kernel says of a mapped file.
+/// The identity of a mapped file, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileIdentity<'p> {
     /// The path, as the process sees it, or another name.
@@ -99,7 +100,7 @@ impl CodeFile {
         self.lookups.store(self.lookups.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Ends a lookup. Without a build id there are no others: the file has none.
+    /// Ends a lookup. If it found no build id, there are no further lookups: the file has none.
     pub(super) fn finish_lookup(&self, build_id: Option<ElfBuildId>) {
         match build_id {
             // Fails only if a lookup before has set it.
@@ -174,7 +175,7 @@ mod tests {
         FileIdentity { path: path.as_bytes(), build_id: None, device: (8, 1), inode }
     }
 
-    // Proves that files are told from memory by their names, as the kernel writes them.
+    // Proves that files and memory are distinguished by their names, in the kernel's format.
     #[test]
     fn names_say_what_is_mapped() {
         for (name, kind, path) in [

@@ -13,8 +13,8 @@ use crate::os::clock::monotonic_ns;
 use crate::os::host::{HostDirectory, HostFile, HostRoot};
 use crate::os::thread;
 
-/// How long opening the source waits until the mappings are read. Each process takes some 100 us;
-/// one that is stuck with the lock of its memory keeps those after it from being read.
+/// Maximum time that opening the source waits for the mappings. Each process takes about 100 us; if
+/// one is stuck with its memory lock held, the processes after it are not read.
 const READ_NS_MAX: u64 = 2_000_000_000;
 /// Processes that were read and wait to be noted.
 const QUEUE_MAX: usize = 16;
@@ -27,7 +27,7 @@ struct ExistingProcess {
     maps: Vec<u8>, // the content of its file `maps`
 }
 
-/// What came of reading the processes.
+/// The result of reading the processes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadProcesses {
     /// Processes whose mappings are known.
@@ -59,7 +59,7 @@ pub(super) fn read(
 /// Reads the processes, until nobody wants them any more.
 fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingProcess>>) {
     let mut numbers = Vec::new();
-    // A list that ends early is that of fewer processes.
+    // A listing that ends early only has fewer processes.
     let _cut = directory.list(|name| numbers.extend(number(name)));
     let mut file = None;
     for number in numbers {
@@ -168,7 +168,7 @@ impl<'l> MappedLine<'l> {
     }
 }
 
-/// How perf records name memory without a file.
+/// The name of memory without a file in perf records.
 const ANONYMOUS: &[u8] = b"//anon";
 
 fn split_pair(field: &[u8], separator: u8) -> Option<(u64, u64)> {
@@ -220,8 +220,8 @@ mod tests {
         }
     }
 
-    // Proves that processes are noted with their code and threads, those of the kernel not, and
-    // that one which ends meanwhile or is cut costs no other.
+    // Proves that processes are added with their code and threads, but kernel threads are not, and
+    // that a process that ends during the read or is truncated affects no other.
     #[test]
     fn processes_are_noted() {
         let host = host_with(&[

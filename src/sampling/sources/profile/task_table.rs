@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::address_space::{AddressSpace, CodeMapping};
 
-/// Maximum number of threads, and of processes. What is known of further ones is nothing.
+/// Maximum number of threads, and of processes. Nothing is stored about further ones.
 const THREADS_MAX: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1 << 14;
 /// Maximum number of mappings of all processes, of 32 bytes each. Code in further ones is unknown.
@@ -109,7 +109,7 @@ impl TaskTable {
         let Some(process) = self.processes.get_mut(&process) else { return };
         let before = process.space.len();
         let is_shared = Arc::strong_count(&process.space) > 1;
-        // What a copy would add at most.
+        // The maximum number of mappings that a copy would add.
         let added = 2 + if is_shared { before } else { 0 };
         if self.mappings + added > MAPPINGS_MAX {
             return;

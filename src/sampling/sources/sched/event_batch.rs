@@ -20,7 +20,7 @@ pub(super) struct EventSpan {
     pub(super) end_ns: u64, // > begin_ns
 }
 
-/// What a sample says besides its events.
+/// The content of a sample in addition to its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleState {
     pub(super) span: EventSpan,
@@ -217,7 +217,7 @@ impl EventBatch {
     }
 }
 
-/// What the kernel has written for a payload.
+/// The counts of a payload that was built from the kernel's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BuiltEvents {
     pub(super) switches: u64,

@@ -67,7 +67,7 @@ impl ThreadTable {
     }
 
     /// Adds the threads that /proc lists, and reserves memory for as many again. Threads that end
-    /// meanwhile are left out.
+    /// during the listing are left out.
     pub(super) fn add_existing(&mut self, host: &HostRoot) -> io::Result<()> {
         let mut proc = host.directory("proc")?;
         let mut processes = Vec::new();
