@@ -108,7 +108,7 @@ struct GroupShared {
     stop: Arc<WakeEvent>,
 }
 
-/// The connection from the recorder of the ring to that of the data directory.
+/// The connection from the ring's recorder to the recorder of the data directory.
 struct PassedOn {
     queue: QueueReceiver<Box<Slab>>,
     ledger: Arc<LossLedger>,
@@ -151,7 +151,7 @@ struct RecorderInputs<'a> {
     latencies: Vec<Consumer<GroupLatencies>>,
 }
 
-/// The recorder of the data directory and, with a ring, that of the ring.
+/// The recorder of the data directory and, if there is a ring, the ring's recorder.
 struct Recorders {
     recorder: JoinHandle<RecorderReport>,
     commands: RecorderHandle,

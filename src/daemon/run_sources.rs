@@ -1,4 +1,4 @@
-//! The sources of a run: those of the configuration, and those that applications add later.
+//! The sources of a run: the configured ones, and the ones that applications add later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 

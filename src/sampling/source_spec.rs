@@ -46,7 +46,7 @@ pub struct SourceSpec {
     pub opener: SourceOpener,
 }
 
-/// The keys of a source's table besides those that all sources have.
+/// The keys of a source's table in addition to the keys of all sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
     /// None.

@@ -35,7 +35,7 @@ pub struct Chart {
     pub source: String,
     /// The source's nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// How the value is computed.
+    /// Formula that computes the value.
     pub formula: Formula,
     /// Whether the scale is fixed to 0 to 100 %.
     pub is_share: bool,

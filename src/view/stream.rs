@@ -46,7 +46,7 @@ pub(super) struct StreamedRows<'s> {
     pub(super) tables: &'s [TableInfo],
 }
 
-/// How far a stream was read.
+/// The progress of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamState {
     /// Up to the wanted time, or to the end of the recording.

@@ -217,8 +217,8 @@ impl<'a> CounterWriter<'a> {
         }
     }
 
-    /// Reads all values of a file. Calls `unknown` with section, name and value of those that the
-    /// schema does not have.
+    /// Reads all values of a file. Calls `unknown` with section, name and value of each value that
+    /// the schema lacks.
     pub(super) fn read_file<'c>(
         &mut self,
         layout: CounterLayout,
@@ -458,7 +458,8 @@ pub(super) mod tests {
         });
     }
 
-    // Proves that each kind of damage has its own reason, and that no value goes to a wrong name.
+    // Proves that each kind of damage has its own reason, and that no value is assigned to a wrong
+    // name.
     #[test]
     fn each_damage_has_its_reason() {
         let keys = keys(&["A:x", "A:y", "B:z"]);

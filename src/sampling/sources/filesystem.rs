@@ -184,7 +184,7 @@ impl FilesystemSampler {
         self.listed_content.extend_from_slice(content);
         let (lines, mut incomplete) = text::whole_lines(content);
         self.next_mounts.clear();
-        // Most mounts stay, in the same order: each is then found at the end.
+        // Most mounts stay in the same order, so with the reversed list each is found at its end.
         self.mounts.reverse();
         for (place, line) in lines.enumerate() {
             let Some(line) = MountLine::of(line) else {

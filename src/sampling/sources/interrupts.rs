@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((rows(&table).len(), incomplete), (1, Incomplete::UNREADABLE));
     }
 
-    // Proves that a line that only names a device costs nothing.
+    // Proves that a line that only names a device does not make the sample incomplete.
     #[test]
     fn a_line_without_counts_is_complete() {
         let text = b"           CPU0       CPU1\n 17: 5 6 timer\nFIQ:              usb_fiq\nIPI0: 1 2 Timer\nErr: 0\n";

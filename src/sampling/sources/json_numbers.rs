@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(parsed(b"[[1]]"), (vec![("0.0".to_owned(), 1.0)], 0, Incomplete::NONE));
     }
 
-    // Proves that a document that is cut or damaged gives the values before the damage and says so,
-    // and that deep nesting ends.
+    // Proves that a truncated or damaged document gives the values before the damage and is marked,
+    // and that deep nesting is limited.
     #[test]
     fn damaged_documents_are_marked() {
         let one = vec![("a".to_owned(), 1.0)];

@@ -89,8 +89,8 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
                     begin += record.len();
                     self.ends.push(begin);
                 }
-                // The number of the next line says how many. Before the first line it cannot, and
-                // one is the least.
+                // The number of the next line shows how many were lost. Before the first line it
+                // cannot, so count the minimum of one.
                 RecordRead::Overwritten if self.next_sequence.is_none() && self.ends.is_empty() => {
                     self.lost += 1;
                 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     // Proves that lost lines are counted by their numbers, whether the kernel reports them or not,
-    // and that a malformed record is marked and costs no other.
+    // and that a malformed record is marked and affects no other.
     #[test]
     fn lost_lines_are_counted() {
         let line = |sequence: u64| Ok(format!("6,{sequence},1,-;a line"));

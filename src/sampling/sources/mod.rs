@@ -1,5 +1,5 @@
-//! The sources, one file each: what it reads, how it parses that, and how it fills its schema
-//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
+//! The sources, one file each: the files that it reads, how it parses them, and how it fills its
+//! schema (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
 use flatcap_tasks::schema::TASKS_NAME;
 

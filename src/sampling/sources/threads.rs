@@ -18,7 +18,8 @@ const THREADS_MAX: usize = 256;
 /// Interval between searches for new processes of a chosen name, each of which reads all names.
 const SEARCH_INTERVAL_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
-/// Longest name in /proc: the kernel's own threads have longer names than the schema allows.
+/// Maximum length of a name in /proc: the kernel's own threads have longer names than the schema
+/// allows.
 const COMM_BYTES: usize = 64;
 
 /// The processes that the configuration names, if they exist.

@@ -41,7 +41,7 @@ const SEGMENT_TICKS: u64 = 10;
 const WINDOW_MIN_NS: i64 = 300_000_000;
 const BEFORE_MIN_NS: u64 = 10_000_000_000;
 
-/// What to show, and how.
+/// The parameters of a view.
 #[derive(Debug)]
 pub struct Session {
     /// Segment files, or directories of segments.

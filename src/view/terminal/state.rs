@@ -53,7 +53,7 @@ pub(super) enum Panel {
     Explanation,
 }
 
-/// How the time moves.
+/// Movement of the displayed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Movement {
     /// The view follows the present.
@@ -81,7 +81,7 @@ pub enum Request {
     Mark(String),
 }
 
-/// How the rows of a screen are sorted.
+/// Order of the rows of a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sorting {
     /// Index among the columns with numbers; one past the last one stands for the name.

@@ -1,8 +1,9 @@
 //! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and
 //! exits and names of programs, from the kernel's process events.
 //!
-//! A read costs some 8 us for each process, and most processes sleep. So all of them are read once
-//! a second, and in between only the busiest and the new ones. A sample says how many it skips.
+//! A read costs about 8 us per process, and most processes sleep. So all of them are read once a
+//! second, and in between only the busiest and the new ones. A sample has the number of processes
+//! that it skips.
 
 mod activity;
 mod events;
@@ -571,9 +572,9 @@ mod tests {
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
     }
 
-    // Proves that a sample between two full ones has the busiest and the new processes, says how
-    // many it skips, and that idle ones are in the next full sample. Method: one busy process by
-    // CPU time and one by I/O; an interval that ends only when the test ends it.
+    // Proves that a sample between two full ones contains the busiest and the new processes and the
+    // number of skipped processes, and that idle ones are in the next full sample. Method: one
+    // process busy by CPU time and one by I/O; an interval that ends only when the test ends it.
     #[test]
     fn samples_say_what_they_skip() {
         let folder = tree();

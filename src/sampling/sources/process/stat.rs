@@ -3,7 +3,7 @@
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// Longest name, its terminating zero byte included.
+/// Maximum length of a name, including its terminating zero byte.
 pub(super) const NAME_BYTES: usize = 64;
 
 /// The recorded fields of `stat`.

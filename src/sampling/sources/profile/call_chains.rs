@@ -1,5 +1,5 @@
-//! Call chains of a host, and what must be known to say where their code is from: what its
-//! processes map, and the names of its threads. Follows the records of the kernel.
+//! Call chains of a host, and the state that locates their code: the mappings of its processes, and
+//! the names of its threads. Updated by the records of the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub(super) struct CallChains {
 }
 
 impl CallChains {
-    /// Begins to follow a host of which nothing is known. `interval_ns` is the CPU time that each
-    /// call chain stands for.
+    /// Creates the state of an unknown host. `interval_ns` is the CPU time that each call chain
+    /// stands for.
     ///
     /// # Errors
     /// The host has no processes, or the kernel refuses another thread.
@@ -92,7 +92,7 @@ impl CallChains {
         self.tables.build(span, self.interval_ns, self.lost, builder);
     }
 
-    /// Notes what the next record says, in the order of time.
+    /// Updates the state with the next record, in time order.
     pub(super) fn note(&mut self, cpu: u32, record: &PerfRecord<'_>) {
         let tasks = &mut self.tasks;
         match record.event {
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(profile.lost(), 0);
     }
 
-    // Proves that the code of a process follows what it maps, starts and runs, and that lost
+    // Proves that the code of a process follows its mappings, forks and execs, and that lost
     // records are counted.
     #[test]
     fn code_follows_the_records() {

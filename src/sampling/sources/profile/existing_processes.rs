@@ -19,7 +19,7 @@ const READ_NS_MAX: u64 = 2_000_000_000;
 /// Processes that were read and wait to be noted.
 const QUEUE_MAX: usize = 16;
 
-/// A process, as of one moment.
+/// A process, as read at one time.
 #[derive(Debug)]
 struct ExistingProcess {
     number: u32,
@@ -41,7 +41,7 @@ pub(super) struct ReadProcesses {
 }
 
 /// Reads the mappings of all processes of the host into `tasks`. The lock of a process's memory may
-/// be held for long, so a thread of its own reads, and is left behind if it takes too long.
+/// be held for long, so a separate thread reads, and is abandoned if it takes too long.
 ///
 /// # Errors
 /// The list of processes cannot be read, or the kernel refuses another thread.
@@ -56,7 +56,7 @@ pub(super) fn read(
     Ok(note_all(&receiver, monotonic_ns() + READ_NS_MAX, files, tasks))
 }
 
-/// Reads the processes, until nobody wants them any more.
+/// Reads the processes until the receiver is dropped.
 fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingProcess>>) {
     let mut numbers = Vec::new();
     // A listing that ends early only has fewer processes.

@@ -55,8 +55,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: PROFILE_ROOT,
     schema: PROFILE,
     files: &[PARANOID, ONLINE, SYMBOLS, NOTES, "proc/PID/maps", "proc/PID/task", "proc/PID/comm"],
-    // A batch: each call chain has its own time. Shorter ones repeat the files and threads that
-    // most of them mention, longer ones are further behind.
+    // A batch: each call chain has its own time. Shorter periods would repeat the files and threads
+    // that most of them mention; longer ones would delay the data.
     period: Duration::from_millis(100),
     is_on_by_default: false,
     may_block: false,
@@ -189,7 +189,7 @@ impl Sampler for ProfileSampler {
             let have_stopped = self.close_stopped();
             let is_missing = self.incomplete != Incomplete::NONE;
             if have_stopped || is_missing || self.online.content() != self.listed_content {
-                // Samples say that a CPU has no ring.
+                // The samples report that a CPU has no ring.
                 let _refused = self.update_rings();
             }
         }
@@ -259,7 +259,7 @@ mod tests {
     use crate::sampling::Sampler;
     use crate::sampling::sources::tests::open_sampler;
 
-    /// Longest wait for what the kernel does about a hundred times a second.
+    /// Maximum wait for samples, which the kernel takes about a hundred times a second.
     const WATCHDOG_NS: u64 = 120 * NS_PER_S;
 
     /// A process that computes until the end of its test.

@@ -171,10 +171,10 @@ impl SchedSampler {
         }
     }
 
-    /// Charges what these events cost, and stops or resumes switches if the budget says so.
+    /// Charges the cost of these events, and stops or resumes switches as the budget requires.
     fn spend(&mut self, built: BuiltEvents) {
         let own_ns = thread_cpu_ns().saturating_sub(self.read_cpu_ns);
-        // A record that was dropped had its cost, too.
+        // A dropped record had the same cost.
         let kernel_ns = (built.switches + built.dropped) * SWITCH_COST_NS + built.wakeups * WAKEUP_COST_NS;
         match self.budget.spend(monotonic_ns(), own_ns.saturating_add(kernel_ns)) {
             None => {}
