@@ -30,10 +30,10 @@ keywords! {
     /// A log of the host.
     #[derive(Serialize, Deserialize)]
     pub enum HostLog {
-        /// The kernel log, from /dev/kmsg.
+        /// The kernel's, from /dev/kmsg.
         #[serde(rename = "kmsg")]
         Kernel = "kmsg",
-        /// The journal of systemd-journald, read by journalctl.
+        /// That of systemd-journald, by journalctl.
         #[serde(rename = "journal")]
         Journal = "journal",
     }

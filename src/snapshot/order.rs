@@ -15,30 +15,30 @@ use crate::os::wake_event::WakeEvent;
 /// milliseconds; further ones are refused.
 const REQUESTS_MAX: usize = 64;
 
-/// The content of a snapshot, and the reason for it.
+/// What a snapshot shall hold, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
-    /// Suffix of the directory's name, after the time: the name of the rule, or a name given by the
-    /// user. Characters that do not belong in a file name are replaced.
+    /// Ends the name of the directory, after the time: the name of the rule, or what a person
+    /// wrote. Characters that do not belong in a file name are replaced.
     pub name: String,
     /// The rule that fired, or `None` if a person or a signal ordered it.
     pub rule: Option<String>,
-    /// The user whose application fired it, or `None` for a rule, a person or a signal. Orders of
-    /// different users are not joined, so that each snapshot keeps its name.
+    /// The user whose application fired it, or `None` if a rule, a person or a signal did. Orders
+    /// of users are not joined with others, so that each keeps its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// The reason, for people: the condition, or the text of `--reason`.
+    /// Why, for people: the condition, or the text of `--reason`.
     pub reason: String,
-    /// The compared expressions of the rule and their values, as strings.
+    /// What the rule saw: expressions and their values, as text.
     pub values: Vec<(String, String)>,
-    /// Logs of the host to attach for the window.
+    /// Logs of the host that the snapshot gets for its window.
     pub capture: Vec<HostLog>,
-    /// When it was ordered or when the rule fired, in monotonic nanoseconds.
+    /// When it was ordered or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
-    /// Begin of the window, inclusive, in monotonic nanoseconds.
+    /// Begin of the window, included, in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// End of the window, inclusive, in monotonic nanoseconds; may be in the future.
+    /// End of the window, included, in monotonic nanoseconds; may be in the future.
     pub last_mono_ns: u64,
 }
 

@@ -31,13 +31,13 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct SnapshotRecord {
     /// Name of its directory.
     pub name: String,
-    /// The rule that fired; `None` if a person or a signal ordered it.
+    /// The rule that fired; none if a person or a signal ordered it.
     pub rule: Option<String>,
-    /// The reason, for people.
+    /// Why, for people.
     pub reason: String,
-    /// The compared expressions of the rule and their values.
+    /// What the rule saw: expressions and their values.
     pub values: Vec<(String, String)>,
-    /// When it was ordered or when the rule fired, in wall nanoseconds.
+    /// When it was ordered or the rule fired, in wall nanoseconds.
     pub fired_wall_ns: i64,
     /// The same, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
@@ -49,13 +49,13 @@ pub struct SnapshotRecord {
     pub window_mono_ns: (u64, u64),
     /// Samples of all sources.
     pub samples: u64,
-    /// Number of samples in the window that the ring had lost.
+    /// Samples in the window that the ring had lost.
     pub lost: u64,
     /// Whether the ring had the whole window.
     pub complete: bool,
     /// All orders, if several windows overlapped.
     pub orders: Vec<SnapshotOrder>,
-    /// The logs of the host that were requested.
+    /// The logs of the host that were to be attached.
     pub logs: Vec<CapturedLog>,
 }
 
@@ -76,15 +76,15 @@ impl SnapshotRecord {
 /// A log of the host in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedLog {
-    /// The log.
+    /// Which one.
     pub log: HostLog,
-    /// Name of the attachment; `None` if it is not attached.
+    /// Name of the attachment; none if it is not attached.
     pub attachment: Option<String>,
-    /// The reason why it is not attached.
+    /// Why it is not attached.
     pub error: Option<String>,
 }
 
-/// The orders of a directory. With them and the ring, the next start can complete the snapshot.
+/// The orders that a directory was begun for. With the ring, the next start can complete it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct SnapshotRequestFile {
