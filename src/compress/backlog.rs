@@ -1,5 +1,5 @@
 //! The sealed segments that wait for compression, and the choice of the compressor for the next
-//! one. Decides on names and times; uses neither clock nor files.
+//! one. Decides by names and times; uses neither clock nor files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use flatcap_format::segment::SegmentName;
 
 use crate::os::clock::NS_PER_S;
 
-/// After this long a waiting segment is compressed with the guaranteed share. A segment of the
-/// default size takes 10 s within the default budget, so on a host with idle time this happens only
+/// A segment that has waited this long is compressed with the guaranteed share. A segment of the
+/// default size takes 10 s within the default budget. So on a host with idle time this happens only
 /// if more is recorded than the budget allows.
 pub(super) const WAIT_MAX_NS: u64 = 30 * NS_PER_S;
-/// Attempts at a segment per run. After that it stays as it is.
+/// Maximum number of attempts per segment and run. After that it stays uncompressed.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// Number and run of a segment: unique in a directory.
@@ -58,14 +58,14 @@ impl Backlog {
         self.wait(name);
     }
 
-    /// Marks a segment as finished for this run: compressed, or left as it is.
+    /// Marks a segment as finished for this run: compressed, or left unchanged.
     pub(super) fn finish(&mut self, name: &SegmentName) {
         self.waiting_since_ns.remove(&key(name));
         self.done.insert(key(name));
     }
 
-    /// Marks a segment as finished until the compression options change: it would hardly get
-    /// smaller.
+    /// Marks a segment as finished until the compression options change, because compressing it
+    /// saves too little.
     pub(super) fn finish_incompressible(&mut self, name: &SegmentName) {
         self.waiting_since_ns.remove(&key(name));
         self.incompressible.insert(key(name));
@@ -79,7 +79,7 @@ impl Backlog {
         if *tries < ATTEMPTS_MAX { self.wait(name) } else { self.finish(&name) }
     }
 
-    /// Lets segments that would hardly get smaller wait again, from the next update on.
+    /// Makes segments that were marked as incompressible wait again, from the next update on.
     pub(super) fn forget_incompressible(&mut self) {
         self.incompressible.clear();
     }
@@ -89,12 +89,12 @@ impl Backlog {
         self.waiting.len()
     }
 
-    /// Returns since when the next segment has waited; `None` if none waits.
+    /// Returns the time since which the next segment has waited, or `None` if none waits.
     pub(super) fn next_since_ns(&self) -> Option<u64> {
         self.waiting.first_key_value().and_then(|((_, key), _)| self.waiting_since_ns.get(key)).copied()
     }
 
-    /// Returns since when an assigned segment has waited.
+    /// Returns the time since which an assigned segment has waited.
     pub(super) fn waiting_since_ns(&self, name: &SegmentName) -> Option<u64> {
         self.waiting_since_ns.get(&key(name)).copied()
     }
@@ -106,12 +106,12 @@ impl Backlog {
     }
 }
 
-/// Which compressor gets a segment.
+/// The compressor for a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompressorShare {
-    /// The one at idle priority.
+    /// The compressor at idle priority.
     Idle,
-    /// The one with the guaranteed share.
+    /// The compressor with the guaranteed share.
     Guaranteed,
 }
 
@@ -119,19 +119,19 @@ pub(super) enum CompressorShare {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BacklogState {
     pub(super) now_ns: u64,
-    /// How long a segment may wait before it needs the guaranteed share.
+    /// Maximum wait of a segment before it needs the guaranteed share, in nanoseconds.
     pub(super) wait_max_ns: u64,
-    /// Disk space is low: every segment needs the guaranteed share.
+    /// Whether disk space is low, so that every segment needs the guaranteed share.
     pub(super) is_urgent: bool,
-    /// Since when the next segment has waited; `None` if none waits.
+    /// Time since which the next segment has waited; `None` if none waits.
     pub(super) next_since_ns: Option<u64>,
-    /// When the idle compressor last made progress; `None` if it has no segment.
+    /// Time of the last progress of the idle compressor; `None` if it has no segment.
     pub(super) idle_progress_ns: Option<u64>,
     /// Whether the guaranteed compressor has no segment.
     pub(super) is_guaranteed_free: bool,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextAction {
     /// Assign the next segment to this compressor.
@@ -143,7 +143,7 @@ pub(super) enum NextAction {
     WaitUntil(u64),
 }
 
-/// Decides what to do next.
+/// Returns the next action.
 pub(super) fn next_action(situation: BacklogState) -> NextAction {
     let BacklogState { now_ns, wait_max_ns, is_urgent, next_since_ns, idle_progress_ns, is_guaranteed_free } =
         situation;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     // Proves the order of segments: oldest first, failed ones last and not forever, assigned ones
-    // not at all, finished ones never again. Two runs have the same numbers.
+    // not at all, finished ones never again. Two runs use the same numbers.
     #[test]
     fn each_waits_its_turn() {
         let mut backlog = Backlog::default();
@@ -207,9 +207,9 @@ mod tests {
         assert_eq!((backlog.waiting(), backlog.next_since_ns()), (0, None));
     }
 
-    // Proves that idle time comes first: the guaranteed share takes only segments that are overdue
-    // or urgent, and recalls one from the idle compressor only if that is stuck and nothing else
-    // waits.
+    // Proves that idle time is used first: the guaranteed share takes only segments that are
+    // overdue or urgent, and recalls a segment from the idle compressor only if that is stuck and
+    // no other segment waits.
     #[test]
     fn idle_time_comes_first() {
         let calm = BacklogState {

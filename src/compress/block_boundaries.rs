@@ -2,29 +2,29 @@
 
 use flatcap_format::segment::FrameKind;
 
-/// Poorly compressible data is slow to decompress, and a seek decompresses a whole block. So a
-/// block is stored in at most about one part in this many of the limit...
+/// Poorly compressible data is slow to decompress, and a seek decompresses a whole block. So the
+/// stored size of a block is at most about this fraction of the limit...
 const STORED_FRACTION: u64 = 8;
-/// ...but has at least this many raw bytes, or the limit.
+/// ...but a block has at least this many raw bytes, or the limit.
 const LIMIT_MIN: usize = 1 << 20;
 
-/// Returns the limit of the next block, assuming that its frames compress like those of the last
-/// one. `limit` is the limit of all blocks.
+/// Returns the limit of the next block, assuming that its frames compress like the last block.
+/// `limit` is the limit of all blocks.
 pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usize {
     let stored_max = limit as u64 / STORED_FRACTION;
     let fitting = raw_bytes.saturating_mul(stored_max) / stored_bytes.max(1);
     usize::try_from(fitting).unwrap_or(limit).clamp(LIMIT_MIN.min(limit), limit)
 }
 
-/// Whether a block of `filled` bytes ends before a frame: because it does not fit, or because the
-/// footer starts a block of its own, so that opening a compressed segment decompresses nothing
+/// Returns whether a block of `filled` bytes ends before a frame: the frame does not fit, or it is
+/// the footer, which gets its own block, so that opening a compressed segment decompresses nothing
 /// else.
 pub(super) fn ends_before(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
     filled > 0 && (filled.saturating_add(bytes) > limit || kind == FrameKind::Footer)
 }
 
-/// Whether a block of `filled` bytes ends after a frame. The header has a block of its own. After
-/// an Index frame begins an interval of which a nearly full block would get only the start.
+/// Returns whether a block of `filled` bytes ends after a frame. The header has its own block. An
+/// Index frame ends a nearly full block, which would get only the start of the next interval.
 pub(super) fn ends_after(kind: FrameKind, filled: usize, limit: usize) -> bool {
     match kind {
         FrameKind::Header => true,

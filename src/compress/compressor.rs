@@ -89,7 +89,7 @@ impl CompressorContext {
         }
     }
 
-    /// Sets another budget. Sleeping compressors have to be woken.
+    /// Changes the budget. The caller must wake sleeping compressors.
     pub(super) fn set_budget(&self, budget: CompressionBudget) {
         self.cpu.set_budget(budget.cpu_ns());
         self.io.set_budget(budget.io_bytes);
@@ -229,7 +229,7 @@ impl CompressorHandle {
     /// Waits for the thread to end.
     pub(super) fn join(self) {
         if let Some(thread) = self.thread {
-            // The panic hook has reported a panic in there. The segments stay as they are.
+            // The panic hook has reported a panic of the thread. The segments stay unchanged.
             let _panicked = thread.join();
         }
     }
@@ -262,8 +262,8 @@ fn run_compressor(kind: CompressorKind, common: &CompressorContext, queue: &Assi
             usage.began_ns = monotonic_ns();
             may_go_on
         };
-        // Charged before the start, to pay for what the others spent, and at the end, for a look at
-        // a segment that stays as it is.
+        // Charged before the start, to pay for the work of the other threads, and at the end, for
+        // the check of a segment that stays unchanged.
         let nothing = WorkSlice { raw_bytes: 0, io_bytes: 0 };
         let result = if after(nothing) {
             compress(common, &assignment, &mut after)

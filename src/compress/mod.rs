@@ -1,8 +1,8 @@
 //! Compression of sealed segments: each is rewritten as compressed blocks, compared with the
-//! original, and put in its place (docs/ARCHITECTURE.md).
+//! original, and then replaces it (docs/ARCHITECTURE.md).
 //!
-//! Never: blocks or delays a recording; removes a byte before the compressed segment is compared
-//! with it and on disk.
+//! Never: blocks or delays a recording; removes a byte before the compressed segment is on disk and
+//! was compared with the original.
 
 mod backlog;
 mod block_boundaries;

@@ -6,9 +6,9 @@ use flatcap_format::segment::SegmentHeader;
 /// The compression options of all segments.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedSourceCompression {
-    /// Options of all frames without others.
+    /// Options of all frames without options of their own.
     pub general: CompressionOptions,
-    /// Options of some sources, by full name. The first entry of a name counts.
+    /// Options of some sources, by full name. The first entry of a name is used.
     pub sources: Vec<(String, CompressionOptions)>,
 }
 

@@ -1,4 +1,4 @@
-//! Results of compressing a segment, and the reasons to leave one as it is.
+//! Results of compressing a segment, and the reasons for leaving one unchanged.
 
 use std::fmt;
 use std::io;
@@ -23,13 +23,13 @@ pub enum CompressOutcome {
         /// Bytes of the compressed file.
         stored_bytes: u64,
     },
-    /// The segment is left as it is.
+    /// The segment is unchanged.
     Skipped(CompressSkipReason),
-    /// Compression was asked to stop. The segment is left as it is.
+    /// Compression was stopped. The segment is unchanged.
     Stopped,
 }
 
-/// Why a segment is left as it is.
+/// The reason why a segment is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompressSkipReason {
     /// It is compressed already.
@@ -48,9 +48,9 @@ pub enum CompressSkipReason {
         /// Their length after compression.
         stored_bytes: u64,
     },
-    /// It has no footer: it is being written, or was cut off.
+    /// It has no footer: it is still being written, or was truncated.
     Unsealed,
-    /// Some bytes are not as they were written.
+    /// Some bytes differ from those that were written.
     Damaged {
         /// Offset of the damage.
         offset: u64,
@@ -66,15 +66,15 @@ pub enum CompressSkipReason {
         /// Length of the frame, in bytes.
         bytes: u64,
     },
-    /// It was removed meanwhile.
+    /// It was removed during the compression.
     Removed,
-    /// Its name leads to another file than the one that was read, or to a longer one.
+    /// Its name leads to another file than the one that was read, or the file is longer now.
     Changed,
     /// The file system has too little free space for the compressed file.
     TooLittleSpace {
         /// Free bytes.
         available: u64,
-        /// Bytes that have to stay free.
+        /// Bytes that must stay free.
         min_free: u64,
     },
     /// The disk has no space left for the compressed file.
@@ -84,7 +84,7 @@ pub enum CompressSkipReason {
 }
 
 impl CompressSkipReason {
-    /// Whether the segment itself is damaged.
+    /// Returns whether the segment itself is damaged.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Unreadable(_) | Self::Unsealed)
     }
@@ -125,7 +125,7 @@ impl fmt::Display for CompressSkipReason {
     }
 }
 
-/// Rewriting a segment has failed. It is as it was, or complete in its new form.
+/// Rewriting a segment has failed. It is unchanged, or complete in its new form.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot rewrite {name}: {step}: {error}")]
 pub struct CompressError {

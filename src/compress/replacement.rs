@@ -1,5 +1,5 @@
-//! Replaces the file of a segment by one with the same content in another form, and never leaves
-//! the segment's name without a whole file.
+//! Replaces the file of a segment by a file with the same content in another form. At any time, the
+//! segment's name leads to a complete file.
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::Path;
@@ -15,21 +15,21 @@ use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 pub struct ReplaceJob<'a> {
     /// The directory of the segment.
     pub storage: &'a dyn Storage,
-    /// Bytes that have to stay free in the file system.
+    /// Bytes that must stay free in the file system.
     pub min_free: u64,
-    /// How the new file takes the place of the old one.
+    /// The method by which the new file replaces the old one.
     pub replace_mode: ReplaceMode,
     /// Called after each slice of work. Returns false to stop.
     pub after_slice: &'a mut dyn FnMut(WorkSlice) -> bool,
 }
 
-/// How a new file takes the place of an old one.
+/// The method by which a new file replaces an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceMode {
-    /// Exchange the two names. Safe even if others remove segments meanwhile.
+    /// Exchange the two names. Safe even if other programs remove segments at the same time.
     Exchange,
     /// Like `Exchange`, but rename over the old file if the file system cannot exchange names. Only
-    /// safe if no one removes segments meanwhile.
+    /// safe if no other program removes segments at the same time.
     ExchangeOrReplace,
 }
 
@@ -42,7 +42,7 @@ pub struct WorkSlice {
     pub io_bytes: u64,
 }
 
-/// Why the work ends early.
+/// The reason why the work ends early.
 #[derive(Debug)]
 pub(super) enum Halt {
     Skipped(CompressSkipReason),
@@ -57,7 +57,7 @@ pub(super) fn aside_name(name: SegmentName) -> String {
     name.side_file(SideFile::Compressing)
 }
 
-/// Turns the result of the work into that for the caller, and removes the temporary file.
+/// Converts the result of the work for the caller, and removes the temporary file.
 pub(super) fn conclude(
     storage: &dyn Storage,
     name: SegmentName,
@@ -90,7 +90,7 @@ pub(super) fn open_segment(
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(Halt::Skipped(CompressSkipReason::Removed));
         }
-        // Not a regular file, or another user's: the next attempt would end the same way.
+        // Not a regular file, or another user's: the next attempt would fail the same way.
         Err(error) if is_foreign_file(&error) => {
             return Err(Halt::Skipped(CompressSkipReason::Unreadable(error.to_string())));
         }
@@ -99,7 +99,7 @@ pub(super) fn open_segment(
     let reader = SegmentReader::over(Path::new(&path), Arc::clone(&file) as Arc<dyn ReadAt>);
     let reader = reader.map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),
-        // The caller knows the name.
+        // The caller adds the name itself.
         error => {
             Halt::Skipped(CompressSkipReason::Unreadable(error.to_string().replace(&format!("{path}: "), "")))
         }
@@ -112,7 +112,7 @@ fn is_foreign_file(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | IsADirectory | PermissionDenied)
 }
 
-/// Creates the temporary file, in place of one that an earlier attempt left.
+/// Creates the temporary file, replacing one that an earlier attempt left.
 pub(super) fn create_aside(storage: &dyn Storage, name: SegmentName) -> Result<Arc<dyn StorageFile>, Halt> {
     let aside = aside_name(name);
     match storage.remove(&aside) {
@@ -138,12 +138,12 @@ impl ReplaceJob<'_> {
         if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Gives the new file the attributes of the old one, syncs it, then puts it in its place. `old`
-    /// had `old_bytes` when it was read.
+    /// Copies the attributes of the old file to the new one, syncs it, and then replaces the old
+    /// file. `old` had `old_bytes` when it was read.
     ///
-    /// A sealed segment does not change. In case another program has changed one all the same, its
-    /// name is compared with the file that was read before the exchange, and again after it: no
-    /// storage compares and exchanges in one step.
+    /// A sealed segment does not change. In case another program has changed it anyway, the file at
+    /// its name is compared with the file that was read, before the exchange and again after it: no
+    /// storage can compare and exchange in one step.
     pub(super) fn replace(
         &self,
         name: SegmentName,
@@ -197,11 +197,11 @@ impl ReplaceJob<'_> {
     }
 }
 
-/// Whether a name leads to a file that was read, and this still has the same length.
+/// Returns whether a name leads to the file that was read, and the file still has the same length.
 fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
     let found = storage.open(name)?;
     let is_same = match (found.identity(), file.identity()) {
-        // This storage has no identities: only the lengths are compared.
+        // This storage has no file identities: compare only the lengths.
         (Err(error), _) if error.kind() == ErrorKind::Unsupported => true,
         (found, file) => found? == file?,
     };
@@ -213,7 +213,7 @@ pub(super) const WRITING: &str = "writing the new file";
 
 pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> Halt {
     move |error| match error.kind() {
-        // Others have filled the disk meanwhile.
+        // Other programs have filled the disk.
         ErrorKind::StorageFull => Halt::Skipped(CompressSkipReason::DiskFull),
         _ => Halt::Failed(step, error),
     }

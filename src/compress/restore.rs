@@ -1,5 +1,5 @@
-//! Undoes the compression of one segment: writes its raw bytes, compares them, and puts them in its
-//! place.
+//! Undoes the compression of one segment: writes its raw bytes, compares them, and replaces the
+//! compressed file.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Replaces a sealed compressed segment by the raw one.
 ///
 /// # Errors
-/// The step that failed and the error of the storage. The segment is as it was, or raw and
+/// The step that failed and the error of the storage. The segment is unchanged, or raw and
 /// complete. [`remove_leftovers`](super::remove_leftovers) removes a temporary file that stays.
 pub fn restore_segment(
     job: &mut ReplaceJob<'_>,

@@ -1,4 +1,4 @@
-//! Compresses one segment and puts the result in its place. The decisions are in other files.
+//! Compresses one segment and replaces it by the result. The decisions are in other files.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::replacement::{
 
 /// Compression is worthwhile up to this ratio of stored to raw bytes: nine tenths.
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);
-/// Raw bytes after which the ratio decides whether to go on.
+/// Raw bytes after which the ratio decides whether to continue.
 const TRIAL_BYTES: u64 = 16 << 20;
 
 /// The parameters of compressing segments.
 #[allow(missing_debug_implementations, reason = "a closure: nothing to show")]
 pub struct CompressJob<'a> {
-    /// How the compressed file takes the place of the raw one.
+    /// The parameters of replacing the raw file.
     pub replace: ReplaceJob<'a>,
     /// Codecs and layouts.
     pub compression: &'a NamedSourceCompression,
@@ -38,7 +38,7 @@ pub struct CompressJob<'a> {
 /// Compresses a sealed segment.
 ///
 /// # Errors
-/// The step that failed and the error of the storage. The segment is as it was, or compressed and
+/// The step that failed and the error of the storage. The segment is unchanged, or compressed and
 /// complete. [`remove_leftovers`](super::remove_leftovers) removes a temporary file that stays.
 pub fn compress_segment(
     job: &mut CompressJob<'_>,
@@ -116,8 +116,7 @@ fn write(
     Ok(stored_bytes)
 }
 
-/// Returns the next frame; `None` at the end. Anything but an intact frame leaves the segment as it
-/// is.
+/// Returns the next frame; `None` at the end. If it is not intact, the segment is left unchanged.
 fn next(reader: &mut SegmentReader) -> Result<Option<FrameLocation>, Halt> {
     let advance = reader.advance().map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),
@@ -158,7 +157,7 @@ impl SegmentRewriter {
             return Ok(());
         }
         self.block.clear();
-        // Only the block of the footer refers to the first one.
+        // Only the block of the footer refers to the first block.
         let compressed = self.encoder.append_last(
             &self.frames,
             self.offset,
@@ -174,7 +173,7 @@ impl SegmentRewriter {
         let (features, sizes) = (self.encoder.features(), self.encoder.sizes());
         let stored_bytes = self.writer.append_block(&self.block, features, sizes).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
-        // Short blocks say little about the next ones. The header's says least.
+        // Short blocks predict little about the next ones, and the header's block the least.
         if self.frames.len() >= self.limit / 2 {
             self.limit = next_limit(job.block_bytes, raw_bytes, stored_bytes);
         }

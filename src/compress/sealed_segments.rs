@@ -30,8 +30,8 @@ fn sealed_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Segment
     chosen
 }
 
-/// Removes the temporary files of a killed compression and returns how many. The caller must hold
-/// the directory's lock, and must not have begun to compress.
+/// Removes the temporary files of a killed compression and returns their number. The caller must
+/// hold the directory's lock, and must not have started to compress.
 ///
 /// # Errors
 /// The directory cannot be listed, or a file cannot be removed.
@@ -41,14 +41,14 @@ pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
     };
     let left: Vec<FileEntry> = storage.entries()?.into_iter().filter(is_left).collect();
     if !left.is_empty() {
-        // One may be the raw file whose name the compressed one has taken. That rename has to be on
+        // It may be the raw file whose name the compressed file has taken. That rename must be on
         // disk first.
         storage.sync_directory()?;
     }
     let mut removed = 0;
     for entry in left {
         match storage.remove(&entry.name) {
-            // Retention was faster.
+            // Retention has removed it first.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             result => {
                 result?;

@@ -27,13 +27,13 @@ use crate::os::wake_event::WakeEvent;
 /// Interval of listing the directory without an announcement: other programs may have put segments
 /// there.
 const LIST_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Shortest interval of listing the directory while segments wait: it may contain thousands.
+/// Minimum interval of listing the directory while segments wait: it may contain thousands.
 const LIST_PAUSE_NS: u64 = 10 * NS_PER_S;
 /// The first pause after a failure. Each further one is twice as long...
 const BACK_OFF_NS: u64 = NS_PER_S;
 /// ...up to this.
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
-/// Settings not yet read. A new one replaces the oldest.
+/// Maximum number of settings not yet read. Further settings replace the oldest.
 const SETTINGS_MAX: usize = 16;
 
 /// The settings of compression.
@@ -47,7 +47,7 @@ pub struct CompressSettings {
     pub block_bytes: usize,
     /// The budget of all threads together.
     pub budget: CompressionBudget,
-    /// Whether compressed segments are not worth a line in the log: there is one every few seconds.
+    /// Whether compressed segments are not logged: in a ring there is one every few seconds.
     pub is_quiet: bool,
 }
 
@@ -128,8 +128,8 @@ pub fn new_worker(
 
 #[cfg(test)]
 impl CompressWorker {
-    /// Replaces the kinds of threads and the maximum waiting time, so that a test can hold a thread
-    /// up.
+    /// Replaces the kinds of threads and the maximum waiting time, so that a test can block a
+    /// thread.
     pub(super) fn with_threads(
         self,
         spare: CompressorKind,
@@ -181,7 +181,7 @@ impl CompressWorkerHandle {
 }
 
 impl CompressWorker {
-    /// Runs until stopped, on a thread of its own.
+    /// Runs until stopped, on its own thread.
     pub fn run(mut self) {
         // Must not delay the samplers, but at idle priority it could not assign the guaranteed
         // share.
@@ -210,8 +210,8 @@ impl CompressWorker {
         self.idle.join();
     }
 
-    /// Reads the newest settings and announcements. Segments that hardly got smaller may do so with
-    /// new options.
+    /// Reads the newest settings and announcements. New options may compress segments that hardly
+    /// got smaller before.
     fn receive_settings(&mut self, now_ns: u64) {
         if !self.signals.has_update.swap(false, Ordering::AcqRel) {
             return;
@@ -319,7 +319,7 @@ impl CompressWorker {
         let since = assigned.iter().filter_map(|name| self.backlog.waiting_since_ns(name));
         let oldest_ns = since.chain(self.backlog.next_since_ns()).min();
         let metrics = &self.common.metrics;
-        // What is not compressed at all does not wait for it.
+        // If compression is impossible, no segment counts as waiting.
         let is_enabled = self.settings.enabled && self.can_exchange;
         let waiting = if is_enabled { self.backlog.waiting() + assigned.len() } else { 0 };
         metrics.waiting.set(waiting as u64);
@@ -348,7 +348,7 @@ impl CompressWorker {
             Some(Ok(CompressOutcome::Skipped(
                 left @ (CompressSkipReason::TooLittleSpace { .. } | CompressSkipReason::DiskFull),
             ))) => {
-                // Others may be smaller, but the oldest goes first.
+                // Other segments may be smaller, but the oldest goes first.
                 self.backlog.put_back(name);
                 return self.back_off(name, &left.to_string(), now_ns);
             }

@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 
-/// Longest time that the end of a run waits for the thread. A block of a slow codec may take longer
+/// Maximum time that the end of a run waits for the thread. A block of a slow codec may take longer
 /// and is then abandoned: the next start removes its temporary file.
 const STOP_MAX_NS: u64 = 1_000_000_000;
 
@@ -46,7 +46,7 @@ impl CompressionThread {
         Ok(Self { link, thread, sealed: 0 })
     }
 
-    /// Notifies the compressor of segments sealed since the last call.
+    /// Notifies the compressor of segments sealed since the previous call.
     pub(super) fn notify(&mut self, metrics: &Metrics) {
         let sealed = metrics.recorder.segments_sealed.get();
         if std::mem::replace(&mut self.sealed, sealed) != sealed {
@@ -54,23 +54,23 @@ impl CompressionThread {
         }
     }
 
-    /// Notifies the compressor of segments sealed since the last call, and of low disk space.
+    /// Notifies the compressor of segments sealed since the previous call, and of low disk space.
     pub(super) fn update(&mut self, metrics: &Metrics) {
         self.notify(metrics);
-        // Before old segments are removed for space, sealed ones are compressed.
+        // Compress sealed segments before old ones are removed for lack of space.
         self.link.set_urgent(metrics.directory.is_space_low.get() == 1);
     }
 
-    /// Asks the thread to end.
+    /// Requests that the thread end.
     pub(super) fn stop(&self) {
         self.link.stop();
     }
 
-    /// Waits for the thread, up to a limit. Calls `meanwhile` with the time while it waits.
+    /// Waits for the thread, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop();
         if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            // The panic hook has reported a panic of the thread; its segment stays as it is.
+            // The panic hook has reported a panic of the thread; its segment stays uncompressed.
             let _panicked = self.thread.join();
         }
     }

@@ -14,11 +14,11 @@ use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use crate::os::shared_memory::create_private_directory;
 use crate::os::thread;
 
-/// Longest time that the server may take to end. It drops its connections, so it needs no longer
-/// unless the host gives it no CPU time.
+/// Maximum time that the server may take to end. It drops its connections, so it takes longer only
+/// if the host gives it no CPU time.
 const STOP_MAX_NS: u64 = 1_000_000_000;
 
-/// A socket path that the configuration accepts can be bound.
+/// Every socket path that the configuration accepts can be bound.
 const _: () = assert!(SOCKET_PATH_BYTES_MAX == PATH_BYTES_MAX);
 
 /// The running server, if there is one.

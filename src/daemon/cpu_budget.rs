@@ -39,8 +39,9 @@ impl UsageTotals {
         usage
     }
 
-    /// Returns the pushes' part of the CPU time since `before` that neither sources nor pushes have
-    /// used themselves, such as for syncing and compressing: in proportion to the bytes written.
+    /// Returns the pushes' share of the CPU time since `before` that was used neither by sources
+    /// nor by pushes themselves, such as for syncing and compressing. It is proportional to the
+    /// bytes written.
     fn pushes_part_ns(&self, before: &Self) -> u64 {
         let since = |value: fn(&Self) -> u64| value(self).saturating_sub(value(before));
         let (pushed, host) = (since(|usage| usage.pushed_bytes), since(|usage| usage.host_bytes));
@@ -67,7 +68,7 @@ impl CpuBudgetWatch {
         }
     }
 
-    /// Changes the budget. The cap stays until the next update. Returns whether it is another one.
+    /// Changes the budget. The cap stays until the next update. Returns whether the budget differs.
     pub(super) fn set_budget(&mut self, budget: CpuShare) -> bool {
         let is_another = budget != self.budget;
         if is_another {
@@ -77,11 +78,10 @@ impl CpuBudgetWatch {
         is_another
     }
 
-    /// Updates the cap if one second has passed. CPU time of
-    /// pushes does not count, since they have a budget of their own: no application makes the
-    /// host's sources slower. While `is_recovering`, or while a snapshot is
-    /// copied, CPU time does not count: both are temporary, and no reason to record less of the
-    /// time after a crash or an incident.
+    /// Updates the cap if one second has passed. CPU time of pushes does not count, because pushes
+    /// have a budget of their own: applications must not slow down the host's sources. While
+    /// `is_recovering`, or while a snapshot is copied, CPU time does not count either: both are
+    /// temporary, and no reason to record less after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
         if now_ns < self.next_ns {
             return;
@@ -124,8 +124,8 @@ impl CpuBudgetWatch {
 mod tests {
     use super::*;
 
-    // Proves that what other threads use is shared by the bytes written, that nothing is counted
-    // twice, and that without pushed frames all of it is the host's.
+    // Proves that the CPU time of other threads is divided by the bytes written, that nothing is
+    // counted twice, and that without pushed frames all of it counts for the host.
     #[test]
     fn what_is_shared_is_divided_by_bytes() {
         let usage = |process_ns, sources_ns, pushes_ns, host_bytes, pushed_bytes| UsageTotals {

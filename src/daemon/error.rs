@@ -7,14 +7,14 @@ use super::sources::SourceError;
 use crate::os::environment;
 use crate::os::storage::DataDirectoryError;
 
-/// Why a run could not start or ended abnormally.
+/// The reason why a run could not start or ended abnormally.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),
-    /// The data directory is outside of the directories that the service manager lets the service
+    /// The data directory is not one of the directories that the service manager lets the service
     /// write to.
     #[error("{error}; {}", state_directory_only(path, state))]
     OutsideTheService {
@@ -50,7 +50,7 @@ pub enum DaemonError {
     ThreadStuck {
         /// The name of the thread.
         name: String,
-        /// Time that the daemon waited for it.
+        /// Time that the daemon waited for it, in seconds.
         seconds: u64,
     },
 }

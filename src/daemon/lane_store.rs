@@ -1,5 +1,5 @@
-//! Lanes in the service manager's store: their memory outlives the recorder and the application
-//! together, and the next run rescues what both have left.
+//! Lanes in the service manager's store: their memory outlives even a simultaneous end of recorder
+//! and application, and the next run rescues the remaining frames.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,10 +9,10 @@ use flatcap_lane::{LaneHeader, LaneResumption};
 use crate::ingest::LeftLane;
 use crate::os::descriptor_store::{DescriptorStore, stored_descriptors};
 
-/// First part of the names of lanes in the store.
+/// Prefix of the names of lanes in the store.
 const PREFIX: &str = "lane";
 
-/// The store; without a service manager nothing is kept.
+/// The store; without a service manager, nothing is stored.
 #[derive(Debug)]
 pub(super) struct LaneStore(Option<DescriptorStore>);
 
@@ -20,7 +20,8 @@ pub(super) struct LaneStore(Option<DescriptorStore>);
 #[derive(Debug)]
 pub(super) struct StoredLanes(Vec<(String, OwnedFd)>);
 
-/// What identifies a lane. The memory says it, too, but its client may write to that.
+/// The identity of a lane, encoded in its name. The memory contains it too, but the client can
+/// modify that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredLane {
     run_id: u64,
@@ -29,8 +30,8 @@ pub(super) struct StoredLane {
 }
 
 impl LaneStore {
-    /// Connects to the service manager, if there is one, and takes what earlier runs have stored.
-    /// Until then, a program that this process starts would have it, too.
+    /// Connects to the service manager, if there is one, and takes the descriptors stored by
+    /// earlier runs. Until then, programs started by this process would inherit them.
     pub(super) fn connect() -> (Self, StoredLanes) {
         let store = DescriptorStore::from_environment().unwrap_or_else(|error| {
             tracing::warn!(%error, "lanes of applications are not stored by the service manager: cannot connect to it");
@@ -51,7 +52,7 @@ impl LaneStore {
         }
     }
 
-    /// Removes a lane, which was read to its end.
+    /// Removes a lane that was read completely.
     pub(super) fn forget(&self, lane: StoredLane) {
         self.forget_name(&lane.to_string());
     }
@@ -64,8 +65,8 @@ impl LaneStore {
         }
     }
 
-    /// Passes on the lanes that earlier runs have stored. `own` is the header of this run's lanes;
-    /// none if applications may not push.
+    /// Passes on the lanes stored by earlier runs. `own` is the header of this run's lanes, or
+    /// `None` if applications may not push.
     pub(super) fn pass_on(
         &self,
         stored: StoredLanes,
@@ -81,7 +82,7 @@ impl LaneStore {
             match left {
                 Ok(left) => {
                     if lanes.try_send(left).is_err() {
-                        // It stays in the store, for the next start.
+                        // It stays in the store for the next start.
                         tracing::warn!("a stored lane is not rescued yet: {name}: too many of them wait");
                     }
                 }
@@ -94,11 +95,11 @@ impl LaneStore {
     }
 }
 
-/// Opens a stored lane, or says why not.
+/// Opens a stored lane. The error is a message.
 fn open(name: &str, memory: OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
     let StoredLane { run_id, lane, uid } =
         StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
-    // Not final: its client may live, and hands over the rest itself.
+    // Not final: its client may be alive, and hands over the rest itself.
     let resumption = LaneResumption { run_id, lane, is_final: false };
     LeftLane::open(memory, resumption, uid, own)
 }
@@ -131,7 +132,7 @@ impl std::fmt::Display for StoredLane {
 mod tests {
     use super::*;
 
-    // Proves that a name is read as it was written, and that other names are no lanes.
+    // Proves that a written name can be parsed, and that other names are rejected.
     #[test]
     fn names_are_read_as_written() {
         let lane = StoredLane { run_id: 0xAB, lane: 7, uid: 1000 };

@@ -24,10 +24,10 @@ const HEADER: &str = "\
 /// The location of the last good configuration, and whether this run uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGood {
-    /// The file. Only its owner may read it: it may hold secrets, for example in the arguments of
-    /// commands.
+    /// The file. Only its owner may read it, because it may contain secrets, for example in the
+    /// arguments of commands.
     pub file: PathBuf,
-    /// All mistakes of the configured settings; None if these are in effect.
+    /// All mistakes of the configured settings; `None` if these settings are in effect.
     pub refusal: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct LastGoodWriter {
 }
 
 impl LastGoodWriter {
-    /// Creates a writer for this file; without one nothing is saved.
+    /// Creates a writer for this file; without a file nothing is saved.
     pub(super) fn new(file: Option<PathBuf>) -> Self {
         Self { file, has_failed: false }
     }
@@ -64,9 +64,10 @@ impl LastGoodWriter {
     }
 }
 
-/// Returns the text of the file. A command or the program of a rule whose configuration file others
-/// may change is not run (`sampling::sources::command`, `rules`). The saved copy belongs to flatcap
-/// alone, so it would be run from there: only what is in use, or may be run, is saved.
+/// Returns the text of the file. A command, or the program of a rule, is not run if others may
+/// change the configuration file that names it (`sampling::sources::command`, `rules`). The saved
+/// copy belongs to flatcap alone, so it would be run from there. Therefore only entries that are in
+/// use, or may be run, are saved.
 fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();
     let runs_a_program = |source: &SourceConfig| {
@@ -83,7 +84,7 @@ fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     format!("{HEADER}\n{}", config.to_toml())
 }
 
-/// Replaces the file atomically: after a kill or a power failure it is the old or the new one.
+/// Replaces the file atomically: after a kill or a power failure it has the old or the new content.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().and_then(OsStr::to_str).ok_or(ErrorKind::InvalidFilename)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -101,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that the program of a rule is saved only if nobody else could have named it: from the
-    // saved copy it would be run.
+    // Proves that the program of a rule is saved only if nobody else could have named it, because
+    // it would be run from the saved copy.
     #[test]
     fn a_program_that_others_named_is_not_saved() {
         let folder = tempfile::tempdir().unwrap();
@@ -118,8 +119,8 @@ mod tests {
         assert!(!of_all.contains("/bin/true") && of_all.contains("cpu.running > 3"), "{of_all}");
     }
 
-    // Proves that the saved configuration is the running one without commands that are not run, and
-    // that only its owner can read it.
+    // Proves that the saved configuration is the running one without commands that must not be run,
+    // and that only its owner can read it.
     #[test]
     fn the_saved_configuration_can_be_read_back() {
         let given = "[source.load]\nperiod = \"7ms\"\n[source.command.used]\ncommand = [\"/bin/a\", \"--token\", \"x\"]\n";

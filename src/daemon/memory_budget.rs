@@ -1,4 +1,4 @@
-//! The memory budget: a sum with one term per kind of buffer, each asked of the module that owns
+//! The memory budget: a sum with one term per kind of buffer, each computed by the module that owns
 //! the buffer. The queues get the remaining memory.
 
 use std::fmt;
@@ -17,43 +17,45 @@ use crate::sampling::sources::ring_memory;
 use crate::sampling::sources::self_source::SelfSampler;
 use crate::slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
 
-/// Bytes that the recorder writes at once: a larger write is not cheaper per byte and stalls
-/// longer.
+/// Bytes per write of the recorder: a larger write is not cheaper per byte and stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;
-/// Shortest queue of a group, in slabs: a shorter one is full before the recorder polls again.
+/// Minimum length of a group's queue, in slabs: a shorter one is full before the recorder polls
+/// again.
 const QUEUE_SLABS_MIN: u64 = 4;
-/// Longest queues of all groups together, in slabs: more only delay the report of a slow disk.
+/// Maximum total length of all groups' queues, in slabs: more would only delay the report of a slow
+/// disk.
 const QUEUE_SLABS_MAX: u64 = 4096;
 /// Slabs for frames that do not fit into a common slab: one being filled, one being written.
 pub const LARGE_SLABS: u64 = 2;
-/// Sources beyond those in use that a reload may add, as far as `memory_max` allows.
+/// Sources in addition to the enabled ones that a reload may add, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
-/// Largest number of sources of a run, one after the other: each gets an id that is never reused.
-/// The limit of a segment (docs/FORMAT.md, section 2).
+/// Maximum number of sources over a whole run: each gets an id that is never reused. This is the
+/// limit of a segment (docs/FORMAT.md, section 2).
 pub(super) const RUN_SOURCES_MAX: u64 = 4096;
-/// Sampler groups, each with a thread. Groups without sources count, since a reload may add some.
+/// Number of sampler groups, each with a thread. Groups without sources count, because a reload may
+/// add some.
 const GROUPS: u64 = GroupName::ALL.len() as u64;
-/// Per source that a run can have: its place in the lists of counters, of begun samples and of
-/// losses, and in what a ring passes on.
+/// Per possible source of a run: its entry in the lists of counters, of begun samples and of
+/// losses, and in the state of the ring's thinning.
 const RUN_SOURCE_BYTES: u64 = 64;
-/// Per source in use: its counters, its slot in the source `self`, and its pending loss, for all
-/// groups that may read it. In whole KiB.
+/// Per source in use: its counters, its slot in the source `self`, and its pending loss in all
+/// groups that may read it. Rounded up to whole KiB.
 const SOURCE_BYTES: u64 = (size_of::<SourceMetrics>() as u64
     + GROUPS * (SelfSampler::SOURCE_BYTES + SlabProducer::SOURCE_BYTES) as u64)
     .next_multiple_of(1 << 10);
-/// Shortest queue of pushed frames, in slabs: what a lane has in one slab fills several if its
-/// numbers jump.
+/// Minimum length of the queue of pushed frames, in slabs: the frames in one slab of a lane fill
+/// several if their numbers jump.
 const PUSH_QUEUE_SLABS_MIN: u64 = 16;
-/// Per source in use: lateness and duration of samples, by interval, and for the run and the open
-/// segment.
+/// Per source in use: histograms of lateness and duration of samples, by interval, and for the run
+/// and the open segment.
 const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts {
     intervals: (EXCHANGE_SETS * SourceLatencies::HISTOGRAMS) as u64,
     totals: RunLatencies::SOURCE_TOTALS as u64,
 };
-/// Per group: building and queueing, by interval.
+/// Per group: histograms of building and queueing, by interval.
 const GROUP_HISTOGRAMS: HistogramCounts =
     HistogramCounts { intervals: (EXCHANGE_SETS * GroupLatencies::HISTOGRAMS) as u64, totals: 0 };
-/// The recorder's own, and those of the run.
+/// Histograms of the recorder itself, and of the run.
 const RECORDER_HISTOGRAMS: HistogramCounts =
     HistogramCounts { intervals: RunLatencies::INTERVALS as u64, totals: RunLatencies::TOTALS as u64 };
 
@@ -72,28 +74,28 @@ pub struct MemoryBudget {
     pub slab_bytes: u64,
     /// Slabs that samplers fill: one per group, and one for pushed frames.
     pub filling: u64,
-    /// Slabs that the recorder writes at once; at least 1.
+    /// Slabs per write of the recorder; at least 1.
     pub writing: u64,
     /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
     /// per second that a group can queue, so that all queues bridge a stall of the same length.
     pub queues: [u64; GroupName::ALL.len()],
-    /// Length of the queue of pushed frames; 0 if applications may not push.
+    /// Length of the queue of pushed frames, in slabs; 0 if applications may not push.
     pub push_queue: u64,
-    /// Length of the queue between the recorder of the ring and that of the data directory; 0
-    /// without a ring.
+    /// Length of the queue between the recorder of the ring and that of the data directory, in
+    /// slabs; 0 without a ring.
     pub disk_queue: u64,
     /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
     pub held_for_ordering: u64,
     /// Size of a slab for one frame of `frame_max`, in bytes; whole pages.
     pub large_slab_bytes: u64,
-    /// Sources that fit at the same time, each with a loss list: those in use, and up to 8 that a
-    /// reload may add.
+    /// Maximum number of concurrent sources, each with a loss list: those in use, and up to 8 that
+    /// a reload may add.
     pub sources: u64,
     /// Number of interval histograms.
     pub intervals: u64,
     /// Number of histograms of the run and of the open segment.
     pub totals: u64,
-    /// Rings of the kernel that sources in use read, and copies of what they have.
+    /// Kernel rings that sources in use read, and copies of their content.
     pub rings: Vec<MemoryTerm>,
 }
 
@@ -118,7 +120,8 @@ pub fn memory_rule(config: &Config) -> Result<(), Problem> {
     if sum <= memory_max {
         return Ok(());
     }
-    // The queues take what is left, so the sum exceeds the limit only with the shortest ones.
+    // The queues take the remaining memory, so the sum exceeds the limit only with the shortest
+    // queues.
     Err(Problem::MemoryTooSmall {
         memory_max,
         needed: memory.to_string(),
@@ -131,29 +134,31 @@ impl MemoryBudget {
     pub fn of(config: &Config) -> Self {
         let in_use = config.enabled_sources().count() as u64;
         let rings = ring_terms(config);
-        // Spare sources are given up one by one before a small `memory_max` is refused.
+        // Give up spare sources one by one before refusing a small `memory_max`.
         let mut with_spare =
             (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare, &rings));
-        // If not even the sources in use fit, the sum exceeds the limit, which validation reports.
+        // If even the sources in use do not fit, the sum exceeds the limit, which validation
+        // reports.
         let least = with_spare
             .find(|least| least.sum_bytes() <= config.recorder.memory_max)
             .unwrap_or_else(|| Self::of_sources(config, in_use, &rings));
         let rest = config.recorder.memory_max.saturating_sub(least.sum_bytes());
-        // Each further slab needs an index too.
+        // Each further slab also needs an index.
         let each = least.slab_bytes.saturating_add(slab_index_bytes(least.slab_bytes));
         // The shortest queues of all groups have 12 slabs together, so this does not underflow.
         let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
         // The recorder of the ring does not wait for the disk, so the samplers' queues stay short.
         let disk = if config.blackbox.is_on() { more / 2 } else { 0 };
         let disk_queue = least.disk_queue + disk;
-        // How much applications push is not known before. Behind their queue are their lanes.
+        // How much applications push is not known in advance. Their lanes buffer frames before this
+        // queue.
         let push = if config.push.enabled { (more - disk) / 2 } else { 0 };
         let push_queue = least.push_queue + push;
         let queues = divide_slabs(more - disk - push, rates(config));
         Self { queues, push_queue, disk_queue, ..least }
     }
 
-    /// Returns the smallest memory for this number of sources.
+    /// Returns the minimum memory for this number of sources.
     fn of_sources(config: &Config, sources: u64, rings: &[MemoryTerm]) -> Self {
         // Never 0 after validation, but the fields of `Config` are public.
         let slab_bytes = (config.buffering.slab_size as u64).max(1);
@@ -206,8 +211,8 @@ impl MemoryBudget {
         (LossLedger::BYTES as u64 + sources * of_source as u64).next_multiple_of(1 << 10)
     }
 
-    /// Returns the memory for the counters of this number of sources, and for the places of all
-    /// that a run can have.
+    /// Returns the memory for the counters of this number of sources, and for the entries of all
+    /// possible sources of a run.
     fn sources_bytes(sources: u64) -> u64 {
         RUN_SOURCES_MAX * RUN_SOURCE_BYTES + sources * SOURCE_BYTES
     }
@@ -276,7 +281,7 @@ impl MemoryBudget {
     }
 }
 
-/// Returns what enabled sources hold for the rings of all CPUs, of the host that is recorded.
+/// Returns the memory of enabled sources for the rings of all CPUs of the recorded host.
 fn ring_terms(config: &Config) -> Vec<MemoryTerm> {
     let host = HostRoot::new(&config.recorder.host_root);
     let memory = config.enabled_sources().flat_map(|source| ring_memory(&source.settings(), &host));
@@ -299,8 +304,9 @@ fn rates(config: &Config) -> [u64; GroupName::ALL.len()] {
     [GroupName::Fast, GroupName::Slow, GroupName::Blocking].map(|group| slab_rate(config, group))
 }
 
-/// Returns the largest number of slabs that a group queues in 1,000 s if none fills up early: one
-/// per tick, and at most one per flush interval. 0 for a group without sources, else at least 1.
+/// Returns the maximum number of slabs that a group queues in 1,000 s if none fills up early: one
+/// per tick, and at most one per flush interval. Returns 0 for a group without sources, else at
+/// least 1.
 fn slab_rate(config: &Config, group: GroupName) -> u64 {
     // In 1,000 s, so that most slow sources have a rate in whole numbers.
     let per_1000_s = |period: Duration| {
@@ -311,8 +317,8 @@ fn slab_rate(config: &Config, group: GroupName) -> u64 {
     ticks.min(per_1000_s(config.buffering.flush_interval))
 }
 
-/// Returns the length of each queue: the minimum, and `more` slabs divided by rate. The busiest
-/// group gets the remainder of the division.
+/// Returns the length of each queue: the minimum, plus its share of `more` slabs in proportion to
+/// its rate. The busiest group gets the remainder of the division.
 fn divide_slabs<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
     // Without any source all rates are 0.
     let sum = rates.iter().sum::<u64>().max(1);
@@ -425,9 +431,9 @@ mod tests {
         );
     }
 
-    // Proves that the rings of sched and profile are terms only if these are enabled, by the number
-    // of CPUs of the host that is recorded, that queues are shorter by as much, and that the error
-    // of too little memory names them.
+    // Proves that the rings of sched and profile are terms only if these sources are enabled, for
+    // the number of CPUs of the recorded host, that queues are shorter by as much, and that the
+    // error of too little memory names the rings.
     #[test]
     fn rings_are_terms() {
         let host = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
-//! Fits the configuration to the control group's memory limit, so that the recorder is not killed
-//! for its memory again and again. Pure.
+//! Fits the configuration to the control group's memory limit, so that the kernel does not kill the
+//! recorder repeatedly. Pure.
 
 use super::memory_budget::MemoryBudget;
 use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
 use crate::os::control_group::MemoryLimit;
 
-/// Memory besides the buffers that `memory_max` covers and besides compression. With the default
-/// configuration 75 MB are resident, 8 MB of them outside of the buffers: program, stacks and the
+/// Memory in addition to the buffers of `memory_max` and to compression. With the default
+/// configuration 75 MB are resident, 8 MB of them outside the buffers: program, stacks and the
 /// allocator's reserves. The rest is for the page cache, without which every read waits for the
 /// disk.
 const OTHER_BYTES: u64 = 16 << 20;
@@ -15,8 +15,8 @@ const BLOCKS_OF_COMPRESSION: u64 = 6;
 /// Sizes are rounded to multiples of this.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// Returns the configuration reduced to fit the limit, and one line that says what was changed.
-/// Returns None if it fits as it is.
+/// Returns the configuration reduced to fit the limit, and one line that describes the changes.
+/// Returns `None` if it fits unchanged.
 ///
 /// Buffers are reduced first, down to the shortest length of each queue; then the block size. If
 /// even that does not fit, the line says so.
@@ -56,8 +56,8 @@ fn needed_bytes(config: &Config) -> u64 {
     other_bytes(config).saturating_add(buffers).saturating_add(compression_bytes(config))
 }
 
-/// Returns the memory that is not reduced. Lanes count, since the recorder allocates them, and so
-/// does a ring in memory: the files of a tmpfs are charged to who writes them.
+/// Returns the memory that cannot be reduced. It includes lanes, because the recorder allocates
+/// them, and a ring in memory, because files on tmpfs are charged to the process that writes them.
 fn other_bytes(config: &Config) -> u64 {
     let has_ring = config.blackbox.is_on() && !config.blackbox.window_on_disk;
     let ring = if has_ring { config.blackbox.memory_max } else { 0 };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     // Proves that a configuration that fits is unchanged, that any other is reduced to a valid one
-    // that fits (buffers before blocks), and that the message says if that is impossible.
+    // that fits (buffers before blocks), and that the message reports if that is impossible.
     #[test]
     fn memory_fits_the_limit() {
         let config = Config::default();
@@ -118,7 +118,7 @@ mod tests {
         );
     }
 
-    // Proves that a ring in memory counts, and one on the disk does not.
+    // Proves that a ring in memory counts, and a ring on disk does not.
     #[test]
     fn a_ring_counts_where_it_is() {
         let mut config = Config::default();

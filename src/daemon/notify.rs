@@ -12,11 +12,10 @@ use crate::metrics::Metrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::service_manager::{ServiceManager, ServiceState};
 
-/// A shorter watchdog interval may kill a recorder that only sleeps: `poll_interval` can be one
-/// second.
+/// Minimum watchdog interval: a shorter one may kill a recorder that only sleeps, because
+/// `poll_interval` can be one second.
 const WATCHDOG_MIN: Duration = Duration::from_secs(3);
-/// While the run is stopping, the service manager is asked for this much more time, again and
-/// again.
+/// Extension of the stop timeout that is requested repeatedly while the run is stopping.
 const END_TIME: Duration = Duration::from_secs(10);
 /// Interval between two such requests.
 const END_INTERVAL_NS: u64 = NS_PER_S;
@@ -84,8 +83,8 @@ impl ServiceNotifier {
         self.log_failure(result);
     }
 
-    /// Feeds the watchdog, logs stalls and sends the status line, as each is due. `ring` are the
-    /// counters of the ring's recorder; none without one.
+    /// Feeds the watchdog, logs stalls and sends the status line, each when due. `ring` has the
+    /// counters of the ring's recorder, or is `None` without a ring.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) {
         let result = self.link.send_pending();
         self.log_failure(result);
@@ -98,8 +97,8 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, state);
     }
 
-    /// Does the same while the run is stopping, which has its own time limits: within them it may
-    /// exceed `TimeoutStopSec=`.
+    /// Does the same while the run is stopping. Stopping has its own time limits; within them it
+    /// may exceed `TimeoutStopSec=`.
     pub(super) fn update_while_stopping(&mut self, now_ns: u64, metrics: &Metrics) {
         if now_ns < self.end_ns + END_INTERVAL_NS {
             return;
@@ -111,7 +110,7 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, stall_ns.map_or(RecordingState::Ending, RecordingState::Stalled));
     }
 
-    /// Feeds the watchdog. Returns for how long a recorder has been stuck, if one is.
+    /// Feeds the watchdog. If a recorder is stuck, returns for how long.
     fn feed(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) -> Option<u64> {
         let activity = |metrics: &Metrics| RecorderActivity {
             iterations: metrics.recorder.iterations.get(),
@@ -133,8 +132,8 @@ impl ServiceNotifier {
                 None
             }
             WatchdogAction::Withhold(ns) => {
-                // A short time may be a sleep of `poll_interval`; it is reported when it cannot be
-                // one.
+                // A short time may be a sleep of `poll_interval`; it is reported once it is longer
+                // than any such sleep.
                 let is_stuck = ns > u64::try_from(WATCHDOG_MIN.as_nanos()).unwrap_or(u64::MAX);
                 if is_stuck && !self.is_stuck_logged {
                     self.is_stuck_logged = true;

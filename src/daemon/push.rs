@@ -22,10 +22,10 @@ use crate::slab::SlabProducer;
 
 /// The socket's name in the runtime directory.
 const SOCKET_NAME: &str = "push.sock";
-/// The descriptors of pushed sources take at most this part of a segment: header and footer repeat
-/// all of them.
+/// The descriptors of pushed sources may take at most 1/4 of a segment, because header and footer
+/// repeat all of them.
 const DESCRIPTION_SHARE: u64 = 4;
-/// Number of sources of a run that are kept for the host and for reloads.
+/// Number of sources of a run that are reserved for the host and for reloads.
 const HOST_SOURCES: u64 = 512;
 
 /// The running thread.
@@ -34,7 +34,7 @@ pub(super) struct PushThread {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// What the thread works with.
+/// The settings of the thread that belong to this run.
 pub(super) struct PushPlace {
     pub(super) run_id: u64,
     pub(super) directory: (u64, u64), // device and inode of the data directory
@@ -43,7 +43,8 @@ pub(super) struct PushPlace {
 }
 
 impl PushThread {
-    /// Opens the push socket and starts the thread. Without it, recording goes on.
+    /// Opens the push socket and starts the thread. If either fails, recording continues without
+    /// it.
     pub(super) fn start(
         config: &Config,
         place: PushPlace,
@@ -77,7 +78,7 @@ impl PushThread {
         };
         let started = PushWorker::new(settings).and_then(|(worker, stop)| {
             let run = move || {
-                // A raised priority of the process is for its samplers, which come first.
+                // A raised priority of the process is meant for its samplers, which must run first.
                 if let Err(error) = thread::set_batch_priority() {
                     tracing::debug!(%error, "the thread of pushed frames keeps its priority");
                 }
@@ -128,8 +129,8 @@ fn open_socket(config: &Config) -> Option<PacketListener> {
     Some(listener)
 }
 
-/// Returns the path of the socket in the service's runtime directory, or in this user's own one,
-/// which is created if missing.
+/// Returns the path of the socket in the service's runtime directory, or else in this user's own
+/// runtime directory, which is created if missing.
 fn default_socket() -> std::io::Result<PathBuf> {
     let directory = default_directory();
     if !directory.is_dir() {
@@ -156,7 +157,8 @@ fn limits(config: &Config) -> PushLimits {
     }
 }
 
-/// Returns the size of the smallest segments that have pushed sources, and the key that sets it.
+/// Returns the size of the smallest segments that describe pushed sources, and the key that sets
+/// it.
 fn smallest_segment(config: &Config) -> (u64, &'static str) {
     let of_disk = (config.storage.segment_size, "[storage] segment_size");
     let of_ring = || (super::ring::ring_segment_bytes(config), "[blackbox] memory_max");
@@ -164,11 +166,11 @@ fn smallest_segment(config: &Config) -> (u64, &'static str) {
     of_ring.unwrap_or(of_disk)
 }
 
-/// Returns the header of each lane; its number, user and slabs are given with the lane.
+/// Returns the header of each lane, without its number, user and slabs.
 pub(super) fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -> LaneHeader {
     let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or_default();
     let boot = boot_id_number();
-    // A frame of a lane fits into a slab of the recorder.
+    // A frame of a lane must fit into a slab of the recorder.
     let slab_bytes = LANE_SLAB_BYTES.min(config.buffering.slab_size).max(SLAB_BYTES_MIN);
     LaneHeader {
         slabs: 0,

@@ -1,4 +1,4 @@
-//! The run as the thread of pushed frames sees it.
+//! Connects the thread of pushed frames to the run.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::recorder::{RecorderCommand, RecorderHandle};
 use crate::sampling::sources::is_reserved;
 use crate::snapshot::SnapshotHandle;
 
-/// Adds sources to the run, and fires the black box.
+/// Adds sources to the run, and fires triggers of applications.
 pub(super) struct RunTarget {
     pub(super) sources: Arc<RunSources>,
-    /// Those that get the marks of triggers.
+    /// The recorders that receive the marks of triggers.
     pub(super) recorders: Vec<RecorderHandle>,
     pub(super) snapshots: Option<SnapshotHandle>,
-    /// What the ring holds.
+    /// Length of the ring's window.
     pub(super) window: Duration,
     pub(super) wall_offset: Arc<WallOffset>,
     /// Takes lanes of killed runs.
@@ -60,7 +60,8 @@ impl PushTarget for RunTarget {
             let window = OrderedWindow { last: self.window, after: Duration::ZERO, user: Some(uid) };
             snapshots::order(self.snapshots.as_ref(), window, &text, move |result| match result {
                 Ok(done) => tracing::info!(uid, "{done}"),
-                // Not an error of the recorder: the mark is there, and orders are waiting.
+                // Not an error of the recorder: the mark is written, and too many orders are
+                // queued.
                 Err(refusal) => {
                     tracing::warn!(uid, "no snapshot for the trigger of an application: {}", refusal.message);
                 }

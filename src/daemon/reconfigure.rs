@@ -24,7 +24,7 @@ use crate::os::memory;
 use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
-/// Most differences that are listed.
+/// Maximum number of differences listed.
 const DIFFERENCES_MAX: usize = 32;
 
 /// The current configuration of a run and its sources.
@@ -80,8 +80,8 @@ struct PreparedUpdate {
 }
 
 impl RunningConfig {
-    /// The configuration at the start of a run. `header` is that of its first segment, `sources`
-    /// are the sources being read, in the order of their ids.
+    /// Creates the state at the start of a run. `header` is the header of its first segment;
+    /// `sources` are the sources being read, ordered by id.
     pub(super) fn new(
         config: &Config,
         sources: Vec<SourceConfig>,
@@ -95,18 +95,18 @@ impl RunningConfig {
         Self { config: config.clone(), active, header, sources_max, metrics, controls }
     }
 
-    /// The current configuration.
+    /// Returns the current configuration.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether this source is read. A configured source is not if the host lacks it or access is
-    /// denied.
+    /// Returns whether this source is being read. A configured source is not read if the host lacks
+    /// it or access is denied.
     pub(super) fn is_reading(&self, source: &SourceConfig) -> bool {
         self.active.iter().any(|active| active.config.full_name() == source.full_name())
     }
 
-    /// The handles of the recorder and the groups.
+    /// Returns the handles of the recorder and the groups.
     pub(super) fn handles(&self) -> &RunHandles {
         &self.controls
     }
@@ -116,7 +116,7 @@ impl RunningConfig {
         let mut config = self.config.with_reload_of(new);
         check(&config, new)?;
         let waiting = config.differences(new);
-        // Applications add no sources meanwhile.
+        // The lock prevents applications from adding sources.
         let shared = Arc::clone(&self.controls.sources);
         let mut known = shared.lock();
         let mut plan = self.plan(&config, &known)?;
@@ -184,7 +184,7 @@ impl RunningConfig {
         Ok(answer)
     }
 
-    /// Determines which sources stay, are added and are removed; opens the added ones.
+    /// Determines the sources that stay, are added and are removed; opens the added ones.
     fn plan(&self, config: &Config, known: &[SourceInfo]) -> Result<ReloadPlan, ReloadError> {
         let host = HostRoot::new(&config.recorder.host_root);
         let mut plan = ReloadPlan {
@@ -212,7 +212,8 @@ impl RunningConfig {
                         "source {name}: {reason}; this source is required: remove it, or set required = false"
                     )));
                 }
-                // A file may be gone, or the open source hold what there is only once.
+                // A file may be missing, or the open source may hold a resource that exists only
+                // once.
                 Err(reason) => match before {
                     Some(before) => plan.keep(before, &reason),
                     None => plan.skipped.push(format!("{name}: {reason}")),
@@ -230,10 +231,10 @@ impl RunningConfig {
         Ok(plan)
     }
 
-    /// Whether a source keeps its open files. A source with a thread of its own is opened again if
+    /// Returns whether a source keeps its open files. A source with its own thread is reopened if
     /// the CPUs of its group change.
     fn stays(&self, before: &RunningSource, source: &SourceConfig, config: &Config) -> bool {
-        // The budget of context switches is the sampler's own.
+        // The sampler itself applies the budget of context switches.
         let budget = if source.sched.is_some() { source.budget } else { before.config.budget };
         let required = before.config.required;
         let group = source.group();
@@ -242,8 +243,8 @@ impl RunningConfig {
             && (cpus_stay || group != GroupName::Blocking)
     }
 
-    /// Returns the sources that come or go although none of their settings changed: the host has
-    /// them now, or no longer.
+    /// Returns the sources that are added or removed without a change of their settings, because
+    /// the host has gained or lost them.
     fn host_changes(&self, plan: &ReloadPlan, phrases: &[String]) -> Vec<String> {
         let names = |active: &[RunningSource]| -> Vec<String> {
             active.iter().map(|active| active.config.full_name().into_owned()).collect()
@@ -256,7 +257,7 @@ impl RunningConfig {
         added.chain(removed.map(|name| format!("{name}: this host no longer has it"))).collect()
     }
 
-    /// Checks the limits that were fixed when the run began.
+    /// Checks the limits that were fixed when the run started.
     fn check_limits(&self, config: &Config, plan: &ReloadPlan) -> Result<(), ReloadError> {
         let restart = |what: String| Err(ReloadError::Failed(format!("{what}; restart the service")));
         if plan.active.len() > self.sources_max {
@@ -272,7 +273,7 @@ impl RunningConfig {
                 plan.sources.len()
             ));
         }
-        // Header and footer describe all of them.
+        // Header and footer describe all sources.
         let bytes: u64 = plan.sources.iter().map(description_bytes).sum();
         let has_past_ones = plan.sources.len() > plan.active.len();
         if has_past_ones && bytes > config.storage.segment_size / 2 {
@@ -339,8 +340,7 @@ impl RunningConfig {
         Ok((changes, latencies, added.into_iter().map(|(_, counters)| counters).collect()))
     }
 
-    /// Makes the recorder continue with the new configuration in a new segment, and waits until it
-    /// does.
+    /// Makes the recorder continue with the new configuration in a new segment, and waits for it.
     fn update_recorder(
         &self,
         config: &Config,
@@ -348,7 +348,7 @@ impl RunningConfig {
         latencies: Vec<Consumer<GroupLatencies>>,
         (removed, rules): (Vec<u16>, RecorderRules),
     ) -> Result<(), ReloadError> {
-        // The configuration is attached with these times.
+        // The attached configuration is stamped with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
         let (commands, limits) = (&self.controls.commands, retention(config));
@@ -362,7 +362,8 @@ impl RunningConfig {
             removed: Vec::new(),
             rules,
         };
-        // The disk may refuse the plan, and then nothing must have changed; a ring takes any.
+        // The disk goes first: it may refuse the plan, and then nothing must have changed; a ring
+        // accepts any plan.
         let plan = thinned_plan(config, plan);
         let rules = RecorderRules::default();
         update_plan(commands, PlanUpdate { plan, limits, latencies, removed, rules })?;
@@ -370,7 +371,7 @@ impl RunningConfig {
     }
 }
 
-/// Makes a recorder continue by another plan, and waits until it does.
+/// Makes a recorder continue with another plan, and waits for it.
 fn update_plan(recorder: &RecorderHandle, update: PlanUpdate) -> Result<(), ReloadError> {
     let (reply, answer) = bounded(1);
     // The receiver may have given up waiting.
@@ -388,8 +389,8 @@ impl ReloadPlan {
         self.active.push(RunningSource { config: source.clone(), id });
     }
 
-    /// Leaves a source as it is that cannot be opened with its new settings: what is read is worth
-    /// more than what is not.
+    /// Keeps a source unchanged that cannot be opened with its new settings: old settings are
+    /// better than no samples.
     fn keep(&mut self, before: &RunningSource, reason: &str) {
         let RunningSource { config, id } = before;
         self.skipped.push(format!("{}: {reason}; it is read with the settings before", config.full_name()));
@@ -424,7 +425,7 @@ impl ReloadPlan {
 fn summary(changes: &[String], skipped: &[String], pending: &[String]) -> String {
     let name = |phrase: &str| phrase.split(": ").next().unwrap_or_default().to_owned();
     let is_skipped = |phrase: &str| skipped.iter().any(|other| name(other) == name(phrase));
-    // A source that this host lacks is not reported as on.
+    // Do not report a source as enabled that this host lacks.
     let done: Vec<String> = changes.iter().filter(|phrase| !is_skipped(phrase)).cloned().collect();
     let mut parts = vec![if done.is_empty() { "nothing has changed".to_owned() } else { one_line(&done) }];
     if !skipped.is_empty() {
@@ -473,8 +474,8 @@ mod tests {
         assert!(one_line(&many).ends_with("; 31; and 8 more"));
     }
 
-    // Proves that the caller of a reload learns which changes did not take effect: skipped sources
-    // and settings that need a restart.
+    // Proves that the caller of a reload is informed of changes that did not take effect: skipped
+    // sources and settings that need a restart.
     #[test]
     fn a_summary_names_settings_not_in_effect() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();

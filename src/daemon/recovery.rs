@@ -17,24 +17,24 @@ use crate::os::thread;
 use crate::recorder::QuotaStorage;
 use crate::slab::CrashedRun;
 
-/// Longest time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
-/// does the rest.
+/// Maximum time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
+/// completes it.
 const STOP_MAX_NS: u64 = 10_000_000_000;
-/// Segments of the ring whose samples complete the last segment of a killed run: they hold at least
-/// 5 s, far more than `disk_period` and the way to the disk take.
+/// Number of segments of the ring whose samples complete the last segment of a killed run. They
+/// cover at least 5 s, far more than `disk_period` and the delay until samples are on disk.
 const RING_SEGMENTS_READ: usize = 2;
 
 /// The running thread.
 #[derive(Debug)]
 pub(super) struct RecoveryThread {
     thread: JoinHandle<()>,
-    /// The runs that have left an open segment in the ring; set at the end.
+    /// The runs that have left an open segment in the ring; set when the thread ends.
     crashed: Arc<OnceLock<Vec<u64>>>,
 }
 
 impl RecoveryThread {
-    /// Starts to recover the segments of all runs except `own_run`, with the help of their memory
-    /// in `run_dir`.
+    /// Starts the recovery of the segments of all runs except `own_run`, using their memory in
+    /// `run_dir`.
     pub(super) fn start(
         storage: Arc<QuotaStorage>,
         ring: Option<Arc<QuotaStorage>>,
@@ -46,23 +46,24 @@ impl RecoveryThread {
         let found = Arc::clone(&crashed);
         let thread = thread::spawn("recovery", move || {
             let runs = recover(&storage, ring.as_deref(), own_run, (&run_dir, directory));
-            // Nobody else sets it.
+            // Set only here, so this cannot fail.
             let _only_once = found.set(runs);
         })?;
         Ok(Self { thread, crashed })
     }
 
-    /// Returns the runs that have left an open segment in the ring, once it has ended.
+    /// Returns the runs that have left an open segment in the ring; empty until the recovery has
+    /// ended.
     pub(super) fn crashed_runs(&self) -> &[u64] {
         self.crashed.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns what is set once it has ended.
+    /// Returns the cell that is set when the recovery has ended.
     pub(super) fn ending(&self) -> Arc<OnceLock<Vec<u64>>> {
         Arc::clone(&self.crashed)
     }
 
-    /// Whether it is still running.
+    /// Returns whether it is still running.
     pub(super) fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
@@ -72,19 +73,19 @@ impl RecoveryThread {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for it, up to a limit. Calls `meanwhile` with the time while it waits.
+    /// Waits for it, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
             return;
         }
-        // The panic hook has reported a panic of the thread; its segments stay as they are.
+        // The panic hook has reported a panic of the thread; its segments stay unrecovered.
         let _panicked = self.thread.join();
     }
 }
 
-/// Recovers the runs before `own_run` in the directory, with the help of their memory in `run_dir`.
-/// Returns those that have left an open segment in the ring.
+/// Recovers the runs before `own_run` in the directory, using their memory in `run_dir`. Returns
+/// the runs that have left an open segment in the ring.
 fn recover(
     storage: &QuotaStorage,
     ring: Option<&QuotaStorage>,
@@ -113,7 +114,7 @@ fn recover(
     })
 }
 
-/// Completes what crashed runs have left in the ring. Returns these runs.
+/// Completes the segments that crashed runs have left open in the ring. Returns these runs.
 fn recover_ring(ring: &dyn Storage, skip_run: Option<u64>, memories: &[CrashedRun]) -> Vec<u64> {
     let mut crashed = Vec::new();
     let completion = DirectoryRecovery { storage: ring, skip_run, only: None, dry_run: false };
@@ -142,8 +143,8 @@ fn recover_ring(ring: &dyn Storage, skip_run: Option<u64>, memories: &[CrashedRu
 }
 
 /// Adds the newest samples of a run that only its ring has. So the last segment in the data
-/// directory ends with every sample, and none between the last one passed on and the crash counts
-/// as lost.
+/// directory ends with every sample, and no sample between the last thinned one and the crash
+/// counts as lost.
 fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -> io::Result<()> {
     let entries = ring.entries()?;
     let mut names: Vec<SegmentName> = entries
@@ -168,7 +169,7 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
             }
         }
     }
-    // Both have the checksum of the run.
+    // Both have the checksum kind of the run.
     if let Some(header_bytes) = header_bytes {
         leftovers.frames.sort_by_cached_key(|frame| {
             frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
@@ -177,9 +178,9 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
     Ok(())
 }
 
-/// Returns the memory of crashed runs except `spare_run` of a data directory, which is identified
-/// by its device and inode. Returns none if others may have written to `run_dir`: no run of ours
-/// keeps memory there.
+/// Returns the memory of crashed runs, except `spare_run`, of a data directory, which is identified
+/// by device and inode. Returns nothing if others may have written to `run_dir`, because no run of
+/// ours keeps memory there.
 ///
 /// # Errors
 /// `run_dir` cannot be read.
@@ -197,13 +198,13 @@ pub fn crashed_runs(
     })
 }
 
-/// Recovers the segments of crashed runs in a directory, with the help of their memory, and of
-/// their ring if they had one, whose own segments are completed first. A memory is removed once the
-/// files of its run count all samples in it; otherwise it is kept with a warning. Returns the runs
+/// Recovers the segments of crashed runs in a directory, using their memory and, if they had a
+/// ring, its segments, which are completed first. The memory of a run is removed once the files of
+/// the run account for all samples in it; otherwise it is kept with a warning. Returns the runs
 /// that have left an open segment in the ring.
 ///
 /// # Errors
-/// The data directory cannot be listed. `each` receives the errors of single segments.
+/// The data directory cannot be listed. Errors of single segments are passed to `each`.
 pub fn recover_all(
     completion: &DirectoryRecovery<'_>,
     ring: Option<&dyn Storage>,
@@ -242,8 +243,8 @@ pub fn recover_all(
     Ok(crashed)
 }
 
-/// Removes the memory of a run, unless it holds samples that the files of the run do not count.
-/// `is_completed`: a segment of the run has just been recovered.
+/// Removes the memory of a run, unless it has samples that the files of the run do not account for.
+/// `is_completed` is true if a segment of the run has just been recovered.
 fn remove_if_counted(
     completion: &DirectoryRecovery<'_>,
     memory: CrashedRun,
@@ -278,7 +279,7 @@ fn remove_if_counted(
 }
 
 /// Reads the memory of a run for its segments in the data directory. If a source has two notes, the
-/// first describes it in the recording on the disk.
+/// first one is for the recording on disk.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,
@@ -288,8 +289,8 @@ fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     })
 }
 
-/// Reads the memory of a run for its segments in the ring, to which the last note of a source
-/// belongs.
+/// Reads the memory of a run for its segments in the ring. If a source has two notes, the last one
+/// is for the ring.
 fn read_for_ring(memory: &CrashedRun) -> io::Result<Leftovers> {
     let mut leftovers = read(memory)?;
     leftovers.sources.reverse();

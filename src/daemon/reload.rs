@@ -18,16 +18,17 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{CommandError, flush};
 
-/// Shortest interval between two reloads.
+/// Minimum interval between two reloads.
 const INTERVAL_NS: u64 = NS_PER_S;
-/// Calls that may wait for a reload; more are refused as busy.
+/// Maximum number of calls that wait for a reload; further ones are refused as busy.
 const CALLS_MAX: usize = 64;
-/// Jobs that may wait for the thread: one reload, and flushes; more are refused as busy.
+/// Maximum number of jobs queued for the thread: one reload, and flushes; further ones are refused
+/// as busy.
 const JOBS_MAX: usize = 16;
-/// Longest time that the end of a run waits for a reload. A source that hangs while it is opened is
+/// Maximum time that the end of a run waits for a reload. A source that hangs while it is opened is
 /// abandoned.
 const STOP_MAX_NS: u64 = NS_PER_S;
-/// A reload that takes longer is logged once, since callers wait for it.
+/// A reload that takes longer is logged once, because callers wait for it.
 const SLOW_NS: u64 = 10 * NS_PER_S;
 
 /// Reads the configuration again. The error lists all mistakes in it.
@@ -44,11 +45,11 @@ enum ReloadJob {
 pub(super) struct ReloadResult {
     /// When it ended, in monotonic nanoseconds.
     pub(super) at_ns: u64,
-    /// One line: the changes, or why nothing has changed.
+    /// One line: the changes, or the reason why nothing has changed.
     pub(super) result: Result<String, Refusal>,
 }
 
-/// The message of the thread after a reload: its result and the CPU budget from now on.
+/// The message of the thread after a reload: its result and the current CPU budget.
 struct ReloadOutcome {
     result: Result<String, Refusal>,
     cpu_budget: CpuShare,
@@ -64,7 +65,7 @@ pub(super) struct Reloader {
     answering: Vec<Call>, // for the current one
     next_ns: u64,         // when the next one may begin
     is_slow_logged: bool,
-    /// When the current reload began, in monotonic nanoseconds; None if there is none.
+    /// Start of the current reload, in monotonic nanoseconds; `None` if there is none.
     pub(super) since_ns: Option<u64>,
     /// The result of the last reload.
     pub(super) last: Option<ReloadResult>,
@@ -83,7 +84,7 @@ impl Reloader {
     ) -> std::io::Result<Self> {
         let cpu_budget = in_force.config().recorder.cpu_budget;
         Self::start_with(cpu_budget, move |jobs, outcomes| {
-            // On this thread: the disk may not respond, and the main loop must.
+            // Saved on this thread, because the disk may hang and the main loop must not.
             writer.save(&in_force);
             work(in_force, reread, writer, (&jobs, &outcomes), &wake);
         })
@@ -146,8 +147,8 @@ impl Reloader {
         sent.is_ok()
     }
 
-    /// Whether the current reload has ended, successfully, with an error or with the thread. The
-    /// result is then in `last`.
+    /// Returns whether the current reload has ended: successfully, with an error, or because the
+    /// thread ended. The result is then in `last`.
     pub(super) fn poll(&mut self, now_ns: u64) -> bool {
         let Some(since_ns) = self.since_ns else { return false };
         if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_logged {
@@ -223,7 +224,7 @@ fn work(
             }
             ReloadJob::Flush(call) => {
                 let handles = in_force.handles();
-                // A group that has ended has queued its open slab.
+                // A group that has ended has already queued its open slab.
                 for (_, handle) in &handles.groups {
                     let _has_ended = handle.flush();
                 }
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
     use crate::control::{Caller, Calls, ControlRequest, calls};
 
-    /// A caller that asks and waits, and the call as the daemon receives it.
+    /// Sends a request and waits. Returns the reply and the call as the daemon receives it.
     fn ask(
         caller: &Caller,
         calls: &Calls,

@@ -1,5 +1,5 @@
-//! Takes over the lanes of killed runs that clients have handed over: what was committed in them is
-//! added to the files of their run, as a segment of its own.
+//! Takes over the lanes of killed runs that clients have handed over: adds their committed frames
+//! to the files of their run, as a segment of their own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,29 +21,29 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::QuotaStorage;
 
-/// Lanes that wait: as many as the service manager stores. Further ones are refused.
+/// Maximum number of queued lanes: as many as the service manager stores. Further ones are refused.
 const LANES_WAITING_MAX: usize = 4096;
-/// Lanes that come within this time after each other are rescued together: each rescue writes a
-/// segment.
+/// Lanes that arrive within this time after each other are rescued together, because each rescue
+/// writes a segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
-/// Longest time in which lanes are collected: one that comes from time to time must not make the
-/// others wait for ever.
+/// Maximum time for collecting lanes: a trickle of lanes must not make the others wait forever.
 const COLLECT_NS_MAX: u64 = 1_000_000_000;
-/// Bytes of lanes that are rescued together: their frames are in memory meanwhile.
+/// Maximum bytes of lanes that are rescued together, because their frames are in memory during the
+/// rescue.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
-/// Rescues of one run: each writes a segment, and a client must not make this recorder do nothing
-/// else.
+/// Maximum number of rescues in a run: each writes a segment, and a client must not be able to
+/// occupy this recorder.
 const RESCUES_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = 20_000_000;
-/// Longest time that the end of a run waits for the last rescue.
+/// Maximum time that the end of a run waits for the last rescue.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 
-/// Creates the queue of lanes that are handed over.
+/// Creates the queue of handed-over lanes.
 pub(super) fn left_lanes() -> (Sender<LeftLane>, Receiver<LeftLane>) {
     bounded(LANES_WAITING_MAX)
 }
 
-/// The running thread. It ends with the senders of lanes.
+/// The running thread. It ends when all senders of lanes are dropped.
 pub(super) struct RescueThread(JoinHandle<()>);
 
 impl RescueThread {
@@ -104,7 +104,7 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits for it, up to a limit. Calls `meanwhile` with the time while it waits.
+    /// Waits for it, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             // The panic hook has reported a panic of the thread.
@@ -115,8 +115,8 @@ impl RescueThread {
     }
 }
 
-/// Waits for the recovery of earlier runs, however long it takes: a run has one writer at a time,
-/// and what its own memory has comes before what its lanes have.
+/// Waits for the recovery of earlier runs without a limit: a run has one writer at a time, and the
+/// samples in its own memory precede the frames in its lanes.
 fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
     let never = WakeEvent::new();
     while recovered.get().is_none() {
@@ -124,8 +124,8 @@ fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
     }
 }
 
-/// Adds what was left in the lanes of a run to its files. Returns whether it has any. An error is
-/// one that the next start may not meet.
+/// Adds the remaining frames in the lanes of a run to its files. Returns whether the run has any
+/// files. An error may be temporary, so the next start tries again.
 fn rescue(
     storage: &dyn Storage,
     run_id: u64,
@@ -144,7 +144,7 @@ fn rescue(
     let header_bytes = header.checksum.frame_bytes(0);
     for lane in lanes.into_iter().filter(|lane| lane.checksum() == header.checksum) {
         let uid = lane.uid().to_string();
-        // The ids are the client's words: only sources that its user has pushed.
+        // The ids come from the client: accept only sources that its user has pushed.
         let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(&source.labels, &uid));
         let LeftFrames { mut frames, mut begun } = lane.read();
         let source = |frame: &Vec<u8>| {
@@ -183,8 +183,8 @@ fn rescue(
     Ok(true)
 }
 
-/// Returns the last segment of a run, which must be sealed, and its header with all sources. None
-/// if it has no segments.
+/// Returns the last segment of a run, which must be sealed, and its header with all sources.
+/// Returns `None` if the run has no segments.
 fn last_sealed(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
     let Some(name) = last_segment(&storage.entries()?, run_id) else { return Ok(None) };
     if name.state != SealState::Sealed {
@@ -196,7 +196,7 @@ fn last_sealed(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(Segment
     Ok(Some((name, footer.header.clone())))
 }
 
-/// Whether a source with these labels was pushed by a user.
+/// Returns whether a source with these labels was pushed by a user.
 fn is_pushed_by(labels: &[(String, String)], uid: &str) -> bool {
     let has = |name: &str| labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
     has("client").is_some() && has("uid") == Some(uid)

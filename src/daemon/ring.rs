@@ -1,5 +1,5 @@
 //! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs,
-//! or on the disk if configured.
+//! or on disk if configured.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,24 +22,25 @@ use crate::os::storage::DataDirectory;
 use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SourceThinning, SyncPolicy};
 use crate::sampling::BatchMode;
 
-/// Age at which a segment of the ring is sealed. Open, it is uncompressed, and whole segments leave
-/// the ring: 5 s of six sources at 1 kHz are some megabytes.
+/// Age at which a segment of the ring is sealed. An open segment is uncompressed, and only whole
+/// segments are removed from the ring: 5 s of six sources at 1 kHz are a few megabytes.
 const SEGMENT_AGE_NS: u64 = 5_000_000_000;
-/// What the recovery of earlier runs may take. After it, their snapshots are completed from the
+/// Time limit for the recovery of earlier runs. After it, their snapshots are completed from the
 /// ring.
 const COMPLETION_NS: u64 = 60_000_000_000;
-/// A segment takes at most this part of the ring's memory, because two are uncompressed at a time:
-/// the open one, and the one that is being compressed.
+/// Maximum part of the ring's memory per segment, because two are uncompressed at a time: the open
+/// one, and the one that is being compressed.
 const SEGMENT_SHARE: u64 = 16;
 /// Raw bytes of a block: about a third of a second of six sources at 1 kHz, and a few seconds of
 /// the default sources. A snapshot decompresses whole blocks at its ends.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Share of one core that the compression of the ring may use, in basis points: several times what
-/// six sources at 1 kHz need. Without it the ring is as safe, but shorter.
+/// Share of one core that the compression of the ring may use, in basis points: several times the
+/// need of six sources at 1 kHz. Without compression the ring is as safe, but its window is
+/// shorter.
 const CPU_BASIS_POINTS: u32 = 2_000;
-/// Bytes per second that compression may read and write: memory, so in effect no limit.
+/// Bytes per second that compression may read and write: it is memory, so effectively unlimited.
 const IO_BYTES: u64 = 4 << 30;
-/// Name, in the data directory, of the link to its ring.
+/// Name of the link to the ring in the data directory.
 pub(super) const LINK_NAME: &str = "ring";
 
 /// The ring of a run that is about to start.
@@ -53,15 +54,15 @@ pub(super) struct Ring {
     compressor: (CompressWorkerHandle, CompressWorker),
 }
 
-/// Returns the directory of the ring of a data directory, which is identified by device and inode:
-/// recorders of one user share `run_dir`.
+/// Returns the directory of the ring of a data directory, which is identified by device and inode,
+/// because recorders of one user share `run_dir`.
 fn ring_path(run_dir: &Path, (device, inode): (u64, u64)) -> PathBuf {
     run_dir.join(format!("ring-{device:x}-{inode:x}"))
 }
 
 impl Ring {
-    /// Opens the ring of a data directory; none if it is not configured, or `run_dir` cannot have
-    /// it: then everything is recorded in the data directory, without thinning.
+    /// Opens the ring of a data directory. Returns `None` if no ring is configured, or if `run_dir`
+    /// cannot hold it: then everything is recorded in the data directory, without thinning.
     pub(super) fn open(config: &Config, directory: &DataDirectory, metrics: &Metrics) -> Option<Self> {
         if !config.blackbox.is_on() {
             return None;
@@ -117,8 +118,8 @@ impl Ring {
     /// Starts the thread that compresses its sealed segments.
     pub(super) fn start_compression(self) -> io::Result<CompressionThread> {
         let (link, worker) = self.compressor;
-        // On a busy host an idle thread gets no CPU time for minutes, in which the ring would hold
-        // a fraction of its window.
+        // On a busy host, an idle-priority thread gets no CPU time for minutes, during which the
+        // ring would hold only a fraction of its window.
         link.set_urgent(true);
         CompressionThread::start("compress-ring", link, worker)
     }
@@ -137,7 +138,8 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
 /// Opens the ring that a run has left in `run_dir` or in the data directory, if there is one.
 ///
 /// # Errors
-/// It is in use, or cannot be opened: without it, samples would count as lost that it has.
+/// The ring is in use, or cannot be opened: without it, samples that it contains would count as
+/// lost.
 pub fn existing_ring(
     run_dir: &Path,
     directory: &DataDirectory,
@@ -150,7 +152,7 @@ pub fn existing_ring(
     path.map(|path| DataDirectory::open_existing(&path)).transpose().map_err(DaemonError::from)
 }
 
-/// Opens the ring in the data directory, in place of the link to an earlier one in memory.
+/// Opens the ring in the data directory, replacing the link to an earlier ring in memory.
 fn open_on_disk(directory: &DataDirectory) -> OpenedRing {
     let path = directory.path().join(LINK_NAME);
     let opened =
@@ -162,16 +164,16 @@ fn open_on_disk(directory: &DataDirectory) -> OpenedRing {
 pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
     RetentionLimits {
         bytes: config.blackbox.memory_max,
-        // A segment leaves when its last sample is out of the window.
+        // A segment is removed when its last sample has left the window.
         age_ns: nanoseconds(config.blackbox.window).saturating_add(SEGMENT_AGE_NS),
-        // On the disk of `data_dir`, that one keeps `min_free`: its oldest segments go before the
-        // newest samples that there are.
+        // On the disk of `data_dir`, the data directory maintains `min_free`: its oldest segments
+        // are removed before the newest samples in the ring.
         min_free: if config.blackbox.window_on_disk { MinFree::Bytes(0) } else { MinFree::Auto },
         min_bytes: 0,
     }
 }
 
-/// Returns how the ring is compressed.
+/// Returns the compression settings of the ring.
 pub(super) fn ring_compression(config: &Config) -> CompressSettings {
     let usual = compression_plan(config);
     CompressSettings {
@@ -188,8 +190,8 @@ pub(super) fn ring_segment_bytes(config: &Config) -> u64 {
     config.blackbox.memory_max / SEGMENT_SHARE
 }
 
-/// Returns the plan by which the ring's segments are written: `plan` is that of the data directory
-/// before it is thinned.
+/// Returns the plan of the ring's recorder; `plan` is the plan of the data directory before
+/// thinning.
 pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     RunPlan {
         segment_bytes: ring_segment_bytes(config),
@@ -203,8 +205,8 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     }
 }
 
-/// Returns the sources whose samples are batches of events, by id, and whether the data directory
-/// gets them.
+/// Returns the sources whose samples are batches of events, by id, and whether they are recorded in
+/// the data directory.
 fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)> {
     let thinning = |info: &SourceInfo| {
         let source = config.sources.iter().find(|source| source.full_name() == info.name)?;
@@ -219,7 +221,7 @@ fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)
     header.sources.iter().filter_map(thinning).collect()
 }
 
-/// Returns the plan of the data directory with the periods with which it gets the sources.
+/// Returns the plan of the data directory with the thinned periods of its sources.
 pub(super) fn thinned_plan(config: &Config, mut plan: RunPlan) -> RunPlan {
     let disk_period_ns = nanoseconds(config.blackbox.disk_period);
     let batches = batches(config, &plan.header);

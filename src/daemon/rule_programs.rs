@@ -1,5 +1,5 @@
-//! Starts the programs of rules that fired. Nobody waits for them: each has a thread of its own
-//! that reaps it.
+//! Starts the programs of rules that fired. Nothing waits for them: each has its own thread that
+//! reaps it.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::os::program_guard::ProgramGuard;
 use crate::os::thread;
 use crate::snapshot::SNAPSHOTS_NAME;
 
-/// Most programs of rules that run at a time; a further one is not started. A rule that fires often
-/// with a program that hangs must not fill the host.
+/// Maximum number of programs of rules that run at a time; a further one is not started. A rule
+/// that fires often must not fill the host with hanging programs.
 const PROGRAMS_MAX: usize = 8;
 
 /// A program that a rule runs.
@@ -26,15 +26,15 @@ pub(super) struct RuleProgram {
     pub(super) guard: ProgramGuard,
 }
 
-/// What the program gets on its standard input: one JSON object, in one line.
+/// The standard input of a program: one JSON object in one line.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FiringReport {
     pub(super) rule: String,
-    /// The condition, with the values that made it hold, as in the marker.
+    /// The condition with the values that made it true, as in the marker.
     pub(super) reason: String,
     pub(super) values: Vec<ReportedValue>,
     pub(super) fired_wall_ns: i64,
-    /// The end of the window as it is known now: a further firing makes it longer.
+    /// The end of the window as known now; a further firing extends it.
     pub(super) until_wall_ns: i64,
 }
 
@@ -45,17 +45,17 @@ pub(super) struct ReportedValue {
     pub(super) value: String,
 }
 
-/// The report with what the run adds to it.
+/// The report, with the fields that the run adds.
 #[derive(Debug, Serialize)]
 struct ProgramInput<'a> {
     host: &'a str,
     #[serde(flatten)]
     report: &'a FiringReport,
-    /// When it fired, as RFC 3339 in UTC.
+    /// Time of the firing, as RFC 3339 in UTC.
     time: Option<String>,
     data_dir: &'a Path,
-    /// The directory that the snapshot will be, about a second after the end of the window; none
-    /// without a ring.
+    /// The future directory of the snapshot, which exists about a second after the end of the
+    /// window; `None` without a ring.
     snapshot: Option<&'a Path>,
 }
 
@@ -72,8 +72,8 @@ impl ProgramStarter {
         Self { host: host.into(), data_dir: data_dir.into(), running: Arc::default() }
     }
 
-    /// Starts a program on a thread of its own, and returns. What goes wrong is logged. `snapshot`
-    /// is the name that the snapshot will have.
+    /// Starts a program on its own thread, and returns. Errors are logged. `snapshot` is the future
+    /// name of the snapshot.
     pub(super) fn start(&self, program: RuleProgram, report: FiringReport, snapshot: Option<&str>) {
         let snapshot = snapshot.map(|name| self.data_dir.join(SNAPSHOTS_NAME).join(name));
         let rule = report.rule.clone();
@@ -101,7 +101,7 @@ impl ProgramStarter {
 
     fn run(&self, program: &RuleProgram, report: &FiringReport, snapshot: Option<&Path>) -> io::Result<()> {
         program.guard.check().map_err(io::Error::other)?;
-        // If refused it keeps the recorder's priority, which is no harm for a short program.
+        // If refused, it keeps the recorder's priority, which is harmless for a short program.
         let _refused = thread::reset_negative_nice();
         let time = Timestamp::from_nanosecond(report.fired_wall_ns.into()).ok();
         let input = ProgramInput {
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest wait: a watchdog, no limit on speed.
+    /// Maximum wait, only as a watchdog.
     const WATCHDOG: Duration = Duration::from_secs(120);
 
     fn report() -> FiringReport {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    // Proves that the program gets rule, values, times, host and snapshot as one line of JSON.
+    // Proves that the program receives rule, values, times, host and snapshot as one line of JSON.
     #[test]
     fn a_program_gets_the_report() {
         let folder = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ mod tests {
         eventually("it is reaped", || starter.running.load(Ordering::Relaxed) == 0);
     }
 
-    // Proves that programs that hang are bounded in number, and that others run again once they
+    // Proves that the number of hanging programs is bounded, and that others run again once they
     // have ended.
     #[test]
     fn programs_that_hang_are_bounded() {

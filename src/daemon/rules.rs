@@ -1,4 +1,4 @@
-//! The rules of a run, compiled for the sources that it reads, and what their firings lead to.
+//! The rules of a run, compiled for the sources that it reads, and the actions of their firings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,28 +17,28 @@ use crate::os::program_guard::ProgramGuard;
 use crate::recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
 
-/// Who learns of firings.
+/// The receivers of firings.
 #[derive(Clone)]
 pub(super) struct FiringTargets {
-    /// The recorder of the data directory, if that of the ring evaluates the rules: it gets the
-    /// marker, too.
+    /// The recorder of the data directory, if the recorder of the ring evaluates the rules: it
+    /// needs the marker too.
     pub(super) disk: Option<RecorderHandle>,
-    /// Orders snapshots; none without a ring.
+    /// Orders snapshots; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Starts the programs of rules.
     pub(super) programs: ProgramStarter,
 }
 
-/// What a rule does besides its marker.
+/// The actions of a rule in addition to its marker.
 #[derive(Debug, Clone)]
 struct RuleAction {
     capture: Vec<HostLog>,
     program: Option<RuleProgram>,
 }
 
-/// Returns the rules for these sources, in the order of their ids. A rule about a source that this
-/// host lacks is left out, with a warning: the configuration as such was checked before. One about
-/// a source that an application has yet to push waits for it.
+/// Compiles the rules for these sources, which are ordered by id. A rule about a source that this
+/// host lacks is skipped with a warning, because the configuration itself was checked before. A
+/// rule about a source that an application has not pushed yet waits for it.
 pub(super) fn compile_rules(
     config: &Config,
     sources: &[SourceInfo],
@@ -139,8 +139,8 @@ fn report(problems: &[RuleProblem]) {
     }
 }
 
-/// Returns what each enabled rule does. A program that may not be run is reported now, and again
-/// when it would be run.
+/// Returns the actions of each enabled rule. A program that must not be run is reported now, and
+/// again when it would be run.
 fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     let enabled = config.triggers.iter().filter(|trigger| trigger.enabled);
     let action = |trigger: &TriggerConfig| {
@@ -156,13 +156,15 @@ fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     enabled.map(|trigger| (Arc::from(trigger.name.as_str()), action(trigger))).collect()
 }
 
-/// Returns what a firing leads to: a marker in the data directory, too, a snapshot, and a program.
+/// Returns the listener that performs the actions of a firing: a marker in the data directory, a
+/// snapshot, and a program.
 fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTargets) -> FiringListener {
-    // The latest order of each rule, with its episode.
+    // The latest order of each rule, with its episode number.
     let mut orders: BTreeMap<Arc<str>, (u64, OrderId)> = BTreeMap::new();
     FiringListener::new(move |event, marker| {
         if let Some(disk) = &targets.disk {
-            // A recorder whose disk has stalled for long refuses it; the ring and the log have it.
+            // A recorder whose disk has stalled for long refuses it; the ring and the log still
+            // have it.
             disk.send(RecorderCommand::CopyMarker(Box::new(marker.clone())), drop);
         }
         let action = actions.get(&event.rule);
@@ -184,7 +186,8 @@ fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTarge
         } else {
             let capture = action.map(|action| action.capture.clone()).unwrap_or_default();
             let order = snapshot_order(event, &marker.text, capture);
-            // Refused, too: a program says that a rule fired, whether or not a snapshot is kept.
+            // Start the program even if the order is refused: it reports that a rule fired, with or
+            // without a snapshot.
             let reply = move |begun: Result<String, _>| {
                 if let Some(start) = start {
                     start(begun.as_deref().ok());
@@ -227,7 +230,7 @@ fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> 
     }
 }
 
-/// Returns the quantities of the condition and their values, as text.
+/// Returns the compared expressions of the condition and their values, as strings.
 fn compared_values(event: &TriggerEvent) -> Vec<(String, String)> {
     let value = |compared: &ComparedQuantity| {
         let element = compared.element.as_deref().map(str::to_owned);

@@ -39,11 +39,10 @@ use crate::slab::{
 };
 use crate::snapshot::SnapshotHandle;
 
-/// Longest time that the samplers may take to end. They need the time of one read; one that hangs
-/// in the kernel is abandoned after this.
+/// Maximum time for the samplers to end. They need the time of one read; a read that hangs in the
+/// kernel is abandoned after this.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
-/// Longest time that the recorder may take to write and sync the queued slabs. It is abandoned
-/// after this.
+/// Maximum time for the recorder to write and sync the queued slabs. It is abandoned after this.
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
 
 /// The storage that a run records to.
@@ -55,7 +54,7 @@ pub(super) struct RunStorage {
     pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
     /// The storage of the ring and its counters, if there is a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
-    /// Orders snapshots of the ring; none without a ring.
+    /// Orders snapshots of the ring; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Takes lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
@@ -83,15 +82,15 @@ pub(super) struct RunThreads {
 pub(super) struct RunHandles {
     /// The groups, in the order of [`GroupName::ALL`].
     pub(super) groups: Vec<(GroupName, GroupHandle)>,
-    /// All sources that the run has had.
+    /// All sources of the run so far.
     pub(super) sources: Arc<RunSources>,
     /// The recorder's command queue.
     pub(super) commands: RecorderHandle,
-    /// That of the ring's recorder; none without a ring.
+    /// The command queue of the ring's recorder; `None` without a ring.
     pub(super) ring: Option<RecorderHandle>,
-    /// Orders snapshots of the ring; none without a ring.
+    /// Orders snapshots of the ring; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
-    /// Who learns of the firings of rules.
+    /// The receivers of rule firings.
     pub(super) firings: FiringTargets,
     /// The counters of the ring.
     pub(super) ring_metrics: Option<Arc<Metrics>>,
@@ -109,7 +108,7 @@ struct GroupShared {
     stop: Arc<WakeEvent>,
 }
 
-/// The way from the recorder of the ring to that of the data directory.
+/// The connection from the ring's recorder to the recorder of the data directory.
 struct PassedOn {
     queue: QueueReceiver<Box<Slab>>,
     ledger: Arc<LossLedger>,
@@ -119,7 +118,7 @@ struct PassedOn {
 
 impl PassedOn {
     fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget) -> Self {
-        // When it is full, the disk has stalled for long: the ring has the newest samples.
+        // If it is full, the disk has stalled for long: the ring has the newest samples.
         let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
         let ledger = Arc::new(LossLedger::new(count(RUN_SOURCES_MAX)));
         let wake = Arc::new(WakeEvent::new());
@@ -133,7 +132,7 @@ impl PassedOn {
             stop: Arc::clone(&shared.stop),
         };
         let settings = SlabProducerSettings {
-            // One slab has the samples of several sources of one interval.
+            // One slab contains samples of several sources of one interval.
             flush_interval_ns: nanoseconds(config.buffering.flush_interval).max(disk_period_ns),
             ..producer_settings(config, &shared, sender, &Arc::default())
         };
@@ -144,7 +143,7 @@ impl PassedOn {
     }
 }
 
-/// What the recorders need besides what they share with the groups.
+/// The inputs of the recorders that they do not share with the groups.
 struct RecorderInputs<'a> {
     header: &'a SegmentHeader,
     wall_offset: &'a Arc<WallOffset>,
@@ -152,7 +151,7 @@ struct RecorderInputs<'a> {
     latencies: Vec<Consumer<GroupLatencies>>,
 }
 
-/// The recorder of the data directory and, with a ring, that of the ring.
+/// The recorder of the data directory and, if there is a ring, the ring's recorder.
 struct Recorders {
     recorder: JoinHandle<RecorderReport>,
     commands: RecorderHandle,
@@ -177,7 +176,8 @@ impl Recorders {
             snapshots: place.snapshots.clone(),
             programs: ProgramStarter::new(&header.host.name, &place.data_dir),
         };
-        // With a ring, its recorder takes the samplers' slabs, and the other what it passes on.
+        // With a ring, its recorder takes the samplers' slabs, and the other one takes the thinned
+        // samples.
         let Some((storage, ring_metrics)) = place.ring.clone() else {
             let (commands, queue) = command_queue(Arc::clone(&shared.wake));
             let settings = RecorderSettings {
@@ -213,7 +213,7 @@ impl Recorders {
             clock_watch: clock_watch()?,
             wall_offset: Arc::clone(wall_offset),
             commands: command_queue_of_disk,
-            // The other recorder has every sample.
+            // Rules run in the other recorder, which sees every sample.
             rules: RecorderRules::default(),
             ring: None,
         };
@@ -230,7 +230,7 @@ impl Recorders {
             metrics: ring_metrics,
             latencies: Vec::new(),
             clock_watch: clock_watch()?,
-            // The samplers stamp by that of the other recorder.
+            // Samplers use the wall offset of the other recorder.
             wall_offset: Arc::new(WallOffset::new(&header.clocks)),
             commands: command_queue_of_ring,
             rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
@@ -241,7 +241,7 @@ impl Recorders {
     }
 }
 
-/// Returns the sources at the start, and the recorders that learn of further ones.
+/// Returns the sources at the start, and the recorders to notify of further ones.
 fn run_sources(
     config: &Config,
     header: &SegmentHeader,
@@ -260,7 +260,7 @@ fn run_sources(
     RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers, notes)
 }
 
-/// Returns what the thread of pushed frames works with.
+/// Returns the settings of the thread of pushed frames that belong to this run.
 fn push_place(
     config: &Config,
     place: &RunStorage,
@@ -353,8 +353,8 @@ impl RunThreads {
         )
         // It holds no samples yet, and repeated restarts must not fill tmpfs.
         .inspect_err(|_| remove_memory(config, run_id))?;
-        // Before the first tick, since page faults block meanwhile. Memory that comes with the
-        // threads is small.
+        // Before the first tick, because page faults block during the call. The memory that threads
+        // add later is small.
         let is_locked = lock_memory(config, memory::lock_mapped_memory);
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
@@ -378,9 +378,9 @@ impl RunThreads {
             let thread = thread::spawn(&name, move || group.run()).map_err(cannot_start("a sampler"))?;
             samplers.push((name, thread));
         }
-        // Runs beside the first samples, which need only a few pages: mapping all pages takes
-        // longer than a start may. A thread that needs a page earlier, or without this thread,
-        // waits for that page then.
+        // Runs concurrently with the first samples, which need only a few pages, because mapping
+        // all pages takes longer than a start may. A thread that needs a page before it is mapped
+        // waits for that page.
         let mapper = thread::spawn("map-slabs", move || pages.populate())
             .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that maps the slabs ahead"))
             .ok();
@@ -408,7 +408,7 @@ impl RunThreads {
         Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, push, ring, recorder })
     }
 
-    /// Whether a thread has ended on its own.
+    /// Returns whether a thread has ended by itself.
     pub(super) fn has_ended(&self) -> bool {
         self.recorder.is_finished()
             || self.ring.as_ref().is_some_and(JoinHandle::is_finished)
@@ -416,15 +416,15 @@ impl RunThreads {
             || self.push.as_ref().is_some_and(|push| push.thread.is_finished())
     }
 
-    /// Makes the samplers end: no sample begins from now on.
+    /// Stops the samplers: no sample begins from now on.
     pub(super) fn stop(&self) {
         self.stop.set();
         self.handles.groups.iter().for_each(|(_, link)| link.wake());
         self.push.iter().for_each(|push| push.stop.stop());
     }
 
-    /// Stops the samplers and joins all threads in order of ownership. Calls `meanwhile` with the
-    /// time while it waits.
+    /// Stops the samplers and joins all threads in the order of ownership. During the wait, calls
+    /// `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop();
         let limit = (monotonic_ns() + SAMPLERS_STOP_MAX_NS, SAMPLERS_STOP_MAX_NS);
@@ -441,7 +441,7 @@ impl RunThreads {
         let mut ended = match ended {
             Err(error) if is_stuck => {
                 // The thread keeps its end of the queue, so the recorder does not end. The queued
-                // slabs are written. The next start takes the open slab of the thread from the
+                // slabs are written. The next start recovers the open slab of the thread from the
                 // memory of the run.
                 let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
                 let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
@@ -497,8 +497,8 @@ pub(super) fn group_source(source: OpenedSource, metrics: Arc<SourceMetrics>) ->
     }
 }
 
-/// Sorts the sources into their groups. Groups without sources get a thread too: a reload may add
-/// some.
+/// Sorts the sources into their groups. Groups without sources get a thread too, because a reload
+/// may add some.
 fn groups(
     sources: Vec<OpenedSource>,
     metrics: &Metrics,

@@ -12,9 +12,9 @@ use crate::config::Config;
 use crate::os::clock::monotonic_ns;
 use crate::slab::{Arena, CrashedRun};
 
-/// Longest time that a start waits for the memory of a killed run to be recovered and removed if
-/// there is not enough space for both. Sampling then begins in any case. Recovering the memory
-/// usually takes some ten milliseconds.
+/// Maximum time that a start waits for the memory of a killed run to be recovered and removed, if
+/// there is not enough space for both. Sampling then starts in any case. Recovering the memory
+/// usually takes tens of milliseconds.
 const SPACE_WAIT_MAX_NS: u64 = 1_000_000_000;
 
 /// The memory of a run that is about to start.

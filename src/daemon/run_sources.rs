@@ -1,4 +1,4 @@
-//! The sources of a run: those of the configuration, and those that applications add meanwhile.
+//! The sources of a run: the configured ones, and the ones that applications add later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -9,11 +9,11 @@ use crate::metrics::{Metrics, SourceMetrics};
 use crate::recorder::RecorderHandle;
 use crate::slab::RunNotes;
 
-/// Space that a source takes in each segment besides schema and names: its counts and histograms in
+/// Space of a source in each segment in addition to schema and names: its counts and histograms in
 /// the footer.
 const FOOTER_BYTES: u64 = 4 << 10;
 
-/// All sources that the run has had. Ids are given in order and never again, so whoever adds
+/// All sources of the run so far. Ids are assigned in order and never reused, so a thread that adds
 /// sources holds the lock until the recorders know them.
 pub(super) struct RunSources {
     infos: Mutex<Vec<SourceInfo>>, // by id
@@ -23,19 +23,19 @@ pub(super) struct RunSources {
     notes: Mutex<Option<RunNotes>>, // none if the memory of the run ends with the process
 }
 
-/// A recorder that learns of new sources.
+/// A recorder that must be notified of new sources.
 pub(super) struct SourceReceiver {
     pub(super) recorder: RecorderHandle,
-    /// The shortest period with which it gets a source, in nanoseconds.
+    /// The minimum period of sources in its recording, in nanoseconds.
     pub(super) period_min_ns: u64,
 }
 
-/// Why a source was not added.
+/// The reason why a source was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddSourceError {
-    /// A reload is adding sources, or a recorder has not seen the last ones.
+    /// A reload is adding sources, or a recorder has not processed the previous ones.
     Busy,
-    /// The run has as many as it can have.
+    /// The run has the maximum number of sources.
     TooMany,
 }
 
@@ -51,14 +51,15 @@ impl RunSources {
         Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, notes: Mutex::new(notes) }
     }
 
-    /// Returns the descriptors, by id, for a reload. Nobody else adds sources meanwhile.
+    /// Returns the descriptors, by id, for a reload. While they are locked, no other thread adds
+    /// sources.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<SourceInfo>> {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the counters of the next source. Only with the lock.
+    /// Adds the counters of the next source. The caller must hold the lock.
     pub(super) fn add_counters(&self, counters: Arc<SourceMetrics>) {
-        // There is space: the number of ids was checked.
+        // There is space, because the number of ids was checked.
         if let Some(ring) = &self.ring_metrics {
             let create = if counters.is_pushed { SourceMetrics::pushed } else { SourceMetrics::new };
             let copy = create(counters.name.clone(), counters.period_ns.get());
@@ -67,7 +68,7 @@ impl RunSources {
         drop(self.metrics.sources.push(counters));
     }
 
-    /// Adds a source that an application pushes; the id in `info` is replaced. The recorders
+    /// Adds a source that an application pushes, and replaces the id in `info`. The recorders
     /// describe it before its first sample. Never waits.
     pub(super) fn add_pushed(
         &self,
@@ -96,8 +97,8 @@ impl RunSources {
         Ok((id, counters))
     }
 
-    /// Notes sources where they outlive this process, before they have samples: a recorder may be
-    /// killed before it has described them.
+    /// Stores notes about sources where they outlive this process, before the sources have samples:
+    /// a recorder may be killed before it has described them.
     pub(super) fn note(&self, sources: &[SourceInfo]) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(notes) = notes.as_mut() else { return };
@@ -116,8 +117,9 @@ impl RunSources {
     }
 }
 
-/// Returns the notes of a source: as the recording on the disk describes it, then as the ring does
-/// if that differs. `period_mins` contains the minimum period of each recorder, the ring's first.
+/// Returns the notes of a source: its description in the recording on disk, then its description in
+/// the ring if that differs. `period_mins` contains the minimum period of each recorder, the ring's
+/// first.
 fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     let mut notes: Vec<SourceInfo> =
         period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();
@@ -125,14 +127,14 @@ fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     notes
 }
 
-/// Returns the descriptor of a source for a recorder that gets it with no shorter period.
+/// Returns the descriptor of a source in a recording with this minimum period.
 fn with_period_min(source: &SourceInfo, period_min_ns: u64) -> SourceInfo {
-    // 0 is no period: each sample is an event.
+    // 0 means no period: each sample is an event.
     let period_ns = if source.period_ns == 0 { 0 } else { source.period_ns.max(period_min_ns) };
     SourceInfo { period_ns, ..source.clone() }
 }
 
-/// Returns the space that a source takes in each segment: header and footer describe it.
+/// Returns the space of a source in each segment: header and footer describe it.
 pub(super) fn description_bytes(source: &SourceInfo) -> u64 {
     source.schema.len() as u64 * 2 + FOOTER_BYTES
 }
@@ -143,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that a source is noted as each store describes it: with the period of the thinned
-    // recording first, and once if there is no ring or the period is longer.
+    // Proves that a source has a note for each recording: first with the period of the thinned
+    // recording, and only one note if there is no ring or if the period is longer.
     #[test]
     fn notes_have_the_period_of_each_store() {
         let source = |period_ns| SourceInfo {

@@ -43,7 +43,7 @@ use crate::snapshot::{SnapshotHandle, snapshot_requests};
 use crate::{control, recorder};
 
 /// The two modules do not depend on each other, but the recorder must accept every mark that the
-/// control server does.
+/// control server accepts.
 const _: () = assert!(control::MARK_BYTES_MAX == recorder::MARK_BYTES_MAX);
 
 /// Poll interval of the main loop for events that do not wake it.
@@ -72,18 +72,18 @@ pub struct RunStart<'a> {
 #[allow(missing_debug_implementations, reason = "closures: nothing to print")]
 /// Callbacks of the daemon into the program, which alone knows its arguments and its log.
 pub struct Callbacks<'a> {
-    /// The time to record; None records until a signal.
+    /// The time to record; `None` records until a signal.
     pub duration: Option<Duration>,
     /// Called once, when recording has begun.
     pub on_start: &'a mut dyn FnMut(RunStart<'_>),
     /// Called several times per second.
     pub on_progress: &'a mut dyn FnMut(RunProgress<'_>),
-    /// Reads the configuration again. Called on another thread: its files may be on a disk that
-    /// does not respond.
+    /// Reads the configuration again. Called on another thread, because its files may be on a disk
+    /// that does not respond.
     pub read_config: ConfigReader,
-    /// The location of the last good configuration; None if it is not saved.
+    /// The location of the last good configuration; `None` if it is not saved.
     pub last_good: Option<LastGood>,
-    /// Sets the log filter. The error says what is wrong with it.
+    /// Sets the log filter. The error describes the mistake in the filter.
     pub set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
 
@@ -128,7 +128,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
-        // Programs of rules, which are told it, run in another directory.
+        // Absolute, because programs of rules receive the path and run in another directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
         compressors: (compression.clone(), ring.as_ref().map(Ring::compressor)),
         storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
@@ -153,7 +153,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let own_lanes = config.push.enabled.then(|| push::lane_header(config, run_id, directory));
     let wall_offset_ns = run.header.clocks.wall_offset_ns();
     lane_store.pass_on(stored_lanes, own_lanes.as_ref(), wall_offset_ns, &left_lanes);
-    // The thread of pushed frames has the only other sender, and ends the rescue with it.
+    // The thread of pushed frames has the only other sender; when it ends, the rescue ends.
     drop(left_lanes);
     let rescue_storage = Arc::clone(&storage);
     let ring_storage = ring_storage.map(|(storage, _)| storage);
@@ -212,14 +212,14 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
     if report.storage_errors == 0 {
-        // All samples are in the files. After a storage error they may not be, and the next run
-        // checks.
+        // All samples are in the files. After a storage error they may not be, so the memory stays
+        // and the next run checks.
         remove_memory(config, run_id);
     }
     Ok(RunSummary { data_dir: now.path().to_owned(), elapsed_ns, report })
 }
 
-/// Ends the threads in order. Returns the recorder's report and for how long it recorded.
+/// Ends the threads in order. Returns the recorder's report and the recording time.
 fn finish(
     service: MainLoop<'_>,
     control: ControlThread,
@@ -238,12 +238,12 @@ fn finish(
         metrics,
         ..
     } = service;
-    // Before anything else, so that recording ends when it was requested.
+    // First, so that recording ends at the requested time.
     run.stop();
     sealing.stop();
     ring_compression.iter().for_each(CompressionThread::stop);
     let elapsed_ns = monotonic_ns() - start_ns;
-    // Callers that still wait get the answer that the recorder is stopping.
+    // Callers that still wait get the error that the recorder is stopping.
     drop(calls);
     control.finish();
     manager.end_begins();
@@ -251,7 +251,7 @@ fn finish(
     let report = run.finish(&mut meanwhile);
     reloads.finish();
     let report = report?;
-    // The ring is sealed.
+    // The ring is sealed now.
     if let Some(keeping) = keeping {
         keeping.finish(&mut meanwhile);
     }
@@ -299,7 +299,7 @@ struct MainLoop<'a> {
 }
 
 impl MainLoop<'_> {
-    /// Runs until a signal arrives, the duration has passed, or a thread has ended on its own.
+    /// Runs until a signal arrives, the duration has passed, or a thread has ended by itself.
     fn run(&mut self) {
         let start_ns = self.run.start_ns;
         let end_ns = self.duration.map_or(u64::MAX, |duration| {
@@ -397,7 +397,7 @@ impl MainLoop<'_> {
         });
     }
 
-    /// Keeps all that the ring holds, for a signal.
+    /// Orders a snapshot of everything in the ring, for a signal.
     fn keep_window(&self) {
         let window = OrderedWindow { last: self.blackbox_window, after: Duration::ZERO, user: None };
         snapshots::order(self.run.handles.snapshots.as_ref(), window, "signal", |result| match result {
@@ -432,7 +432,7 @@ impl MainLoop<'_> {
             }
         };
         if let (RecorderCommand::Mark(text), Some(ring)) = (&order, &self.run.handles.ring) {
-            // The answer is that of the recording.
+            // The answer to the caller comes from the recorder of the data directory.
             ring.send(RecorderCommand::Mark(text.clone()), drop);
         }
         self.run.handles.commands.send(order, answer_of(call));

@@ -21,8 +21,8 @@ use crate::recorder::{QuotaStorage, RetentionLimits, RunPlan};
 use crate::sampling::GroupName;
 use crate::slab::{self, Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue};
 
-/// Largest `frame_max` for which segments can be compressed while recording: a block must hold one
-/// batch of frames, which may contain two of this size.
+/// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
+/// batch of frames, which may contain two frames of this size.
 const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 
 /// Allocates memory for the slabs that survives a kill of the process.
@@ -43,7 +43,8 @@ pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
     Arena::anonymous(geometry(config))
 }
 
-/// The slabs, and the sequence numbers of as many sources as a run can have.
+/// The layout of the arena: the slabs, and the sequence numbers of the maximum number of sources of
+/// a run.
 fn geometry(config: &Config) -> Geometry {
     let memory = MemoryBudget::of(config);
     Geometry {
@@ -67,7 +68,7 @@ pub fn run_dir(config: &Config) -> PathBuf {
     if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
 }
 
-/// Removes a run's memory, which holds nothing that is not in its files.
+/// Removes the memory of a run, once all of its samples are in the files.
 pub(super) fn remove_memory(config: &Config, run_id: u64) {
     shared_memory::remove_if_exists(&run_dir(config).join(slab::arena_file_name(run_id)));
 }
@@ -85,7 +86,7 @@ pub(super) fn queues(
 /// Asserts that there is one slab for each place that can hold one, so that a slab is free as long
 /// as any queue has space.
 pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &MemoryBudget) {
-    // With a ring, a second queue follows.
+    // With a ring, there is a second queue.
     let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();
     let of_group = 2; // the open one, and the one that the recorder is reading
     let needed = waiting + of_group * queues.len() + count(memory.writing + memory.passed_on());
@@ -93,12 +94,12 @@ pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>],
 }
 
 pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
-    // A slab waits for its flush interval, for the next poll of the recorder, and in a backlog for
-    // the slabs before it. A healthy run stays below twice the sum of the two. The footer has the
-    // actual maximum.
+    // A slab waits for its flush interval, for the next poll of the recorder, and during a backlog
+    // for the slabs before it. A healthy run stays below twice the sum of the two. The footer has
+    // the actual maximum.
     let mut reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
     if config.push.enabled {
-        // A pushed frame is in its lane before.
+        // A pushed frame has waited in its lane first.
         reorder_window += config.push.drain_interval.max(Duration::from_nanos(IDLE_INTERVAL_NS));
     }
     let clocks = read_clocks();
@@ -179,7 +180,7 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
     }
 }
 
-/// Returns how segments are compressed while recording, if enabled.
+/// Returns the compression settings while recording, if enabled.
 fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<LiveCompressor> {
     let codec = config.compress.while_recording?;
     if config.storage.frame_max > COMPRESS_FRAME_MAX {
@@ -199,7 +200,7 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
     Some(LiveCompressor::new(options, header))
 }
 
-/// Returns how sealed segments are compressed.
+/// Returns the compression settings of sealed segments.
 pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     let compress = &config.compress;
     let general = CompressionOptions { layout: compress.layout, codec: compress.codec };

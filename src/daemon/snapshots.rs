@@ -1,4 +1,4 @@
-//! The thread that keeps snapshots, and the orders of people and signals.
+//! The thread that takes snapshots, and the orders of people and signals.
 
 use std::io;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::snapshot::{
     SnapshotSettings, SnapshotWorker,
 };
 
-/// Longest time that a snapshot waits for the ring to have everything that was queued. After it the
-/// snapshot is kept as it is, and marked as incomplete.
+/// Maximum time that a snapshot waits for the ring to have all queued samples. After it the
+/// snapshot is taken anyway, and marked as incomplete.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
-/// Added to the time that samples need to the ring, for threads that run late.
+/// Added to the delay until samples are in the ring, for threads that run late.
 const SETTLE_EXTRA_NS: u64 = 20_000_000;
-/// Longest time that the end of a run waits for the last snapshots; the next start completes them.
+/// Maximum time that the end of a run waits for the last snapshots; the next start completes them.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 
 /// The running thread.
@@ -40,10 +40,10 @@ pub(super) struct SnapshotThread {
     thread: JoinHandle<()>,
 }
 
-/// What snapshots are made of and where they go.
+/// The sources and the destination of snapshots.
 pub(super) struct SnapshotPlace<'a> {
     pub(super) directory: &'a DataDirectory,
-    /// The data directory, which counts the bytes of snapshots.
+    /// The storage of the data directory, which counts the bytes of snapshots.
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) ring: Arc<QuotaStorage>,
     pub(super) ring_recorder: RecorderHandle,
@@ -51,7 +51,7 @@ pub(super) struct SnapshotPlace<'a> {
 }
 
 impl SnapshotThread {
-    /// Starts the thread. Without it, recording goes on, and orders are refused.
+    /// Starts the thread. If that fails, recording continues, and orders are refused.
     pub(super) fn start(
         config: &Config,
         place: SnapshotPlace<'_>,
@@ -99,8 +99,8 @@ impl SnapshotThread {
         Ok(Self { stop, wake, thread })
     }
 
-    /// Keeps the windows that have not ended as far as they go, and ends the thread. The recorder
-    /// of the ring must have ended. Calls `meanwhile` with the time while it waits.
+    /// Copies the windows that have not ended as far as possible, and ends the thread. The recorder
+    /// of the ring must have ended. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop.store(true, Ordering::Release);
         self.wake.set();
@@ -113,10 +113,10 @@ impl SnapshotThread {
     }
 }
 
-/// Waits until the ring has everything that was queued. Returns whether it has.
+/// Waits until the ring has all queued samples. Returns whether it does.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
-    // The receiver may have given up waiting.
+    // The receiver may have stopped waiting.
     ring.send(RecorderCommand::Flush, move |result| drop(reply.send(result)));
     // A recorder that has ended has written everything.
     matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
@@ -125,15 +125,15 @@ fn settle(ring: &RecorderHandle) -> bool {
 /// The window of an ordered snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
-    /// Its begin, before now.
+    /// Its length before now.
     pub(super) last: Duration,
-    /// Its end, after now.
+    /// Its length after now.
     pub(super) after: Duration,
-    /// The user whose application orders it, or `None` if a person or a signal does.
+    /// The user whose application orders it, or `None` for a person or a signal.
     pub(super) user: Option<u32>,
 }
 
-/// Orders a snapshot. `answer` gets one line, once the order is on disk.
+/// Orders a snapshot. `answer` receives one line, once the order is on disk.
 pub(super) fn order(
     handle: Option<&SnapshotHandle>,
     OrderedWindow { last, after, user }: OrderedWindow,
@@ -173,6 +173,6 @@ pub(super) fn order(
             Refusal { kind, message: error.to_string() }
         }));
     };
-    // A refused order is answered, too.
+    // If the order is refused, `answer` receives the reason.
     let _answered = handle.order(order, ordered);
 }

@@ -1,4 +1,5 @@
-//! Opens the configured sources: finds those that this host has and creates their descriptors.
+//! Opens the configured sources: finds the sources that this host has and creates their
+//! descriptors.
 
 use std::io;
 use std::path::PathBuf;
@@ -77,12 +78,12 @@ pub(super) struct Candidate {
 
 enum SamplerOrigin {
     Sampler(OpenedSampler),
-    /// `self` samples the counters of all sources, which are created once the sources are known.
+    /// `self` samples the counters of all sources, which are created after all sources are opened.
     Itself(HostFile),
 }
 
 impl Candidate {
-    /// Its descriptor with this id.
+    /// Returns its descriptor with this id.
     pub(super) fn info(&self, id: u16) -> SourceInfo {
         SourceInfo {
             id,
@@ -96,7 +97,7 @@ impl Candidate {
         }
     }
 
-    /// Opens the source with this id; `metrics` are those of the run.
+    /// Opens the source with this id; `metrics` belong to the run.
     pub(super) fn open_as(self, id: u16, metrics: &Arc<Metrics>) -> OpenedSource {
         let info = self.info(id);
         let sampler = match self.origin {

@@ -22,13 +22,13 @@ use crate::slab::Causes;
 const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
 /// Measurements kept for the growth rate of the directory: one minute.
 const MEASUREMENTS_MAX: usize = 60;
-/// If compression lags by more than this, the forecast ignores it: segments may be removed before
-/// they are compressed.
+/// If compression lags by more than this, the forecast ignores it, because segments may be removed
+/// before they are compressed.
 const LAG_MAX_NS: u64 = 600 * NS_PER_S;
 /// Number of periods over which the rate of a slow source is measured.
 const PERIODS: u64 = 2;
 
-/// The measurements behind the status of a run.
+/// The measurements for the status of a run.
 #[derive(Debug)]
 pub(super) struct StatusTracker {
     run_id: u64,
@@ -41,7 +41,7 @@ pub(super) struct StatusTracker {
     written: VecDeque<(u64, u64)>, // time and bytes written until then; the latest last
     cpu: [(u64, u64); 2],          // the last two measurements: time and CPU time until then
     sources: Vec<SourceRates>,     // by id
-    /// The result of the last reload, or why the configuration at the start was refused.
+    /// The result of the last reload, or the reason why the configuration at the start was refused.
     pub(super) last_reload: Option<String>,
     ring: Option<(Duration, PathBuf)>, // its window and directory
 }
@@ -61,14 +61,15 @@ struct SourceSnapshot {
 }
 
 impl StatusTracker {
-    /// `refusal` is why the configuration at the start was refused, if it was.
+    /// Creates the tracker. `refusal` is the reason why the configuration at the start was refused,
+    /// if it was.
     pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64, refusal: Option<String>) -> Self {
         let start_cpu_ns = process_cpu_ns();
         Self {
             run_id,
             host: String::new(),
             labels: BTreeMap::new(),
-            // Absolute, since clients have other working directories.
+            // Absolute, because clients have other working directories.
             data_dir: std::path::absolute(data_dir).as_deref().unwrap_or(data_dir).display().to_string(),
             start_ns,
             start_cpu_ns,
@@ -237,7 +238,7 @@ impl StatusTracker {
 }
 
 impl SourceRates {
-    /// Measures a source if enough time for some samples has passed since the last time.
+    /// Measures a source if enough time for some samples has passed since the previous measurement.
     fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
         let now = SourceSnapshot { at_ns: now_ns, sampled: sampled(source), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
@@ -255,7 +256,7 @@ impl SourceRates {
     }
 }
 
-/// Sums up all sources except the current ones.
+/// Sums all sources except the current ones.
 fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
     let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed);
@@ -310,7 +311,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
     }
 }
 
-/// Returns the state of pushing; none if applications may not push.
+/// Returns the state of pushing, or `None` if applications may not push.
 fn push_status(push: &PushMetrics) -> Option<PushStatus> {
     let limit = |number: u64| (number > 0).then_some(number);
     (push.memory_bytes_max.get() > 0).then(|| PushStatus {
@@ -379,7 +380,7 @@ fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64
     seconds.is_finite().then_some((seconds * 1e9) as u64)
 }
 
-/// Returns the quotient, or None if the divisor is 0.
+/// Returns the quotient, or `None` if the divisor is 0.
 #[allow(clippy::cast_precision_loss, reason = "rates and shares for people and graphs")]
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -438,7 +439,7 @@ mod tests {
         assert_eq!(time_to_full_ns(&directory, 0.0), None);
     }
 
-    // Proves that the forecast considers compression while it keeps up, and counts every byte if it
+    // Proves that the forecast includes compression while it keeps up, and counts every byte if it
     // is off, lags or left segments uncompressed.
     #[test]
     fn the_forecast_knows_of_compression() {

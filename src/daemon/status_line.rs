@@ -6,7 +6,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Averaging interval of rates. It is long because each new line wakes the service manager and its
 /// clients.
 const RATE_INTERVAL_NS: u64 = 5 * NS_PER_S;
-/// Shortest interval between two lines.
+/// Minimum interval between two lines.
 const LINE_INTERVAL_NS: u64 = NS_PER_S;
 
 /// The state of the recording, which selects the text of the line.
@@ -23,7 +23,7 @@ pub(super) enum RecordingState {
 }
 
 impl RecordingState {
-    /// Whether both are the same variant, so that a new line may wait.
+    /// Returns whether both are the same variant, so that a new line may wait.
     fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(super) struct RecorderActivity {
     /// Iterations of its loop so far.
     pub(super) iterations: u64,
-    /// Since when it has been in a storage call, in monotonic nanoseconds; 0 if it is not.
+    /// Start of the current storage call, in monotonic nanoseconds; 0 if there is none.
     pub(super) in_storage_since_ns: u64,
 }
 

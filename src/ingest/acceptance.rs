@@ -1,4 +1,4 @@
-//! Accepting connections: throttled before the user is known, then charged to the user.
+//! Accepts connections: throttled before the user is known, then charged to the user.
 
 use super::client::ConnectedClient;
 use super::cpu_budget::Payer;
@@ -7,17 +7,18 @@ use super::worker::PushWorker;
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::packet_socket::PacketConnection;
 
-/// Connections accepted in one turn.
+/// Maximum number of connections accepted per turn.
 const CONNECTIONS_PER_TURN: usize = 16;
-/// Connections that have not said who they are; a further one replaces the oldest.
+/// Maximum number of connections without a client name; a further one replaces the oldest.
 const UNNAMED_MAX: usize = 64;
-/// Such connections of one user, or of all who may not push: a further one replaces its oldest.
+/// Maximum number of such connections per user, or of all users who may not push together; a
+/// further one replaces the oldest of them.
 const UNNAMED_OF_PAYER_MAX: usize = 16;
-/// Pause after a failed accept, which mostly lacks descriptors.
+/// Pause after a failed accept, which usually means that no descriptors are left.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
 impl PushWorker {
-    /// Accepts connections, as many as a turn and the budget allow.
+    /// Accepts connections, as far as the limit per turn and the budget allow.
     pub(super) fn accept(&mut self, now_ns: u64) {
         for _ in 0..CONNECTIONS_PER_TURN {
             let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
@@ -44,7 +45,7 @@ impl PushWorker {
         }
     }
 
-    /// Accepts no connection before this time.
+    /// Stops accepting connections until this time.
     fn accept_later(&mut self, accept_ns: u64) {
         self.ready.remove(&self.listener);
         self.accept_ns = Some(accept_ns);
@@ -58,8 +59,8 @@ impl PushWorker {
         }
     }
 
-    /// Adds the client of a new connection, unless the kernel does not say who it is, or it has
-    /// gone. Returns who pays for it.
+    /// Adds the client of a new connection, unless its identity is unknown or it has disconnected.
+    /// Returns who is charged.
     fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
         let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
         let Some(client) = client else { return Ok(Payer::Stranger) };
@@ -69,7 +70,7 @@ impl PushWorker {
         self.next_client += 1;
         self.registry.clients.insert(id, client);
         if payer == Payer::Stranger {
-            // Mostly it has asked already, or has gone: then there is nothing to wait for.
+            // Usually it has already sent a request or disconnected, so there is no need to wait.
             self.serve_one(id, now_ns);
         }
         let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
@@ -83,8 +84,8 @@ impl PushWorker {
         added.map(|()| payer)
     }
 
-    /// Closes the oldest connection that has not said who it is, if there are too many: one of
-    /// this payer if it has too many by itself.
+    /// Closes the oldest connection without a client name if there are too many, or the oldest such
+    /// connection of this payer if the payer has too many.
     fn displace_unnamed(&mut self, payer: Payer) {
         let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
         let own = || unnamed().filter(|(_, client)| client.payer() == payer);
@@ -98,7 +99,7 @@ impl PushWorker {
         }
     }
 
-    /// Returns whose work a wakeup asks for.
+    /// Returns who is charged for a wakeup.
     pub(super) fn payer(&self, wakeup: Wakeup) -> Payer {
         match wakeup {
             Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
@@ -110,7 +111,7 @@ impl PushWorker {
         self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
     }
 
-    /// Forgets a client, at its own cost.
+    /// Removes a client, and charges the client for it.
     pub(super) fn remove_client(&mut self, id: u64) {
         let payer = self.payer_of(id);
         self.registry.remove_client(id);

@@ -1,4 +1,4 @@
-//! Which users may push.
+//! The users who may push.
 
 use crate::os::local_socket::{PeerCredentials, account_number, own_account};
 
@@ -7,7 +7,7 @@ const GROUP: &str = "/etc/group";
 /// The superuser.
 const ROOT: u32 = 0;
 
-/// Users and groups that may push, besides this process's own user and root.
+/// Users and groups that may push, in addition to this process's own user and root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedAccounts {
     users: Vec<u32>,
@@ -15,8 +15,8 @@ pub struct AllowedAccounts {
 }
 
 impl AllowedAccounts {
-    /// Looks up `user:NAME` and `group:NAME`, by name or number. Returns the list, and those that
-    /// this host does not have.
+    /// Looks up `user:NAME` and `group:NAME`, by name or number. Returns the accounts, and the
+    /// entries that do not exist on this host.
     pub fn find(names: &[String]) -> (Self, Vec<String>) {
         let (own, _) = own_account();
         let mut accounts = Self { users: vec![own, ROOT], groups: Vec::new() };
@@ -35,7 +35,7 @@ impl AllowedAccounts {
         (accounts, unknown)
     }
 
-    /// Whether this peer may push.
+    /// Returns whether this peer may push.
     pub(super) fn permits(&self, peer: &PeerCredentials) -> bool {
         let in_group = |group: &u32| *group == peer.group || peer.groups.contains(group);
         self.users.contains(&peer.user) || self.groups.iter().any(in_group)
@@ -46,8 +46,8 @@ impl AllowedAccounts {
 mod tests {
     use super::*;
 
-    // Proves that users and groups are let in by name and by number, also by a supplementary group,
-    // and that nobody else is.
+    // Proves that users and groups are permitted by name and by number, also by a supplementary
+    // group, and that all others are refused.
     #[test]
     fn accounts_are_let_in() {
         let names = ["user:4000000001", "group:4000000002", "group:root", "user:no such user"];

@@ -1,4 +1,4 @@
-//! A client: its connection, what the kernel says of it, and what it has registered.
+//! A client: its connection, its identity as the kernel reports it, and its registered sources.
 
 use std::collections::BTreeMap;
 
@@ -15,39 +15,39 @@ use crate::os::peer_process::PeerProcess;
 pub(super) struct ConnectedClient {
     pub(super) connection: PacketConnection,
     pub(super) uid: u32,
-    /// None if it is in another namespace of processes, or has just ended.
+    /// `None` if the process is in another pid namespace or has just ended.
     pub(super) process: Option<PeerProcess>,
     pub(super) is_permitted: bool,
-    /// Its name; none before it has said it.
+    /// Its name; `None` until the client has sent it.
     pub(super) name: Option<String>,
-    /// By its own number of each.
+    /// By the client's own numbers.
     pub(super) sources: BTreeMap<u8, RegisteredSource>,
 }
 
-/// What a client has sent.
+/// The result of receiving from a client.
 pub(super) enum Incoming {
-    /// A packet, its length in the buffer, and its descriptors.
+    /// A packet, with its length in the buffer and its descriptors.
     Packet(ReceivedPacket),
-    /// Nothing.
+    /// Nothing was received.
     Nothing,
     /// The connection is closed.
     Closed,
 }
 
 impl ConnectedClient {
-    /// Creates a client of a new connection; none if the kernel does not say who it is.
+    /// Creates a client of a new connection, or returns `None` if its identity is unknown.
     pub(super) fn new(
         connection: PacketConnection,
         permits: impl FnOnce(&PeerCredentials) -> bool,
     ) -> Option<Self> {
         let peer = peer_credentials(&connection).ok()?;
         let is_permitted = permits(&peer);
-        // Only what is needed for the refusal is done for others.
+        // For a peer that is refused, do only what the refusal needs.
         let process = peer.process.filter(|_| is_permitted).and_then(|id| PeerProcess::open(id).ok());
         Some(Self { connection, uid: peer.user, process, is_permitted, name: None, sources: BTreeMap::new() })
     }
 
-    /// Returns who pays for what it asks.
+    /// Returns who is charged for its requests.
     pub(super) fn payer(&self) -> Payer {
         if self.is_permitted { Payer::User(self.uid) } else { Payer::Stranger }
     }
@@ -62,7 +62,7 @@ impl ConnectedClient {
         self.process.as_ref().map(|process| process.id)
     }
 
-    /// Returns what it has sent next.
+    /// Receives its next packet.
     pub(super) fn receive(&self, packet: &mut [u8; PACKET_BYTES_MAX]) -> Incoming {
         match self.connection.receive(packet) {
             Ok(Some(received)) if received.bytes > 0 => Incoming::Packet(received),
@@ -71,16 +71,16 @@ impl ConnectedClient {
         }
     }
 
-    /// Tells the client that one of its lanes has ended.
+    /// Notifies the client that one of its lanes has ended.
     pub(super) fn tell_ended(&self, lane: u32, reason: &str) {
         let message = PushReply::Ended { lane, reason: reason.to_owned() };
-        // The lane says so, too.
+        // A lost message is harmless: the lane contains the same information.
         let _unheard = self.connection.send(&message.encode(), None);
     }
 
-    /// Tells the client that a lane that it has handed over is in the recording.
+    /// Notifies the client that a lane that it handed over is in the recording.
     pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
-        // Who does not hear it hands the lane over again, of which nothing is new then.
+        // A client that misses the message hands the lane over again, which then adds nothing.
         let _unheard = self.connection.send(&PushReply::Rescued { run_id, lane }.encode(), None);
     }
 }

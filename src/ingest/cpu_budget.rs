@@ -1,32 +1,32 @@
-//! The CPU budget of pushes, and who has used it.
+//! The CPU budget of pushes, and its use by each user.
 //!
-//! All that pushes cost is charged: to connect, to register, to read and verify frames, and what
-//! the recorders do with them. Above the budget, the thread sleeps until the debt is paid. During
-//! that time messages wait in their sockets and frames in their lanes. The user with the least
-//! recent use is served first, so users delay mostly themselves, and others at most by one turn.
+//! All work for pushes is charged: connecting, registering, reading and verifying frames, and the
+//! recorders' work on them. Above the budget, the thread sleeps until the debt is paid. Meanwhile
+//! messages wait in their sockets and frames in their lanes. The user with the least recent use is
+//! served first, so users delay mostly themselves, and others by at most one turn.
 
 use std::collections::BTreeMap;
 
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
 
-/// Unused time that may be caught up with at once.
+/// Maximum unused CPU time that can be used later in one burst.
 const BURST_NS: u64 = 20_000_000;
-/// Time by which a pause is longer than the debt takes. Without it, a pause would follow each piece
-/// of work, and looking for work would use most of the budget.
+/// Time by which a pause exceeds the debt. Without it, a pause would follow each piece of work, and
+/// polling for work would use most of the budget.
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;
-/// Users whose usage is kept; beyond that, those that have used least are forgotten.
+/// Maximum number of users whose usage is kept; beyond it, users with the least use are dropped.
 const USERS_MAX: usize = 256;
-/// Connections of users who may not push, and those whose user is not known yet, get one part in
-/// this many of the budget: they have no claim to any of it.
+/// Connections of users who may not push, and connections whose user is not known yet, get 1/20 of
+/// the budget: they are not entitled to any of it.
 const STRANGERS_PART: u64 = 20;
 
-/// Who causes work.
+/// The account that work is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
-    /// All users who may not push, together, and connections whose user is not known yet.
+    /// All users who may not push together, and connections whose user is not known yet.
     Stranger,
     /// A user who may push.
     User(u32),
@@ -39,7 +39,7 @@ pub(super) struct PushCpuBudget {
     strangers: Throttle,
     payers: BTreeMap<Payer, PayerUsage>,
     halved_ns: u64,
-    /// CPU time that was charged up to now, of the thread and of the recorders.
+    /// CPU time charged so far, of the thread and of the recorders.
     thread_ns: u64,
     recorders_ns: u64,
 }
@@ -51,7 +51,8 @@ struct PayerUsage {
 }
 
 impl PushCpuBudget {
-    /// Creates a budget in basis points of a core. `thread_ns` is what the thread has used so far.
+    /// Creates a budget in basis points of a core. `thread_ns` is the CPU time of the thread so
+    /// far.
     pub(super) fn new(basis_points: u32, thread_ns: u64) -> Self {
         let per_second = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
         Self {
@@ -64,12 +65,12 @@ impl PushCpuBudget {
         }
     }
 
-    /// Returns how long nothing may be done for anybody, in nanoseconds.
+    /// Returns how long all work must pause, in nanoseconds.
     pub(super) fn wait_ns(&self, now_ns: u64) -> u64 {
         with_credit(self.all.wait_ns(now_ns))
     }
 
-    /// Returns how long no connection may be accepted, in nanoseconds.
+    /// Returns how long accepting connections must pause, in nanoseconds.
     pub(super) fn accept_wait_ns(&self, now_ns: u64) -> u64 {
         with_credit(self.strangers.wait_ns(now_ns))
     }
@@ -83,20 +84,20 @@ impl PushCpuBudget {
         self.add(payer, |usage| usage.recent_ns = usage.recent_ns.saturating_add(used_ns));
     }
 
-    /// Charges the CPU time of the thread since the last charge to nobody.
+    /// Discards the CPU time of the thread since the last charge without charging anybody.
     pub(super) fn charge_nobody(&mut self, thread_ns: u64, now_ns: u64) {
         self.take_used(thread_ns, now_ns);
     }
 
-    /// Notes that bytes of a user go to the recorders.
+    /// Records bytes of a user that were queued for the recorders.
     pub(super) fn note_bytes(&mut self, uid: u32, bytes: u64) {
         if bytes > 0 {
             self.add(Payer::User(uid), |usage| usage.bytes = usage.bytes.saturating_add(bytes));
         }
     }
 
-    /// Charges what the recorders have used for pushed frames, `recorders_ns` in all, to those
-    /// whose frames these were.
+    /// Charges the recorders' total CPU time for pushed frames, `recorders_ns`, since the last call
+    /// to the users who pushed the frames.
     pub(super) fn charge_recorders(&mut self, recorders_ns: u64, now_ns: u64) {
         let used_ns = recorders_ns.saturating_sub(self.recorders_ns);
         if used_ns == 0 {
@@ -112,7 +113,7 @@ impl PushCpuBudget {
         }
     }
 
-    /// Returns what a payer has used lately: whoever has used less comes first.
+    /// Returns the recent use of a payer: the payer with the least use is served first.
     pub(super) fn recent_ns(&self, payer: Payer) -> u64 {
         self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
     }
@@ -159,7 +160,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A thread that does pieces of work, and sleeps while the budget says so.
+    /// A thread that does pieces of work, and sleeps when the budget requires it.
     struct SimulatedThread {
         budget: PushCpuBudget,
         now_ns: u64,
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(budget.charged_ns(), 9 * MS, "frames of nobody who is known");
     }
 
-    // Proves that the usage of any number of users takes a bounded space.
+    // Proves that the usage of any number of users takes bounded memory.
     #[test]
     fn users_are_bounded() {
         let mut thread = SimulatedThread::new(10_000);
@@ -229,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the budget is kept over any time, for any work, and that users who always
-        // have work get equal shares.
+        // Proves that the budget is kept over any interval and for any work, and that users who
+        // always have work get equal shares.
         #[test]
         fn the_budget_is_kept_and_shared(
             basis_points in 100_u32..30_000,

@@ -1,4 +1,4 @@
-//! Where pushed frames go: into slabs for the recorder, with exact accounts.
+//! Puts pushed frames into slabs for the recorder, with exact accounting.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -9,13 +9,13 @@ use super::limits::LANE_SLAB_BYTES;
 use super::source_pool::PushedSource;
 use crate::slab::{Causes, Loss, RANGES_MAX, SampleMeta, SlabProducer};
 
-/// Shortest frame of a lane: an envelope and an empty checksum.
+/// Minimum length of a frame of a lane: an envelope and an empty checksum.
 const FRAME_BYTES_MIN: usize = 68;
-/// Slabs that the frames of one lane's slab can fill, if each of them follows a loss, and the one
-/// that was open before.
+/// Maximum number of slabs that the frames of one lane slab can fill, if a loss precedes each of
+/// them, plus the slab that was open before.
 const QUEUE_SPACE_MIN: usize = LANE_SLAB_BYTES / FRAME_BYTES_MIN / RANGES_MAX + 2;
 
-/// Takes frames that were checked, and losses.
+/// Takes verified frames, and losses.
 #[derive(Debug)]
 pub(super) struct FrameSink {
     producer: SlabProducer,
@@ -28,16 +28,16 @@ impl FrameSink {
         Self { producer, checksum }
     }
 
-    /// Whether the frames of a slab of a lane can be queued. If not, they stay in the lane, which
-    /// is the larger buffer.
+    /// Returns whether the frames of a slab of a lane can be queued. If not, they stay in the lane,
+    /// which is the larger buffer.
     pub(super) fn has_space(&self) -> bool {
         self.producer.queue_space() >= QUEUE_SPACE_MIN
     }
 
-    /// Passes on a frame of a source, after the samples that are missing before it.
+    /// Adds a frame of a source, after the loss of the samples missing before it.
     ///
-    /// The frame is in a slab before its number counts as begun: if this process is killed in
-    /// between, the run does not account for it, and the lane still has it.
+    /// The frame is in a slab before its number counts as begun. If this process is killed in
+    /// between, the run does not account for the frame, and the lane still has it.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
         self.lose(source, frame.missing, Causes::QUEUE_FULL);
@@ -49,7 +49,7 @@ impl FrameSink {
             wall_offset_ns: sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns),
         };
         self.producer.append_frame(&meta, bytes, self.checksum);
-        // After a kill at any moment, the frame is in memory if its number is.
+        // After a kill at any point, the frame is in memory if its number is.
         fence(Ordering::Release);
         self.begin(source, sample.seq.saturating_add(1));
     }
@@ -64,12 +64,12 @@ impl FrameSink {
         self.begin(source, first_seq.saturating_add(count));
     }
 
-    /// Records the losses of a source that has no further sample for now.
+    /// Records the pending losses of a source that has no further sample for now.
     pub(super) fn end(&mut self, source: &PushedSource) {
         self.producer.flush_loss(source.id);
     }
 
-    /// Marks the begin of all samples before `next_seq`. From here on they are accounted for.
+    /// Marks all samples before `next_seq` as begun. From here on they are accounted for.
     fn begin(&mut self, source: &mut PushedSource, next_seq: u64) {
         self.producer.begin_sample(source.id, next_seq.saturating_sub(1));
         source.counters.begun.set(next_seq);
@@ -83,7 +83,7 @@ impl FrameSink {
         }
     }
 
-    /// Queues what is left. The recorder then sees that nothing follows.
+    /// Queues the open slab and ends. The recorder then sees that nothing follows.
     pub(super) fn finish(self, now_ns: u64) {
         self.producer.finish(now_ns);
     }

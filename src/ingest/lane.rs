@@ -1,4 +1,4 @@
-//! A lane that is read: its memory, its sources, and how it ends.
+//! A lane that is being read: its memory, its sources, and its end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,12 +21,13 @@ use crate::os::clock::monotonic_ns;
 use crate::os::sealed_memory::{create_fixed_length, free_pages_from};
 use crate::slab::Causes;
 
-/// Slabs of a lane that are read in one turn, so that the other lanes get theirs.
+/// Maximum number of slabs of a lane read per turn, so that other lanes get their turn.
 const SLABS_PER_TURN: u32 = 16;
-/// A turn ends after the slab with which it has taken so long: frames may be costly to verify.
+/// Maximum duration of a turn; it ends after the slab that exceeds it, because frames may be
+/// expensive to verify.
 const TURN_NS: u64 = 2_000_000;
-/// Of a lane that has ended, at most so many times its slabs are read: a client that goes on all
-/// the same does not keep it open.
+/// After a lane has ended, it is read at most this many times its number of slabs: a client that
+/// continues to write does not keep it open.
 const LAST_ROUNDS_MAX: u32 = 2;
 
 /// A lane.
@@ -52,37 +53,36 @@ struct LaneSource {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LaneState {
-    /// The client writes to it.
+    /// The client may write to it.
     Open,
-    /// The client writes to it no more; so many slabs may still be read.
+    /// The client must not write to it any more; this many slabs may still be read.
     Ending { slabs_left: u32 },
 }
 
-/// What a turn has found in a lane.
+/// The result of a turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LaneProgress {
     /// Nothing new.
     Empty,
-    /// Frames, and nothing after them.
+    /// Frames, and the lane is now empty.
     Frames,
-    /// Frames, and perhaps more.
+    /// Frames, and possibly more.
     More,
-    /// The recorder does not keep up: what there is stays.
+    /// The recorder does not keep up: the frames stay in the lane.
     Blocked,
-    /// The client has not kept to the protocol, and the lane must not be read again; one line that
-    /// says how.
+    /// The client violated the protocol, and the lane must not be read again; the message says how.
     Defect(String),
 }
 
-/// Everything that reading lanes shares.
+/// The state shared by the reading of all lanes.
 #[derive(Debug)]
 pub(super) struct LaneReading {
     pub(super) buffer: LaneBuffer,
     pub(super) sink: FrameSink,
     pub(super) check: PayloadVerification,
-    /// The wall offsets that were in force in this run, the newest last.
+    /// The wall offsets that were in use in this run, the newest last.
     pub(super) wall_offsets_ns: Vec<i64>,
-    /// What was read since the reader of this set it to zero.
+    /// The amount read since the caller last reset it.
     pub(super) amount: PushedAmount,
 }
 
@@ -124,17 +124,17 @@ impl Lane {
         self.reader.header().bytes()
     }
 
-    /// Whether the client may still use it.
+    /// Returns whether the client may still use it.
     pub(super) fn is_open(&self) -> bool {
         self.state == LaneState::Open
     }
 
-    /// Whether a slot has a source.
+    /// Returns whether a slot has a source.
     pub(super) fn is_bound(&self, slot: u8) -> bool {
         self.sources.contains_key(&slot)
     }
 
-    /// Binds a source to a slot that has none. Gives the source back if the memory fails.
+    /// Binds a source to a free slot. Returns the source if the memory fails.
     pub(super) fn bind(
         &mut self,
         slot: u8,
@@ -149,13 +149,13 @@ impl Lane {
         Ok(())
     }
 
-    /// Tells the client the wall offset.
+    /// Updates the wall offset that the client reads.
     pub(super) fn set_wall_offset(&self, wall_offset_ns: i64) {
-        // Fails for want of memory alone, and all of it is allocated.
+        // Writing fails only for lack of memory, and all of it is allocated.
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
 
-    /// Tells the client that the lane is not read again. It is read until it is empty.
+    /// Marks the lane as ended for the client. It is still read until it is empty.
     pub(super) fn end(&mut self) {
         if self.is_open() {
             let _stays = self.reader.set_flags(&self.memory, LaneFlags::ENDED);
@@ -164,7 +164,7 @@ impl Lane {
         }
     }
 
-    /// Passes on what is new, up to a limit.
+    /// Passes on new frames, up to the limits of a turn.
     pub(super) fn read(&mut self, reading: &mut LaneReading) -> LaneProgress {
         let LaneReading { buffer, sink, check, wall_offsets_ns, amount } = reading;
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns };
@@ -202,8 +202,8 @@ impl Lane {
         LaneProgress::More
     }
 
-    /// Ends the lane: accounts for what was begun and has not been passed on, and gives its sources
-    /// and its memory back. `causes` are those of samples that the client has not counted itself.
+    /// Ends the lane: accounts for samples that were begun and not passed on, and releases its
+    /// sources and its memory. `causes` is for samples that the client has not counted itself.
     pub(super) fn finish(mut self, causes: Causes, sink: &mut FrameSink, pool: &mut SourcePool) {
         let now_ns = monotonic_ns();
         for account in self.reader.accounts(&self.memory).unwrap_or_default() {
@@ -211,7 +211,7 @@ impl Lane {
                 continue;
             };
             let bound = plausible_end(*first_seq, (self.begun_ns, now_ns));
-            // A number that cannot be is no number.
+            // Ignore an impossible number.
             let end = if account.begun <= bound { account.begun } else { 0 };
             let missing = end.saturating_sub(source.next_seq);
             let counted = if causes == Causes::DAMAGED { 0 } else { missing.min(account.lost) };
@@ -222,13 +222,13 @@ impl Lane {
             sink.end(&source);
             pool.give_back(registered.setup, source);
         }
-        // The client may keep the memory for as long as it lives. The first page tells it that the
-        // lane has ended.
+        // The client may keep the memory for as long as it lives. The first page stays, and shows
+        // the client that the lane has ended.
         let _kept = free_pages_from(&self.memory, CONTROL_BYTES as u64);
     }
 }
 
-/// Passes on the frames of a batch, up to one that its source refuses.
+/// Passes on the frames of a batch, up to the first one that is refused.
 fn pass(
     sources: &mut BTreeMap<u8, LaneSource>,
     batch: &LaneBatch<'_>,
@@ -246,8 +246,8 @@ fn pass(
 }
 
 impl LaneSource {
-    /// Checks what the lane's reader does not know: that the number is possible, that times do not
-    /// step back from the lane before, and that the payload is one of the schema.
+    /// Makes the checks that the lane's reader cannot make: that the number is plausible, that
+    /// times do not step back from the previous lane, and that the payload matches the schema.
     fn check(
         &mut self,
         frame: &LaneFrame,
@@ -272,7 +272,7 @@ impl LaneSource {
         };
         if let Some(verifier) = self.registered.verifier.as_ref().filter(|_| is_due) {
             let payload = bytes.get(frame.header_bytes + ENVELOPE_BYTES..).unwrap_or_default();
-            // No other thread has it.
+            // No other thread uses it, so this never waits.
             if !is_valid(&mut verifier.lock().unwrap_or_else(PoisonError::into_inner), payload) {
                 return Err(format!(
                     "sample {seq} of {name}: its payload does not fit the schema of the source, or refers to the \
@@ -285,8 +285,8 @@ impl LaneSource {
     }
 }
 
-/// Returns the number that no sample of a lane reaches: a thread begins fewer than one sample in a
-/// nanosecond. So a number that a client makes up does not become a loss of any size.
+/// Returns a number that no sample of a lane reaches, because a thread begins fewer than one sample
+/// per nanosecond. This bounds the loss that an invented number can cause.
 fn plausible_end(first_seq: u64, (begun_ns, now_ns): (u64, u64)) -> u64 {
     first_seq.saturating_add(now_ns.saturating_sub(begun_ns))
 }

@@ -1,4 +1,4 @@
-//! A lane of a run that was killed: its memory has outlived the recorder in the client.
+//! A lane of a killed run: its memory has outlived the recorder in the client.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,9 +13,9 @@ use flatcap_stream::ChecksumKind;
 use crate::os::clock::monotonic_ns;
 use crate::os::sealed_memory::fixed_length;
 
-/// Slabs that are read of a lane: all, and as many more in case its client still writes.
+/// Maximum number of slabs read of a lane: all of them twice, in case its client still writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
-/// Memory that a frame takes besides its bytes.
+/// Memory that a frame takes in addition to its bytes.
 const FRAME_EXTRA_BYTES: u64 = size_of::<Vec<u8>>() as u64;
 
 /// A lane that a client has handed over.
@@ -29,43 +29,44 @@ pub struct LeftLane {
     receipt: Option<LaneReceipt>,
 }
 
-/// Reports that a lane that a client has handed over is rescued.
+/// Reports that a handed-over lane is rescued.
 #[derive(Debug)]
 pub struct LaneReceipt {
     rescued: RescuedLane,
     receipts: Sender<RescuedLane>,
 }
 
-/// A lane that is rescued.
+/// A rescued lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RescuedLane {
     pub(super) client: u64,
     pub(super) resumption: LaneResumption,
 }
 
-/// What was left in a lane.
+/// The remaining content of a lane.
 #[derive(Debug, Default)]
 pub struct LeftFrames {
-    /// Whole sample frames that were checked, in order.
+    /// Complete, verified sample frames, in order.
     pub frames: Vec<Vec<u8>>,
-    /// The number of the next sample of each source, by the ids in the lane, which the client may
-    /// have changed.
+    /// The next sample number of each source, by the ids in the lane, which the client may have
+    /// modified.
     pub begun: BTreeMap<u16, u64>,
 }
 
 impl LaneReceipt {
-    /// Reports it to the thread of pushed frames.
+    /// Sends the report to the thread of pushed frames.
     pub fn send(self) {
-        // Without it there are no clients.
+        // If that thread has ended, there are no clients.
         let _unheard = self.receipts.send(self.rescued);
     }
 }
 
 impl LeftLane {
-    /// Opens a lane of an earlier run of the directory that `own` names. The client has this user.
+    /// Opens a lane of an earlier run that recorded to the directory in `own`. `uid` is the user of
+    /// the client.
     ///
     /// # Errors
-    /// One line that says why the memory is no such lane.
+    /// The memory is not such a lane; the message says why.
     pub fn open(
         memory: OwnedFd,
         resumption: LaneResumption,
@@ -90,13 +91,13 @@ impl LeftLane {
         Ok(Self { memory, reader, resumption, uid, wall_offset_ns, receipt: None })
     }
 
-    /// Adds to whom it is reported once it is rescued.
+    /// Sets the client to notify once the lane is rescued.
     pub(super) fn for_client(self, client: u64, receipts: &Sender<RescuedLane>) -> Self {
         let rescued = RescuedLane { client, resumption: self.resumption };
         Self { receipt: Some(LaneReceipt { rescued, receipts: receipts.clone() }), ..self }
     }
 
-    /// Takes what reports that it is rescued; none if no client has handed it over.
+    /// Takes the receipt, or returns `None` if no client handed the lane over.
     pub fn take_receipt(&mut self) -> Option<LaneReceipt> {
         self.receipt.take()
     }
@@ -126,19 +127,19 @@ impl LeftLane {
         self.reader.header().checksum
     }
 
-    /// Reads what is left, up to the first frame that is not one. The lane is not changed: if this
+    /// Reads the remaining frames, up to the first invalid one. Does not change the lane: if this
     /// recorder is killed before it has written the frames, the next one reads them again.
     pub fn read(mut self) -> LeftFrames {
         let mut left = LeftFrames::default();
-        // The client knows the last offset of its recorder; if it has changed it, frames with
-        // another one end the reading.
+        // The memory has the last offset of its recorder. If the client has modified it, frames
+        // with another offset end the reading.
         let known = self.reader.wall_offset(&self.memory).ok().flatten();
         let offsets: Vec<i64> = known.into_iter().chain([self.wall_offset_ns]).collect();
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns: &offsets };
         let mut buffer = LaneBuffer::default();
-        // A client that goes on writing must not fill the memory of the recorder.
+        // A client that continues to write must not fill the memory of the recorder.
         let mut space = 2 * self.bytes();
-        // No thread begins a sample in a nanosecond, from the boot on.
+        // Upper bound for sample numbers: fewer than one sample per nanosecond since boot.
         let latest = monotonic_ns();
         'slabs: for _ in 0..SLABS_READ_MAX {
             let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };

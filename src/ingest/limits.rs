@@ -1,24 +1,24 @@
-//! What clients may take, and the shape of their lanes.
+//! The limits of clients, and the layout of their lanes.
 
 use flatcap_lane::{
     LANE_BYTES_MAX, LANE_BYTES_MIN, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SourceRegistration,
 };
 
-/// Bytes of a lane's slab: as the recorder's own, so that the largest lane has not more slabs than
-/// a lane can have.
+/// Size of a lane's slab in bytes: as large as the recorder's own, so that the largest lane does
+/// not exceed the maximum number of slabs.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
-/// What the recorder keeps of a pushed source besides its schema, in bytes: counters, a list of
-/// losses, names and labels, rounded up.
+/// Memory that the recorder needs for a pushed source in addition to its schema, in bytes:
+/// counters, a loss list, names and labels, rounded up.
 const SOURCE_BYTES_MIN: u64 = 8 << 10;
-/// Copies of a source's schema that the recorder keeps: the run's, those of the plans and headers
+/// Number of copies of a source's schema in memory: one of the run, those in the plans and headers
 /// of two recorders, and the client's.
 const SCHEMA_COPIES: u64 = 6;
 
-/// One user may take 1 / `USER_SHARE` of all that applications share: clients, lanes, memory,
-/// sources of the run and their descriptions.
+/// One user may use 1 / `USER_SHARE` of the resources that applications share: clients, lanes,
+/// memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
-/// Bytes of a descriptor besides schema, names and labels, and of those that the kernel adds;
-/// rounded up.
+/// Size of a descriptor in addition to schema, names and the labels of the client: the labels from
+/// the kernel, rounded up.
 const DESCRIPTOR_BYTES: u64 = 1 << 10;
 /// Bytes of a pushed source's totals in a footer, rounded up.
 const TOTALS_BYTES: u64 = 512;
@@ -26,31 +26,31 @@ const TOTALS_BYTES: u64 = 512;
 /// The limits of all clients.
 #[derive(Debug, Clone, Copy)]
 pub struct PushLimits {
-    /// Memory of all lanes and of what is kept of pushed sources, in bytes.
+    /// Memory of all lanes and of the state of pushed sources, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of a lane's ring, unless its client asks for others.
+    /// Size of a lane's ring in bytes, unless its client requests another size.
     pub lane_bytes: u64,
-    /// Clients at a time.
+    /// Maximum number of concurrent clients.
     pub clients: usize,
-    /// Lanes at a time.
+    /// Maximum number of concurrent lanes.
     pub lanes: usize,
-    /// Sources of a client.
+    /// Maximum number of sources of a client.
     pub sources: usize,
-    /// Bytes that one user may push in a second; 0 for no limit.
+    /// Bytes that one user may push per second; 0 for no limit.
     pub user_bytes_per_second: u64,
-    /// Frames that one user may push in a second; 0 for no limit.
+    /// Frames that one user may push per second; 0 for no limit.
     pub user_frames_per_second: u64,
-    /// Bytes of a schema.
+    /// Maximum size of a schema in bytes.
     pub schema_bytes: u64,
-    /// Bytes that the descriptors of all pushed sources may take in a segment.
+    /// Maximum size of the descriptors of all pushed sources in a segment, in bytes.
     pub description_bytes: u64,
-    /// The key that a higher limit of these bytes needs.
+    /// The configuration key that limits these bytes.
     pub description_key: &'static str,
-    /// Pushed sources of a run.
+    /// Maximum number of pushed sources of a run.
     pub run_sources: u64,
 }
 
-/// Space that pushed sources take of a run, for good: each segment describes them.
+/// Resources of a run that pushed sources use permanently, because each segment describes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DescribedSources {
     pub(super) bytes: u64,
@@ -59,29 +59,29 @@ pub(super) struct DescribedSources {
 }
 
 impl DescribedSources {
-    /// Returns what a new source takes.
+    /// Returns the resources of a new source.
     pub(super) fn of(registration: &SourceRegistration, schema_bytes: usize) -> Self {
-        // Header and footer of each segment repeat it.
+        // Header and footer of each segment repeat the description.
         let described = (name_bytes(registration) + schema_bytes) as u64 + DESCRIPTOR_BYTES;
         let memory_bytes = source_bytes(registration, schema_bytes);
         Self { bytes: 2 * described + TOTALS_BYTES, memory_bytes, count: 1 }
     }
 
-    /// Adds what other sources take.
+    /// Adds the resources of other sources.
     pub(super) fn add(&mut self, others: Self) {
         self.bytes = self.bytes.saturating_add(others.bytes);
         self.memory_bytes = self.memory_bytes.saturating_add(others.memory_bytes);
         self.count = self.count.saturating_add(others.count);
     }
 
-    /// Whether it is at most one part in `parts` of what all pushed sources may take.
+    /// Returns whether it is at most 1 / `parts` of the limit for all pushed sources.
     fn is_within(self, limits: &PushLimits, parts: u64) -> bool {
         self.bytes <= limits.description_bytes / parts
             && self.memory_bytes <= limits.memory_bytes / parts
             && self.count <= limits.run_sources / parts
     }
 
-    /// Whether it is at most one part in `parts` of what the sources of one user may take.
+    /// Returns whether it is at most 1 / `parts` of the limit for the sources of one user.
     pub(super) fn is_within_share(self, limits: &PushLimits, parts: u64) -> bool {
         self.is_within(limits, parts.saturating_mul(USER_SHARE))
     }
@@ -90,7 +90,7 @@ impl DescribedSources {
     /// one user.
     ///
     /// # Errors
-    /// One line with the limit, and the key to raise.
+    /// The message has the limit, and the key that raises it.
     pub(super) fn check(self, of_user: Self, limits: &PushLimits) -> Result<(), String> {
         let (who, sum, parts) = if of_user.is_within_share(limits, 1) {
             ("all users", self, 1)
@@ -124,13 +124,13 @@ impl DescribedSources {
     }
 }
 
-/// Returns how many of all clients or lanes one user may have, at least one.
+/// Returns the number of all clients or lanes that one user may have, at least one.
 pub(super) fn user_share(most: usize) -> usize {
     most.div_ceil(usize::try_from(USER_SHARE).unwrap_or(usize::MAX))
 }
 
-/// Returns the number of slabs of a lane for which a client asks for `bytes`; 0 stands for the
-/// default. `slab_bytes` is a power of two.
+/// Returns the number of slabs of a lane of which a client requests `bytes`; 0 selects the default.
+/// `slab_bytes` is a power of two.
 pub(super) fn slabs(limits: &PushLimits, slab_bytes: usize, bytes: u64) -> usize {
     let wanted = if bytes == 0 { limits.lane_bytes } else { bytes };
     let wanted = usize::try_from(wanted.clamp(LANE_BYTES_MIN, LANE_BYTES_MAX)).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ pub(super) mod tests {
         run_sources: 3584,
     };
 
-    // Proves that each ring is within the limits of the protocol, whatever is asked for.
+    // Proves that each ring is within the limits of the protocol, whatever the request.
     #[test]
     fn rings_are_within_the_limits() {
         let slabs = |slab_bytes, bytes| slabs(&LIMITS, slab_bytes, bytes);
@@ -177,8 +177,8 @@ pub(super) mod tests {
         assert_eq!(slabs(4 << 20, 1), 2);
     }
 
-    // Proves that a refusal names who has reached which limit, and the key that raises it, also
-    // with a ring.
+    // Proves that a refusal names the user or all users, the limit, and the key that raises it,
+    // also with a ring.
     #[test]
     fn a_refusal_names_its_key() {
         let limits = PushLimits {

@@ -1,9 +1,9 @@
 //! Frames that applications push (docs/PUSH.md): the push socket, the lanes in shared memory, and
-//! the thread that reads them and passes their frames on to the recorder.
+//! the thread that reads the lanes and passes their frames on to the recorder.
 //!
-//! Never: waits for a client, maps memory that a client can write to, or believes what was not
-//! checked in a copy of its own. A client that does not keep to the protocol loses its lane, and
-//! nobody else notices.
+//! Never: waits for a client, maps memory that a client can write to, or trusts data before it is
+//! verified in a private copy. A client that violates the protocol loses its lane, without effect
+//! on other clients.
 
 mod acceptance;
 mod allowed_accounts;

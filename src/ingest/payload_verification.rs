@@ -7,14 +7,14 @@ use flatbuffers::VerifierOptions;
 use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
 use flatcap_format::segment::{SampleView, SegmentHeader};
 
-/// Which payloads are verified.
+/// Selects the payloads to verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadVerification {
-    /// Each one.
+    /// Every payload.
     All,
-    /// The first one of each source in each lane.
+    /// The first payload of each source in each lane.
     First,
-    /// None: what reads them checks each access anyway.
+    /// No payload: readers check each access anyway.
     None,
 }
 
@@ -27,17 +27,18 @@ const APPARENT_BYTES_MIN: usize = 64 << 10;
 /// one thread verifies the payloads of all applications.
 const TABLES_MAX: usize = 16_384;
 
-/// Whether a payload fits the schema, and can be verified in a time in proportion to its length.
+/// Returns whether a payload matches the schema and can be verified in time proportional to its
+/// length.
 pub(super) fn is_valid(verifier: &mut PayloadVerifier, payload: &[u8]) -> bool {
     verifier.set_max_apparent_size(payload.len().saturating_mul(APPARENT_FACTOR).max(APPARENT_BYTES_MIN));
     verifier.accepts(payload)
 }
 
-/// Returns a verifier of payloads with this root; none if the source is opaque.
+/// Returns a verifier of payloads with this root, or `None` if the source is opaque.
 ///
 /// # Errors
-/// One line that says why not: the schema is not one, has no such root, or has a field that no path
-/// can name.
+/// The schema is invalid, lacks the root, or has a field that no path can name; the message says
+/// which.
 pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<PayloadVerifier>>>, String> {
     if root.is_empty() {
         return Ok(None);
@@ -50,7 +51,7 @@ pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<Pay
     Ok(Some(Arc::new(Mutex::new(compiled.verifier(options)))))
 }
 
-/// Verifies the payloads that were left in the lanes of a killed run, by the descriptors in its
+/// Verifies the payloads that were left in the lanes of a killed run, with the descriptors in its
 /// files.
 #[derive(Debug)]
 pub struct LeftVerification<'h> {
@@ -65,7 +66,7 @@ impl<'h> LeftVerification<'h> {
         Self { header, check, verifiers: BTreeMap::new() }
     }
 
-    /// Returns how many frames of a lane come before the first one whose payload does not fit the
+    /// Returns the number of frames of a lane before the first one whose payload does not match the
     /// schema of its source.
     pub fn accepted(&mut self, frames: &[Vec<u8>]) -> usize {
         let mut verified = BTreeSet::new();
@@ -87,7 +88,7 @@ impl<'h> LeftVerification<'h> {
         let Self { header, verifiers, .. } = self;
         let verifier = verifiers.entry(source).or_insert_with(|| {
             let described = header.source(source)?;
-            // The recorder that was killed had refused a schema that is none.
+            // The killed recorder had refused an invalid schema.
             verifier(&described.schema, &described.root).ok().flatten()
         });
         let verifier = verifier.as_ref();
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     const SCHEMA: &[u8] = include_bytes!("../../crates/flatcap-tasks/generated/kmsg.bfbs");
-    /// Places in vtables: of the lines in the root, and of the text in a line.
+    /// Offsets in vtables: of the lines in the root, and of the text in a line.
     const LINES: u16 = 4;
     const TEXT: u16 = 12;
 
@@ -169,8 +170,8 @@ mod tests {
         frame
     }
 
-    // Proves that a payload that refers to the same bytes again and again is refused, although it
-    // is valid, and that one which does so within reason is not.
+    // Proves that a valid payload that refers to the same bytes too often is refused, and that one
+    // that does so moderately is accepted.
     #[test]
     fn shared_bytes_are_checked_a_bounded_number_of_times() {
         let verifier = verifier(SCHEMA, "flatcap.kernel.Kmsg").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What the room needs of the run that it belongs to.
+//! The interface of this module to the run that it belongs to.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use crate::metrics::SourceMetrics;
 
 /// The run that takes pushed frames. No call waits.
 pub trait PushTarget: Send {
-    /// Whether a source of the host has this name.
+    /// Returns whether a source of the host has this name.
     fn is_reserved(&self, name: &str) -> bool;
 
-    /// Adds a source; the run gives the id. It is described in the recording before a frame that is
-    /// queued from now on.
+    /// Adds a source; the run assigns the id. The recording describes the source before any frame
+    /// that is queued from now on.
     ///
     /// # Errors
-    /// Later, or not in this run.
+    /// `Later`, or refused for this run.
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal>;
 
-    /// Marks the moment in the recording, and keeps the ring's window if there is a ring, for an
-    /// application of this user.
+    /// Writes a mark for an application of this user and, if there is a ring, orders a snapshot of
+    /// its window.
     ///
     /// # Errors
-    /// One line that says why not.
+    /// The trigger is refused; the message says why.
     fn trigger(&self, uid: u32, text: String) -> Result<(), String>;
 
     /// Takes over a lane of an earlier run, to be read later.
     ///
     /// # Errors
-    /// One line that says why not.
+    /// The lane is refused; the message says why.
     fn take_over(&self, lane: LeftLane) -> Result<(), String>;
 
-    /// Keeps the memory of a new lane where it outlives this process, if there is such a place.
+    /// Stores the memory of a new lane where it outlives this process, if that is possible.
     fn keep_lane(&self, header: &LaneHeader, memory: BorrowedFd<'_>);
 
-    /// Removes a lane from there: it has ended, and was read.
+    /// Removes a lane from that store, once it has ended and was read.
     fn forget_lane(&self, header: &LaneHeader);
 }
 
@@ -50,11 +50,11 @@ pub struct AddedSource {
     pub counters: Arc<SourceMetrics>,
 }
 
-/// Why a source is not added.
+/// The reason why a source was not added.
 #[derive(Debug)]
 pub enum SourceRefusal {
-    /// Sources are being added by others: ask again.
+    /// Other sources are being added: try again.
     Later,
-    /// The run does not take it; one line for people.
+    /// The run refuses the source; the message is for people.
     Refused(String),
 }

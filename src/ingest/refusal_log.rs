@@ -1,4 +1,5 @@
-//! Limits how often refused requests are logged: repeated requests of a user do not fill the log.
+//! Limits how often refused requests are logged, so that repeated requests of a user do not fill
+//! the log.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ const INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// Maximum number of pairs of user and kind. Further ones are not logged during the interval.
 const ENTRIES_MAX: usize = 64;
 
-/// The refusals that were logged lately.
+/// The recently logged refusals.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     entries: BTreeMap<(Payer, u32), LoggedRefusal>, // by user and code

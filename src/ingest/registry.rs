@@ -1,4 +1,4 @@
-//! What clients have, and the answers to their requests.
+//! The clients with their lanes and sources, and the answers to their requests.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -25,7 +25,8 @@ use crate::metrics::PushMetrics;
 use crate::os::sealed_memory::read_sealed;
 use crate::slab::Causes;
 
-/// Receipts of rescued lanes between two turns; who rescues waits for the next turn beyond them.
+/// Maximum number of queued receipts of rescued lanes between two turns; beyond it the sender waits
+/// for the next turn.
 const RECEIPTS_MAX: usize = 4096;
 
 /// Clients, their lanes, and the sources of lanes that have ended.
@@ -41,7 +42,7 @@ pub(super) struct ClientRegistry {
     lanes_waiting: u64, // to be rescued
 }
 
-/// What a registry is created with.
+/// The settings of a registry.
 pub(super) struct RegistrySettings {
     pub(super) limits: PushLimits,
     /// The header of each lane, except its number, its user and its slabs.
@@ -58,16 +59,16 @@ pub(super) enum RequestAnswer {
     WithLane(PushReply, u32),
     /// The request has no reply.
     Nothing,
-    /// Not yet: the request is to be answered before the next one of this client.
+    /// Not yet: the request must be answered before the next one of this client.
     Later(PushRequest),
 }
 
-/// A request that is refused: the reply's code, and one line for people.
+/// A refused request: the code of the reply, and a message for people.
 pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
 
 type Answered = Result<RequestAnswer, RequestRefusal>;
 
-/// When a request came, in nanoseconds.
+/// Times of a request, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestTime {
     pub(super) mono_ns: u64,
@@ -90,7 +91,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Answers a request of a client, which has sent as many descriptors as belong to it.
+    /// Answers a request of a client, which has sent the right number of descriptors.
     pub(super) fn answer(
         &mut self,
         id: u64,
@@ -147,7 +148,7 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(reply))
     }
 
-    /// Registers a source. Nothing of it is in the recording before a lane has it.
+    /// Registers a source. The source is recorded only once a lane uses it.
     fn register(&mut self, id: u64, registration: SourceRegistration, memory: Option<OwnedFd>) -> Answered {
         let number = registration.number;
         if number as usize >= self.settings.limits.sources {
@@ -245,8 +246,8 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }
 
-    /// Takes a source of the run that no lane uses, or adds one, with the most labels that the
-    /// user's share allows. None if that has to wait.
+    /// Takes a source of the run that no lane uses, or adds one, with as many labels as the user's
+    /// share allows. Returns `None` if this must wait.
     fn take_source(
         &mut self,
         registered: &RegisteredSource,
@@ -264,7 +265,7 @@ impl ClientRegistry {
         Ok(Some((setup, added)))
     }
 
-    /// Adds a source to the run. None if that has to wait.
+    /// Adds a source to the run. Returns `None` if this must wait.
     fn add_source(
         &mut self,
         registered: &RegisteredSource,
@@ -325,8 +326,8 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Resume))
     }
 
-    /// Tells clients which of the lanes that they have handed over are rescued. Of one that is
-    /// still written to, the rest is yet to come.
+    /// Notifies clients of the rescue of lanes that they handed over. If a lane is still being
+    /// written, the rest follows later.
     pub(super) fn pass_on_receipts(&mut self) {
         for RescuedLane { client, resumption } in self.receipts.1.try_iter() {
             self.lanes_waiting = self.lanes_waiting.saturating_sub(1);
@@ -336,14 +337,14 @@ impl ClientRegistry {
         }
     }
 
-    /// Forgets a client whose connection is closed. Its lanes are read until they are empty.
+    /// Removes a client whose connection is closed. Its lanes are read until they are empty.
     pub(super) fn remove_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.release(client.sources.values().map(|source| source.bytes).sum());
         self.lanes.values_mut().filter(|lane| lane.client == id).for_each(Lane::end);
     }
 
-    /// Ends a lane for good.
+    /// Ends a lane and releases its resources.
     pub(super) fn finish_lane(&mut self, number: u32, causes: Causes, sink: &mut FrameSink) {
         let Some(lane) = self.lanes.remove(&number) else { return };
         self.release(lane.bytes());
@@ -351,7 +352,7 @@ impl ClientRegistry {
         lane.finish(causes, sink, &mut self.pool);
     }
 
-    /// Publishes how much there is.
+    /// Publishes the current counts.
     pub(super) fn publish(&self) {
         let metrics = &self.settings.metrics;
         let clients = self.clients.values().filter(|client| client.name.is_some()).count();
@@ -361,7 +362,7 @@ impl ClientRegistry {
         metrics.memory_bytes.set(self.memory_bytes);
     }
 
-    /// Takes memory for a user.
+    /// Charges memory to a user.
     fn charge(&mut self, uid: u32, bytes: u64) -> Result<(), RequestRefusal> {
         let most = self.settings.limits.memory_bytes;
         let exceeds = |who: &str, used: u64, most: u64| {
@@ -382,8 +383,8 @@ impl ClientRegistry {
         Ok(())
     }
 
-    /// Returns the memory that a user takes: by its lanes, by the registrations of its clients, and
-    /// by its sources in the run.
+    /// Returns the memory that a user uses: its lanes, the registrations of its clients, and its
+    /// sources in the run.
     fn memory_of(&self, uid: u32) -> u64 {
         let lanes = self.lanes.values().filter(|lane| lane.header().uid == uid).map(Lane::bytes);
         let clients = self.clients.values().filter(|client| client.uid == uid);

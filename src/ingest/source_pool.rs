@@ -1,5 +1,5 @@
-//! The pushed sources of a run. The next lane of the same source continues one that no lane uses
-//! now, so that threads and processes that come and go do not use up the ids of the run.
+//! The pushed sources of a run. A new lane continues an unused source with the same description, so
+//! that threads and processes that start and end do not use up the ids of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use super::limits::{DescribedSources, PushLimits};
 use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 use crate::metrics::SourceMetrics;
 
-/// Processes of the same source that are told apart by a label. All further ones of the run share
-/// sources without it: a program that ends and starts again all the time must not use up the ids.
+/// Maximum number of processes of a source that are distinguished by a label. All further processes
+/// of the run share sources without the label: a program that restarts all the time must not use up
+/// the ids.
 const PROCESSES_MAX: usize = 32;
-/// A lane continues the source of another one only if its clock cannot be behind the other's last
-/// sample: as far ahead as a sample may be.
+/// A lane continues the source of another lane only after this time, so that its clock cannot be
+/// before the last sample: it is the maximum time that a sample may be ahead.
 const PAUSE_MIN_NS: u64 = 1_000_000;
 
 /// A pushed source of the recording.
@@ -20,7 +21,7 @@ const PAUSE_MIN_NS: u64 = 1_000_000;
 pub(super) struct PushedSource {
     pub(super) id: u16,
     pub(super) counters: Arc<SourceMetrics>,
-    /// The process that it belongs to; none if it belongs to several.
+    /// The process that it belongs to; `None` if it is shared.
     pub(super) process: Option<i32>,
     /// Number of the next sample.
     pub(super) next_seq: u64,
@@ -28,7 +29,7 @@ pub(super) struct PushedSource {
     pub(super) last_mono_ns: u64,
 }
 
-/// The sources that no lane uses, and what all sources take of the run.
+/// The sources that no lane uses, and the resources of all sources of the run.
 #[derive(Debug, Default)]
 pub(super) struct SourcePool {
     known: BTreeMap<Arc<SourceSetup>, SourceHistory>,
@@ -36,12 +37,12 @@ pub(super) struct SourcePool {
     described_of: BTreeMap<u32, DescribedSources>, // by user
 }
 
-/// The source that a lane gets.
+/// The source chosen for a lane.
 #[derive(Debug)]
 pub(super) enum ChosenSource {
-    /// One that no lane uses.
+    /// A source that no lane uses.
     Known(Arc<SourceSetup>, PushedSource),
-    /// A new one of this setup, with the label of this process.
+    /// A new source of this setup, with the label of this process.
     New(Arc<SourceSetup>, Option<i32>),
 }
 
@@ -52,11 +53,11 @@ struct SourceHistory {
 }
 
 impl SourcePool {
-    /// Chooses the source for a lane of a user: one with the most labels for which there is a
-    /// source that no lane uses, or for which the user's share allows a new one.
+    /// Chooses the source for a lane of a user: the one with the most labels for which a source is
+    /// unused, or for which the user's share allows a new one.
     ///
     /// # Errors
-    /// One line with the limit that is reached, and the key to raise.
+    /// The message has the limit that was reached, and the key that raises it.
     pub(super) fn choose(
         &mut self,
         registered: &RegisteredSource,
@@ -78,8 +79,8 @@ impl SourcePool {
         Err(checked.err().unwrap_or_default())
     }
 
-    /// Returns the resources that all sources take, and that the sources of a user take, with one
-    /// more source of the user.
+    /// Returns the resources of all sources, and of the sources of a user, including one more
+    /// source of the user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
         let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
@@ -87,17 +88,17 @@ impl SourcePool {
         (of_all, of_user)
     }
 
-    /// Returns what the sources of a user take.
+    /// Returns the resources of the sources of a user.
     pub(super) fn described_of(&self, uid: u32) -> DescribedSources {
         self.described_of.get(&uid).copied().unwrap_or_default()
     }
 
-    /// Returns what all sources take.
+    /// Returns the resources of all sources.
     pub(super) fn described(&self) -> DescribedSources {
         self.described
     }
 
-    /// Returns the process that a source of this process is said to belong to.
+    /// Returns the process in the label of a source for this process.
     fn process_label(&self, setup: &SourceSetup, process: Option<i32>) -> Option<i32> {
         let processes = self.known.get(setup).map(|known| &known.processes);
         let has_place =
@@ -105,7 +106,7 @@ impl SourcePool {
         process.filter(has_place)
     }
 
-    /// Takes a source that an earlier lane has used; `process` is that of its label.
+    /// Takes an unused source; `process` is the process in its label.
     fn take(&mut self, setup: &SourceSetup, process: Option<i32>, now_ns: u64) -> Option<PushedSource> {
         let free = &mut self.known.get_mut(setup)?.free;
         let is_fit = |source: &PushedSource| {
@@ -114,7 +115,7 @@ impl SourcePool {
         free.iter().position(is_fit).map(|index| free.swap_remove(index))
     }
 
-    /// Notes that the run has a new source of a user.
+    /// Records a new source of a user in the run.
     pub(super) fn note_added(
         &mut self,
         (uid, described): (u32, DescribedSources),
@@ -144,8 +145,8 @@ mod tests {
         PushedSource { id, counters, process, next_seq: 5, last_mono_ns: 1000 }
     }
 
-    // Proves that a source is continued by the same process alone, with the same user, name and
-    // labels, and not before its last sample is over.
+    // Proves that a source is continued only by the same process, with the same user, name and
+    // labels, and not before its last sample has ended.
     #[test]
     fn a_source_is_continued() {
         let mut pool = SourcePool::default();
@@ -167,7 +168,7 @@ mod tests {
         assert!(pool.take(&orders, Some(1), later_ns).is_none(), "it is in use");
     }
 
-    // Proves that a program that starts again and again uses up a bounded number of sources.
+    // Proves that a program that restarts repeatedly uses a bounded number of sources.
     #[test]
     fn processes_share_sources_in_the_end() {
         let mut pool = SourcePool::default();
@@ -186,13 +187,13 @@ mod tests {
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
     }
 
-    /// An application that is started again and again, with this number of threads and size of its
+    /// An application that is restarted repeatedly, with this number of threads and size of its
     /// schema.
     struct RestartedApplication {
         uid: u32,
         threads: usize,
         schema_bytes: usize,
-        /// Whether each start has another control group and labels of its own.
+        /// Whether each start has another control group and other labels.
         is_changing: bool,
     }
 
@@ -256,7 +257,7 @@ mod tests {
             let mut applications = [application(1, 0, false), application(1, 14 << 10, true)];
             let (mut pool, mut next_id) = (SourcePool::default(), 0);
             for start in 0..STARTS {
-                // Another program of a hostile user: another name each time.
+                // Another program of a hostile user, with a new name each time.
                 let described = applications[0].registered(0).described;
                 let hostile = registered(setup(9, &format!("name{start}"), &[]), described);
                 if let Ok(ChosenSource::New(setup, process)) = pool.choose(&hostile, (9, Some(1)), 1, &limits)

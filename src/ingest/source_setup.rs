@@ -1,4 +1,4 @@
-//! A source as its client has described it, with what the kernel says of the client.
+//! The description of a source by its client, and the client's identity as the kernel reports it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,21 +10,21 @@ use flatcap_lane::SourceRegistration;
 use super::limits::DescribedSources;
 use crate::os::peer_process::PeerProcess;
 
-/// Longest value of a label, in bytes.
+/// Maximum length of a label's value, in bytes.
 const LABEL_BYTES_MAX: usize = 255;
-/// Labels that the recorder gives each pushed source. Those of clients with these names are left
-/// out.
+/// Labels that the recorder gives to each pushed source. Labels of clients with these names are
+/// dropped.
 const OWN_LABELS: [&str; 5] = ["client", "uid", "executable", "cgroup", PROCESS_LABEL];
 const PROCESS_LABEL: &str = "pid";
 
-/// Labels of a source whose description leaves out the instance of the application.
+/// Labels of a source whose description omits the instance of the application.
 const PROGRAM_LABELS: [&str; 3] = ["client", "uid", "executable"];
-/// Labels of a source whose description leaves out all that an application can change from one
-/// start to the next.
+/// Labels of a source whose description omits everything that an application can change between two
+/// starts.
 const USER_LABELS: [&str; 2] = ["client", "uid"];
 
-/// What a source is, whichever process and thread pushes it. Lanes that agree in it may use one
-/// source of the recording, one after the other.
+/// The description of a source, independent of the process and thread that pushes it. Lanes with
+/// the same description may use one source of the recording, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceSetup {
     uid: u32,
@@ -50,20 +50,21 @@ pub(super) struct SourceIdentity {
 #[derive(Debug, Clone)]
 pub(super) struct RegisteredSource {
     pub(super) setup: Arc<SourceSetup>,
-    /// The same with fewer labels: without the instance, and without what changes with a start.
+    /// The same with fewer labels: without the instance, and without everything that changes with a
+    /// start.
     pub(super) reduced: [Arc<SourceSetup>; 2],
-    /// Its share of the description of each segment.
+    /// Its share of the descriptions in each segment.
     pub(super) described: DescribedSources,
-    /// Shared by the lanes of the client, which one thread reads; none if it is opaque.
+    /// Shared by the lanes of the client, which one thread reads; `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// Memory that it takes, and that it takes again as a source of the run, in bytes.
+    /// Its memory in bytes, which it needs again as a source of the run.
     pub(super) bytes: u64,
 }
 
 impl RegisteredSource {
-    /// Returns how the source may be described: first in full, for a process of this id, then with
-    /// fewer labels each time. The fewer labels, the more starts of an application share a source,
-    /// so that an application may be started any number of times, although ids are never reused.
+    /// Returns the possible descriptions of the source: first in full, for a process with this id,
+    /// then with fewer labels each. With fewer labels, more starts of an application share a
+    /// source, so an application can be started any number of times although ids are never reused.
     pub(super) fn identities(&self, process: Option<i32>) -> [SourceIdentity; 4] {
         let [of_program, of_user] = &self.reduced;
         let identity = |setup: &Arc<SourceSetup>, process, parts| SourceIdentity {
@@ -90,7 +91,7 @@ impl SourceSetup {
         })
     }
 
-    /// Adds to a registration what the kernel says of its client.
+    /// Adds the identity of the client, as the kernel reports it, to a registration.
     pub(super) fn new(
         registration: SourceRegistration,
         schema: Vec<u8>,
@@ -136,7 +137,7 @@ impl SourceSetup {
     }
 }
 
-/// Cuts a text to the length of a label's value.
+/// Truncates a string to the maximum length of a label's value.
 fn cut(text: &str) -> &str {
     let end = (0..=LABEL_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or_default()).unwrap_or_default()
@@ -165,8 +166,8 @@ pub(super) mod tests {
         RegisteredSource { setup: Arc::new(setup), reduced, described, verifier: None, bytes: 0 }
     }
 
-    // Proves that fewer labels make one description of many, that the user and the client stay, and
-    // that what is no label always counts.
+    // Proves that removing labels makes different descriptions equal, that the user and the client
+    // stay, and that everything except labels always distinguishes them.
     #[test]
     fn descriptions_are_reduced() {
         let of = |instance: &str, name| setup(7, name, &[("instance", instance)]).reduced();
@@ -177,8 +178,8 @@ pub(super) mod tests {
         assert_eq!(names, ["client", "uid"]);
     }
 
-    // Proves that a client cannot choose the labels that the kernel vouches for, that its others
-    // are kept, and that values are cut.
+    // Proves that a client cannot set the labels that come from the kernel, that its other labels
+    // are kept, and that values are truncated.
     #[test]
     fn the_kernels_labels_are_the_kernels() {
         let labels = [("uid", "0"), ("pid", "1"), ("cgroup", "/"), ("executable", "x"), ("team", "payments")];

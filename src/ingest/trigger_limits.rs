@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::os::clock::NS_PER_S;
 
-/// A program of a user fires at most one trigger in this time, in whatever number of processes.
+/// A program of a user fires at most one trigger in this time, whatever its number of processes.
 const INTERVAL_NS: u64 = NS_PER_S;
 /// Maximum number of triggers that all programs of a user fire in that time: a user can have any
 /// number of programs.
@@ -18,10 +18,10 @@ pub(super) struct TriggerLimits {
 }
 
 impl TriggerLimits {
-    /// Whether a program of a user may fire a trigger now.
+    /// Checks whether a program of a user may fire a trigger now.
     ///
     /// # Errors
-    /// One line that says why not.
+    /// It may not; the message says why.
     pub(super) fn permit(&mut self, uid: u32, program: &str, now_ns: u64) -> Result<(), String> {
         self.last_ns.retain(|_, last_ns| now_ns.saturating_sub(*last_ns) < INTERVAL_NS);
         let programs = || self.last_ns.keys().filter(|(user, _)| *user == uid).map(|(_, program)| program);
@@ -34,7 +34,7 @@ impl TriggerLimits {
         Ok(())
     }
 
-    /// Notes that it has fired one.
+    /// Records that it has fired one.
     pub(super) fn note(&mut self, uid: u32, program: String, now_ns: u64) {
         self.last_ns.insert((uid, program), now_ns);
     }
@@ -44,8 +44,9 @@ impl TriggerLimits {
 mod tests {
     use super::*;
 
-    // Proves that a program fires one trigger a second, that another one and another user may fire
-    // theirs, that a user with many programs is limited, too, and that memory is bounded.
+    // Proves that a program fires at most one trigger per second, that another program and another
+    // user are independent, that a user with many programs is limited too, and that memory is
+    // bounded.
     #[test]
     fn triggers_are_limited_by_program_and_user() {
         let mut limits = TriggerLimits::default();

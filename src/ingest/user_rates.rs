@@ -1,4 +1,4 @@
-//! How much each user has pushed, against the limits per second.
+//! The amount that each user has pushed, checked against the limits per second.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::limits::PushLimits;
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
 
-/// Unused time that a user may catch up with at once.
+/// Maximum unused time that a user can use later in one burst.
 const BURST_NS: u64 = NS_PER_S;
-/// Users whose accounts are kept; beyond that, those that owe nothing are forgotten.
+/// Maximum number of users with accounts; beyond it, accounts without debt are dropped.
 const USERS_MAX: usize = 64;
 
-/// What was read from a lane.
+/// The amount read from a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PushedAmount {
     pub(super) bytes: u64,
@@ -42,7 +42,7 @@ impl UserRates {
         }
     }
 
-    /// Whether more may be read of a user. Reports the first time that it may not.
+    /// Returns whether more may be read for a user. Reports the first time that it may not.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
         let is_permitted = account.wait_ns(now_ns) == 0;
@@ -53,7 +53,7 @@ impl UserRates {
         is_permitted
     }
 
-    /// Charges what was read of a user.
+    /// Charges the amount read to a user.
     pub(super) fn charge(&mut self, uid: u32, amount: PushedAmount, now_ns: u64) {
         let rates = (self.bytes_per_second, self.frames_per_second);
         if rates == (0, 0) || amount.frames == 0 {
@@ -94,7 +94,7 @@ mod tests {
         UserRates::new(&PushLimits { user_bytes_per_second: bytes, user_frames_per_second: frames, ..LIMITS })
     }
 
-    /// Returns the bytes that a user gets read in a time in which it always has more.
+    /// Returns the bytes read for a user that always has more, in an interval.
     fn read_in(rates: &mut UserRates, uid: u32, from_ns: u64, to_ns: u64) -> u64 {
         let amount = PushedAmount { bytes: 1000, frames: 10 };
         let mut read = 0;
@@ -107,8 +107,8 @@ mod tests {
         read
     }
 
-    // Proves that a user gets its rate, after a burst of what it gets in a second, whichever limit
-    // is the lower one, and that what another user does changes nothing.
+    // Proves that a user gets its rate after a burst of one second, whichever limit is lower, and
+    // that other users have no effect on it.
     #[test]
     fn each_user_gets_its_rate() {
         for (bytes, frames) in [(1 << 20, 0), (0, 10_486), (1 << 20, 1 << 30), (1 << 40, 10_486)] {
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    // Proves that nobody waits without a limit, that one large amount is waited for, that nothing
+    // Proves that without a limit nobody waits, that a large amount causes a wait, that nothing
     // overflows, and that the accounts of many users are bounded.
     #[test]
     fn accounts_are_bounded() {

@@ -1,11 +1,11 @@
 //! The events that the thread waits for, each with a number.
 
-/// An event that has ended a wait.
+/// An event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wakeup {
     Stop,
     Listener,
-    /// A client has sent something, or closed its connection.
+    /// A client has sent a packet or closed its connection.
     Connection(u64),
     /// The process of a client has ended.
     ProcessEnd(u64),
@@ -36,7 +36,7 @@ impl Wakeup {
 mod tests {
     use super::*;
 
-    // Proves that each wakeup has a number of its own, from which it is found again.
+    // Proves that each wakeup has a unique number and can be decoded from it.
     #[test]
     fn a_wakeup_is_found_by_its_number() {
         let of_client = |id| [Wakeup::Connection(id), Wakeup::ProcessEnd(id)];

@@ -28,46 +28,47 @@ use crate::os::ready_set::ReadySet;
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, SlabProducer};
 
-/// Interval between two looks at the lanes once nothing has come for [`IDLE_AFTER_NS`].
+/// Interval between two reads of the lanes after [`IDLE_AFTER_NS`] without new frames.
 pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
-/// Requests of a client that are answered in one turn, so that the others get theirs.
+/// Maximum number of requests of a client answered per turn, so that other clients get their turn.
 const REQUESTS_PER_TURN: usize = 16;
-/// Wall offsets that a sample may be stamped with: those of so many changes of the wall clock.
+/// Maximum number of wall offsets that samples may be stamped with: the last 64 changes of the wall
+/// clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// At the end, time for frames in the making: one takes less than a microsecond, unless its thread
-/// is not running.
+/// Time at the end for frames that are being written: writing one takes less than a microsecond
+/// unless its thread is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
-/// Longest time for the last frames while the recorder does not keep up.
+/// Maximum time for the last frames if the recorder does not keep up.
 const STOP_MAX_NS: u64 = 3 * NS_PER_S;
-/// Interval between two attempts meanwhile.
+/// Interval between two attempts during that time.
 const STOP_INTERVAL_NS: u64 = 1_000_000;
 
-/// What the thread is created with.
+/// The settings of the thread.
 pub struct PushWorkerSettings {
     /// The push socket.
     pub listener: PacketListener,
-    /// Who may push.
+    /// The accounts that may push.
     pub allowed: AllowedAccounts,
-    /// What clients may take.
+    /// The limits of clients.
     pub limits: PushLimits,
-    /// Which payloads are verified.
+    /// The payloads to verify.
     pub check: PayloadVerification,
-    /// Interval between two looks at the lanes, in nanoseconds.
+    /// Interval between two reads of the lanes, in nanoseconds.
     pub drain_ns: u64,
     /// The header of each lane, except its number, its user and its slabs.
     pub lane_header: LaneHeader,
-    /// Takes the frames.
+    /// Queues the frames for the recorder.
     pub producer: SlabProducer,
-    /// Added to monotonic time to get wall time.
+    /// Difference of wall time and monotonic time.
     pub wall_offset: Arc<WallOffset>,
     /// The run that the frames belong to.
     pub target: Box<dyn PushTarget>,
-    /// CPU time that all of it may use, in basis points of a core.
+    /// CPU budget of all this work, in basis points of a core.
     pub cpu_basis_points: u32,
     /// The counters.
     pub metrics: Arc<PushMetrics>,
-    /// Those of the recorders, which count what they use for pushed frames.
+    /// The counters of the recorders, which include their CPU time for pushed frames.
     pub recorders: Vec<Arc<PushMetrics>>,
 }
 
@@ -96,8 +97,8 @@ pub struct PushWorker {
     first_lane: u32,                   // that is read first: the one that could not be read the last time
     is_contended: bool,                // the budget did not suffice for the last turn
     is_lanes_turn: bool,               // lanes are read before requests are answered
-    /// Requests that could not be answered yet. Their connections are not in `ready`, since what
-    /// follows such a request is not looked at.
+    /// Requests that could not be answered yet. Their connections are not in `ready`, because
+    /// packets after such a request must wait.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
@@ -122,7 +123,7 @@ impl PushStop {
 }
 
 impl PushWorker {
-    /// Creates the thread's state, and what ends it.
+    /// Creates the thread's state, and the handle that ends it.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
@@ -212,7 +213,7 @@ impl PushWorker {
             if self.is_contended {
                 wakeups.sort_by_key(|wakeup| self.cpu.recent_ns(self.payer(*wakeup)));
             }
-            // If the budget does not suffice for both, they take turns.
+            // If the budget does not suffice for both, requests and lanes take turns.
             self.is_lanes_turn = self.is_contended && !self.is_lanes_turn;
             if self.is_lanes_turn {
                 has_more = self.read_lanes(now_ns);
@@ -230,10 +231,10 @@ impl PushWorker {
         }
     }
 
-    /// Serves all who have asked for something, as far as the budget goes.
+    /// Serves all pending requests, as far as the budget allows.
     fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
         for wakeup in wakeups {
-            // The remaining events are ready in the next turn, too.
+            // The remaining events are reported again in the next turn.
             if self.cpu.wait_ns(monotonic_ns()) > 0 {
                 return;
             }
@@ -249,8 +250,8 @@ impl PushWorker {
         }
     }
 
-    /// Charges what the recorders have used for pushed frames. Returns for how long nothing may be
-    /// done, in nanoseconds.
+    /// Charges the recorders' CPU time for pushed frames. Returns how long all work must pause, in
+    /// nanoseconds.
     fn charge_recorders(&mut self) -> u64 {
         let used_ns = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
         let now_ns = monotonic_ns();
@@ -258,13 +259,13 @@ impl PushWorker {
         self.cpu.wait_ns(now_ns)
     }
 
-    /// Returns how long to wait for requests before the next look at the lanes.
+    /// Returns how long to wait for requests before the next read of the lanes.
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let is_idle = now_ns.saturating_sub(self.busy_ns) > IDLE_AFTER_NS;
         if is_idle { IDLE_INTERVAL_NS.max(self.drain_ns) } else { self.drain_ns }
     }
 
-    /// Tells the lanes if the wall clock was set.
+    /// Updates the lanes if the wall clock was set.
     fn update_wall_offset(&mut self) {
         let (offset_ns, known) = (self.wall_offset.get(), &mut self.reading.wall_offsets_ns);
         if known.last() == Some(&offset_ns) {
@@ -309,7 +310,7 @@ impl PushWorker {
         true
     }
 
-    /// Answers the requests that could not be answered before.
+    /// Answers the requests that were postponed.
     fn serve_postponed(&mut self, now_ns: u64) {
         for (id, request) in std::mem::take(&mut self.postponed) {
             let payer = self.payer_of(id);
@@ -361,7 +362,7 @@ impl PushWorker {
         self.registry.answer(id, request, descriptor, RequestTime { mono_ns: now_ns, wall_offset_ns })
     }
 
-    /// Sends an answer, or keeps the request for later.
+    /// Sends an answer, or postpones the request.
     fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>, now_ns: u64) {
         let Some(client) = self.registry.clients.get(&id) else { return };
         let (reply, lane, is_last) = match answer {
@@ -392,18 +393,18 @@ impl PushWorker {
             }
         };
         let memory = lane.and_then(|lane| self.registry.lanes.get(&lane)).map(Lane::memory);
-        // A client that does not read its replies is not waited for.
+        // Do not wait for a client that does not read its replies.
         let is_sent = client.connection.send(&reply.encode(), memory).is_ok();
         if is_last || !is_sent {
             self.registry.remove_client(id);
         }
     }
 
-    /// Reads all lanes, as far as the budget goes. Returns whether one of them has more.
+    /// Reads all lanes, as far as the budget allows. Returns whether any of them has more.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
         let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
-        // Lanes wait for free slabs and for the budget in turn.
+        // Lanes take turns in waiting for free slabs and for the budget.
         let first = numbers.partition_point(|number| *number < self.first_lane);
         numbers.rotate_left(first);
         if self.is_contended {
@@ -434,7 +435,7 @@ impl PushWorker {
             let is_idle = progress == LaneProgress::Empty && lane.is_open();
             match progress {
                 LaneProgress::Empty if is_idle => {}
-                // Its client has gone.
+                // Its client has disconnected.
                 LaneProgress::Empty => {
                     self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
                 }
@@ -459,7 +460,7 @@ impl PushWorker {
         has_more
     }
 
-    /// Ends the lane of a client that has not kept to the protocol.
+    /// Ends the lane of a client that violated the protocol.
     fn end_defective(&mut self, number: u32, defect: &str) {
         self.metrics.lanes_refused.add(1);
         let Some(lane) = self.registry.lanes.get_mut(&number) else { return };
@@ -477,7 +478,7 @@ impl PushWorker {
         self.registry.finish_lane(number, Causes::DAMAGED, &mut self.reading.sink);
     }
 
-    /// Reads the lanes for the last time, accounts for what was begun, and ends.
+    /// Reads the lanes for the last time, accounts for begun samples, and ends.
     fn finish(mut self) {
         let begin_ns = monotonic_ns();
         self.registry.lanes.values_mut().for_each(Lane::end);
@@ -495,7 +496,7 @@ impl PushWorker {
                     LaneProgress::Defect(defect) => self.end_defective(number, &defect),
                 }
             }
-            // Now, since the recorder waits for nothing else.
+            // Flush now, because the recorder waits for nothing else.
             self.reading.sink.flush(now_ns, u64::MAX);
             if now_ns >= deadline_ns || (now_ns >= settled_ns && !is_blocked) {
                 break;

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// An append-only vector. Readers see a prefix of initialized elements; an element never moves or
-/// goes away.
+/// An append-only vector. Readers see a prefix of initialized elements; an element is never moved
+/// or removed.
 #[derive(Debug)]
 pub struct AppendOnlyVec<T>(Box<[OnceLock<T>]>);
 
@@ -17,7 +17,7 @@ impl<T> AppendOnlyVec<T> {
         Self(slots.into_boxed_slice())
     }
 
-    /// Appends an element. Only for one thread at a time.
+    /// Appends an element. Must be called by one thread at a time.
     ///
     /// # Errors
     /// Returns the element if the vector is full.
@@ -40,13 +40,13 @@ impl<T> AppendOnlyVec<T> {
         self.0.iter().map_while(OnceLock::get)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Maximum number of elements.
+    /// Returns the maximum number of elements.
     pub fn capacity(&self) -> usize {
         self.0.len()
     }
@@ -67,7 +67,8 @@ mod tests {
         assert_eq!(AppendOnlyVec::<u8>::new([], 0).len(), 0);
     }
 
-    // Proves that a reader beside the writer sees a growing prefix of complete values.
+    // Proves that a reader that runs concurrently with the writer sees a growing prefix of complete
+    // values.
     #[test]
     fn a_reader_sees_a_prefix() {
         let slots = AppendOnlyVec::new([], 1000);

@@ -11,13 +11,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `count`. Only for the counter's one writer.
+    /// Adds `count`. Must only be called by the counter's one writer.
     #[inline]
     pub fn add(&self, count: u64) {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// Sets the value. Only for the counter's one writer.
+    /// Sets the value. Must only be called by the counter's one writer.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

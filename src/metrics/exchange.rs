@@ -1,4 +1,4 @@
-//! Passes filled histograms to another thread without a lock: full ones go, cleared ones come back.
+//! Passes histograms between two threads without a lock: full ones go one way, cleared ones return.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(all(test, flatcap_model))]
 use crate::model::ArrayQueue;
 
-/// Sets that an exchange makes: one being filled, and the spare ones.
+/// Number of sets that an exchange creates: one being filled, and the spare ones.
 pub const EXCHANGE_SETS: usize = 1 + SPARE_SETS;
-/// Sets in circulation besides the one being filled: one on its way there, one on its way back.
+/// Number of sets in circulation in addition to the one being filled: one in each direction.
 const SPARE_SETS: usize = 2;
 
 /// The end that fills sets.
@@ -28,7 +28,7 @@ pub struct Consumer<T> {
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// Creates both ends of an exchange. `make` makes every set now.
+/// Creates both ends of an exchange. `make` creates every set now.
 pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
     let full = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     let empty = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
@@ -41,7 +41,7 @@ pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// The set being filled.
+    /// Returns the set being filled.
     #[inline]
     pub fn current(&mut self) -> &mut T {
         &mut self.current
@@ -65,7 +65,7 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Whether the producer has ended: the sets available now are the last.
+    /// Returns whether the producer has ended: the sets available now are the last.
     pub fn is_last(&mut self) -> bool {
         // The producer drops its reference after its last set; this synchronizes with that.
         Arc::get_mut(&mut self.full).is_some()
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(arrived, 100);
     }
 
-    // Proves that a consumer sees the end of its producer, and then finds the last set.
+    // Proves that a consumer detects the end of its producer, and then finds the last set.
     #[test]
     fn a_consumer_knows_the_last_set() {
         let (mut producer, mut consumer) = exchange(|| 0_u64);

@@ -1,4 +1,4 @@
-//! Latency histograms: one thread fills them for an interval, another adds them up for a run.
+//! Latency histograms: one thread fills them for an interval, another one sums them for a run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
@@ -30,7 +30,7 @@ const fn bucket_of(ns: u64) -> usize {
     (((power as u64) << STEPS_BITS) + (ns >> power)) as usize
 }
 
-/// Returns the longest latency in a bucket, in nanoseconds.
+/// Returns the highest latency in a bucket, in nanoseconds.
 fn longest_in(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let power = (bucket >> STEPS_BITS).saturating_sub(1);
@@ -56,7 +56,7 @@ impl IntervalHistogram {
         }
     }
 
-    /// Resets all counts, keeps the memory.
+    /// Resets all counts and keeps the memory.
     pub fn clear(&mut self) {
         if self.count > 0 {
             self.counts.fill(0);
@@ -122,7 +122,7 @@ impl SourceLatencies {
 }
 
 impl GroupLatencies {
-    /// Number of histograms besides those of sources.
+    /// Number of histograms in addition to the sources' histograms.
     pub const HISTOGRAMS: usize = 2;
 
     /// Creates empty histograms for the sources with these ids.
@@ -131,7 +131,7 @@ impl GroupLatencies {
         Self { sources: sources.into_iter().map(source).collect(), ..Self::default() }
     }
 
-    /// Resets all counts, keeps the memory.
+    /// Resets all counts and keeps the memory.
     pub fn clear(&mut self) {
         for source in &mut self.sources {
             source.lateness.clear();
@@ -169,8 +169,8 @@ pub const BUCKET_BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// The last interval's summary and the run's distribution, for every thread to read. A reader may
-/// see two intervals mixed: good enough for display.
+/// The last interval's summary and the run's distribution, for all threads to read. A reader may
+/// see a mixture of two intervals, which is sufficient for display.
 #[derive(Debug, Default)]
 pub struct PublishedLatency {
     count: Counter,
@@ -181,8 +181,8 @@ pub struct PublishedLatency {
     sum_ns: Counter,
 }
 
-/// The distribution of a run in few buckets. A latency counts as the longest one of its fine
-/// bucket: up to 1 % too long.
+/// The distribution of a run in few buckets. A latency counts as the highest value of its fine
+/// bucket, which is at most 1 % too high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Distribution {
     /// Latencies above the previous bound and at most the bound of [`BUCKET_BOUNDS_NS`] with this
@@ -193,7 +193,7 @@ pub struct Distribution {
 }
 
 impl PublishedLatency {
-    /// Publishes an interval. Only for the one writer.
+    /// Publishes an interval. Must only be called by the one writer.
     pub fn publish(&self, interval: &IntervalHistogram) {
         for (longest_ns, count) in interval.buckets() {
             let index = BUCKET_BOUNDS_NS.partition_point(|bound| *bound < longest_ns);

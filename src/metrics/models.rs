@@ -8,8 +8,8 @@ use super::counter::Counter;
 use super::exchange::exchange;
 use crate::model::check;
 
-// Proves that every filled set arrives once, with all that was counted in it, while the consumer
-// drains beside a producer that publishes twice and ends.
+// Proves that every filled set arrives once, with all its counts, while the consumer drains
+// concurrently with a producer that publishes twice and ends.
 #[test]
 fn model_exchange_loses_nothing() {
     check(|| {

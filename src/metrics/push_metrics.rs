@@ -5,18 +5,18 @@ use super::counter::Counter;
 /// Counters of pushed frames. Zeros if applications may not push.
 #[derive(Debug, Default)]
 pub struct PushMetrics {
-    /// 1 while the push socket is open. Written by the thread that reads lanes, as are those up to
-    /// `triggers`.
+    /// 1 while the push socket is open. Written by the thread that reads lanes, as are the counters
+    /// up to `triggers`.
     pub is_open: Counter,
     /// Connections accepted.
     pub connections: Counter,
-    /// Clients: connections that have said who they are.
+    /// Clients: connections that have sent their name.
     pub clients: Counter,
-    /// Lanes that are read.
+    /// Lanes being read.
     pub lanes: Counter,
     /// Lanes of killed runs that clients have handed over and that are not rescued yet.
     pub lanes_waiting: Counter,
-    /// Memory of those lanes, and of what is kept of pushed sources, in bytes.
+    /// Memory of those lanes and of the state of pushed sources, in bytes.
     pub memory_bytes: Counter,
     /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the
     /// daemon.
@@ -32,21 +32,21 @@ pub struct PushMetrics {
     pub description_bytes: Counter,
     /// Maximum of those bytes. Written by the daemon.
     pub description_bytes_max: Counter,
-    /// Requests refused of users who may not push; part of the refused ones.
+    /// Refused requests of users who may not push; included in `refused`.
     pub denied: Counter,
-    /// Requests refused since a limit was reached; part of the refused ones.
+    /// Requests refused because a limit was reached; included in `refused`.
     pub limited: Counter,
     /// Requests refused, for any reason.
     pub refused: Counter,
-    /// Lanes ended because the client did not keep to the protocol, or to its schema.
+    /// Lanes ended because the client violated the protocol or its schema.
     pub lanes_refused: Counter,
-    /// Looks at a lane that waits since its user has pushed too much.
+    /// Number of times a lane was not read because its user has pushed too much.
     pub waits: Counter,
-    /// Turns of the thread that were put off, since pushes had used their CPU time.
+    /// Turns of the thread that were postponed because pushes had used up their CPU budget.
     pub cpu_waits: Counter,
-    /// Pauses in accepting connections, because new connections had used their CPU time.
+    /// Pauses in accepting connections because new connections had used up their CPU budget.
     pub accept_waits: Counter,
-    /// CPU time used for pushes: of the thread, and of the recorders for pushed frames.
+    /// CPU time used for pushes, by the thread and by the recorders for pushed frames.
     pub cpu_ns: Counter,
     /// Triggers fired by clients.
     pub triggers: Counter,

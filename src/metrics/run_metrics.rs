@@ -1,4 +1,4 @@
-//! The metrics of one run: for each writer its counters, which every thread may read.
+//! The metrics of one run: the counters of each writer, which all threads may read.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ const EFBIG: u64 = 27;
 /// ENOSPC: the kernel's error number for a full disk.
 const ENOSPC: u64 = 28;
 
-/// Most rules of a run that have counters, those of earlier configurations included.
+/// Maximum number of rules of a run that have counters, including rules of earlier configurations.
 const RULES_MAX: usize = 256;
 
 /// All counters of one run of the recorder.
@@ -23,7 +23,7 @@ pub struct Metrics {
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
     /// One per sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
-    /// One per rule that the run has had, in the order in which they came. Rules may be added while
+    /// One per rule that the run has had, in the order of their addition. Rules may be added while
     /// others read.
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
@@ -44,7 +44,7 @@ pub struct Metrics {
     pub snapshots: Arc<SnapshotMetrics>,
     /// Counters of pushed frames.
     pub push: Arc<PushMetrics>,
-    /// Counters of their slabs, as those of a group.
+    /// Counters of the slabs with pushed frames, as for a sampler group.
     pub push_group: Arc<GroupMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,
@@ -88,23 +88,24 @@ impl Metrics {
         }
     }
 
-    /// Returns the groups that queue slabs: those of samplers, and that of pushed frames if
-    /// applications may push.
+    /// Returns the groups that queue slabs: the sampler groups and, if applications may push, the
+    /// group of pushed frames.
     pub fn queueing_groups(&self) -> impl Iterator<Item = &GroupMetrics> {
         let push = (self.push.memory_bytes_max.get() > 0).then_some(&self.push_group);
         self.groups.iter().chain(push).map(Arc::as_ref)
     }
 
-    /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress. Never
-    /// decreases, although the recorder ends a call in two steps. Only for the control server.
+    /// Returns the time stalled in storage so far, in nanoseconds, including the call in progress.
+    /// Never decreases, although the recorder ends a call in two steps. Must only be called by the
+    /// control server.
     pub fn stalled_ns(&self, now_ns: u64) -> u64 {
         let most_ns = self.control.stalled_ns.get().max(self.recorder.stalled_ns(now_ns));
         self.control.stalled_ns.set(most_ns);
         most_ns
     }
 
-    /// Returns the sources that this program reads, with their ids, each name once: removed sources
-    /// are skipped, and so is the older of two with one name while a reload replaces it.
+    /// Returns the sources that this program reads, with their ids. Each name occurs once: removed
+    /// sources are skipped, and so is the older source of a name while a reload replaces it.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
         let all = (0..).zip(self.sources.iter().map(Arc::as_ref));
         let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed).collect();
@@ -133,7 +134,7 @@ pub struct SourceMetrics {
     pub missed: Counter,
     /// Samples that lack some values. Written by the sampler.
     pub incomplete: Counter,
-    /// Union of the flags in which those samples say what they lack. Written by the sampler.
+    /// Union of the flags of those samples, which name the missing values. Written by the sampler.
     pub incomplete_flags: Counter,
     incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
     /// Samples that failed. Written by the sampler, after `last_errno`.
@@ -202,7 +203,7 @@ impl SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// Returns the stride: the source is read every so many periods, at least 1.
+    /// Returns the stride, at least 1: the source is read once in this many periods.
     pub fn stride(&self) -> u64 {
         self.stride_and_budget().0
     }
@@ -213,17 +214,17 @@ impl SourceMetrics {
         ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
     }
 
-    /// Sets why samples are incomplete, in words. Only for the sampler.
+    /// Sets the reason why samples are incomplete, in words. Must only be called by the sampler.
     pub fn explain_incomplete(&self, explanation: String) {
         *self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner) = Some(explanation);
     }
 
-    /// Returns why samples are incomplete, in words: the latest reason that was new.
+    /// Returns the reason why samples are incomplete, in words: the latest new reason.
     pub fn incomplete_explanation(&self) -> Option<String> {
         self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that a sample failed with `error`. Only for the sampler.
+    /// Records that a sample failed with `error`. Must only be called by the sampler.
     pub fn note_failure(&self, error: &io::Error) {
         self.last_errno.set(errno_of(error));
         self.failed.add(1);
@@ -234,7 +235,7 @@ impl SourceMetrics {
         error_from_errno(self.last_errno.get())
     }
 
-    /// Sets the stride and the budget that is its reason. Only for the sampler.
+    /// Sets the stride and the budget that causes it. Must only be called by the sampler.
     pub fn set_stride(&self, stride: u64, limit: LimitingBudget) {
         self.stride_and_budget.set(stride * 2 + u64::from(limit == LimitingBudget::Recorder));
     }
@@ -301,17 +302,17 @@ pub struct RecorderMetrics {
     pub frames_removed: Counter,
     /// The kernel's error number of the last storage error; 0 if it gave none.
     last_storage_errno: Counter,
-    /// 1 while a segment is open, 0 while the next one cannot be begun.
+    /// 1 while a segment is open, 0 while the next one cannot be created.
     pub segment_open: Counter,
     /// The number of the open segment, or of the last one.
     pub segment_number: Counter,
-    /// When that segment was begun by the wall clock, in seconds since 1970.
+    /// Creation time of that segment by the wall clock, in seconds since 1970.
     pub segment_created_s: Counter,
-    /// When it was begun, in monotonic nanoseconds.
+    /// Creation time of that segment, in monotonic nanoseconds.
     pub segment_begun_ns: Counter,
     /// Bytes in it.
     pub segment_bytes: Counter,
-    /// Frames in it, the recorder's own included.
+    /// Frames in it, including the recorder's own.
     pub segment_frames: Counter,
     /// Maximum number of slabs in all queues during the last second.
     pub slabs_queued: Counter,
@@ -340,13 +341,14 @@ pub struct RecorderMetrics {
 }
 
 impl RecorderMetrics {
-    /// Marks the start of a storage call, in monotonic nanoseconds. Only for the recorder.
+    /// Marks the start of a storage call, in monotonic nanoseconds. Must only be called by the
+    /// recorder.
     #[inline]
     pub fn enter_storage(&self, now_ns: u64) {
         self.in_storage_since.set(now_ns);
     }
 
-    /// Marks the end of the storage call. Only for the recorder.
+    /// Marks the end of the storage call. Must only be called by the recorder.
     #[inline]
     pub fn leave_storage(&self, now_ns: u64) {
         let taken_ns = now_ns.saturating_sub(self.in_storage_since.get());
@@ -357,7 +359,7 @@ impl RecorderMetrics {
         }
     }
 
-    /// Returns how long the storage call in progress has taken, if it is a stall already.
+    /// Returns how long the storage call in progress has taken, if that is a stall already.
     pub fn current_stall_ns(&self, now_ns: u64) -> Option<u64> {
         let since_ns = self.in_storage_since.get();
         let taken_ns = now_ns.saturating_sub(since_ns);
@@ -369,32 +371,32 @@ impl RecorderMetrics {
         self.storage_stalled_ns.get().saturating_add(self.current_stall_ns(now_ns).unwrap_or(0))
     }
 
-    /// Records a storage error. Only for the recorder.
+    /// Records a storage error. Must only be called by the recorder.
     pub fn note_storage_error(&self, error: &io::Error) {
         self.last_storage_errno.set(errno_of(error));
         self.storage_errors.add(1);
     }
 
-    /// Returns the last storage error; none if there was none.
+    /// Returns the last storage error, or `None` without one.
     pub fn storage_failure(&self) -> Option<io::Error> {
         (self.storage_errors.get() > 0).then(|| error_from_errno(self.last_storage_errno.get()))
     }
 }
 
-/// Snapshots, all written by their thread.
+/// Counters of snapshots, all written by their thread.
 #[derive(Debug, Default)]
 pub struct SnapshotMetrics {
     /// Snapshots ordered.
     pub ordered: Counter,
-    /// Snapshots kept.
+    /// Snapshots published.
     pub published: Counter,
-    /// Of those, the ones that lack a part of their window.
+    /// Published snapshots that lack a part of their window.
     pub incomplete: Counter,
-    /// Snapshots that could not be kept.
+    /// Snapshots that failed.
     pub failed: Counter,
     /// Snapshots whose window has not ended.
     pub pending: Counter,
-    /// Windows whose copy was begun.
+    /// Windows whose copy has started.
     pub copies_begun: Counter,
     /// Windows whose copy has ended.
     pub copies_ended: Counter,
@@ -402,7 +404,7 @@ pub struct SnapshotMetrics {
     pub bytes: Counter,
 }
 
-/// The ring, all written by the daemon; zeros without one.
+/// Counters of the ring, all written by the daemon; zeros without a ring.
 #[derive(Debug, Default)]
 pub struct RingMetrics {
     /// Seconds since the begin of its oldest segment.
@@ -436,7 +438,7 @@ pub struct DirectoryMetrics {
     pub segments: Counter,
     /// The lowest segment number among those files.
     pub oldest_number: Counter,
-    /// When that segment was begun, by its name, in seconds since 1970; 0 if there is none.
+    /// Creation time of that segment by its name, in seconds since 1970; 0 if there is none.
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,
@@ -445,7 +447,7 @@ pub struct DirectoryMetrics {
     /// Bytes of the newest history that are never removed for the space of the file system: of
     /// `retain_min`, what fits on it.
     pub kept_bytes: Counter,
-    /// 1 while less than `min_free` is free and `retain_min` keeps the history anyway, else 0.
+    /// 1 while less than `min_free` is free because `retain_min` protects the history, else 0.
     pub is_history_kept: Counter,
     /// 1 while disk space is so low that the oldest segments are removed soon, else 0.
     pub is_space_low: Counter,
@@ -454,7 +456,7 @@ pub struct DirectoryMetrics {
 /// Counters of compression, written by its planner thread, except the workers' CPU time.
 #[derive(Debug, Default)]
 pub struct CompressionMetrics {
-    /// 1 while closed segments are to be compressed, and can be.
+    /// 1 while compression of closed segments is enabled and possible.
     pub enabled: Counter,
     /// Segments compressed.
     pub segments: Counter,
@@ -525,7 +527,7 @@ pub struct DaemonMetrics {
     pub config_current: Counter,
     /// 1 if the run started with the last good configuration and no reload has succeeded since.
     pub config_fallback: Counter,
-    /// When the configuration in effect was read, in seconds since 1970.
+    /// Time at which the configuration in effect was read, in seconds since 1970.
     pub config_read_s: Counter,
     /// 1 if samples not yet written are in `run_dir` and survive a kill of this process, else 0.
     pub run_dir_in_use: Counter,
@@ -565,7 +567,7 @@ impl DaemonMetrics {
     }
 }
 
-/// Returns the kernel's number of an error; 0 if it has none.
+/// Returns the kernel's error number, or 0 without one.
 fn errno_of(error: &io::Error) -> u64 {
     match (error.raw_os_error(), error.kind()) {
         (Some(number), _) => u64::from(number.unsigned_abs()),
@@ -586,8 +588,8 @@ fn error_from_errno(number: u64) -> io::Error {
 mod tests {
     use super::*;
 
-    // Proves that each name is listed once and no removed source is: one source moves to another
-    // id, one is removed for good.
+    // Proves that each name is listed once and no removed source is. Method: one source moves to
+    // another id, one is removed permanently.
     #[test]
     fn current_sources_have_one_name_each() {
         let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
@@ -613,8 +615,8 @@ mod tests {
         assert_eq!(metrics.stalled_ns(16 * s), 5 * s);
     }
 
-    // Proves that a stall is reported while it lasts and counted once after it; a quick call is
-    // none.
+    // Proves that a stall is reported while it lasts and counted once after it, and that a quick
+    // call is not a stall.
     #[test]
     fn stalls_are_counted() {
         let metrics = RecorderMetrics::default();

@@ -1,8 +1,8 @@
-//! Build ids of executables and libraries: a note that linkers write into ELF files, equal for
-//! equal files alone.
+//! Build ids of executables and libraries: a note that linkers write into ELF files, identical only
+//! in identical files.
 //!
-//! The files belong to anyone on the host. So only regular files are opened, all reads are bounded,
-//! and a file that is no ELF file, or a wrong one, has no build id.
+//! Any user of the host may own the files. So only regular files are opened, all reads are bounded,
+//! and a file that is malformed or not an ELF file has no build id.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 
-/// Longest build id, in bytes; the kernel reports no longer ones.
+/// Maximum length of a build id, in bytes; the kernel reports no longer ones.
 pub const BUILD_ID_BYTES_MAX: usize = 20;
 /// Headers of segments, and of sections, that are looked at. Files of usual linkers have some 15
 /// and 40.
@@ -40,7 +40,7 @@ pub struct ElfBuildId {
 }
 
 impl ElfBuildId {
-    /// Makes a build id of its bytes. `None` if there are none or too many.
+    /// Creates a build id from its bytes. Returns `None` for an empty or too long slice.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut padded = [0; BUILD_ID_BYTES_MAX];
         padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -64,14 +64,15 @@ impl ElfBuildId {
     /// other one or read the file; or any error of the underlying system calls.
     pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<FileContentId>> {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        // Links in a container lead to files of the container, and none leads out of it.
+        // Links in a container are resolved within the container; none leads out of it.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(ErrorKind::Unsupported.into());
         }
-        // Not the device: some file systems report one for files and another one for mappings.
+        // The device is not compared: some file systems report different devices for files and
+        // mappings.
         if status.st_ino != inode {
             return Err(ErrorKind::NotFound.into());
         }
@@ -82,8 +83,8 @@ impl ElfBuildId {
         }
     }
 
-    /// Finds the build id in an ELF file, which `read_at` reads from an offset. Only files in the
-    /// byte order of this host have one, since no other runs here.
+    /// Finds the build id in an ELF file, which `read_at` reads from an offset. Files in another
+    /// byte order have no build id, because they cannot run on this host.
     ///
     /// # Errors
     /// Any error of `read_at`.
@@ -118,8 +119,8 @@ impl ElfBuildId {
         Ok(None)
     }
 
-    /// Finds the build id among notes, as in a segment of an ELF file or in /sys/kernel/notes. Each
-    /// note begins at a multiple of `alignment`.
+    /// Finds the build id among notes, such as a segment of an ELF file or /sys/kernel/notes. Each
+    /// note starts at a multiple of `alignment`.
     pub fn in_notes(notes: &[u8], alignment: usize) -> Option<Self> {
         let mut rest = notes;
         loop {
@@ -242,7 +243,7 @@ impl ElfTable {
     }
 }
 
-/// Opens a file for reading that is known to be a regular one.
+/// Opens for reading a file that is already known to be regular.
 fn reopen(file: &OwnedFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -262,7 +263,7 @@ fn read_up_to(
             Ok(0) => break,
             Ok(count) => length += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Beyond the largest offset of a file.
+            // The offset is beyond the largest file offset.
             Err(error) if error.kind() == ErrorKind::InvalidInput => break,
             Err(error) => return Err(error),
         }
@@ -329,7 +330,7 @@ mod tests {
         word(&mut file, sizes_at + 2, segments.len() + 1, 2);
         let mut content_at = FILE_HEADER_BYTES + (segments.len() + 1) * header_bytes;
         file.resize(content_at, 0);
-        // The first header is of a segment that is loaded.
+        // The first header describes a loadable segment.
         word(&mut file, FILE_HEADER_BYTES, 1, 4);
         for (index, (notes, alignment)) in segments.iter().enumerate() {
             let at = FILE_HEADER_BYTES + (index + 1) * header_bytes;
@@ -390,7 +391,7 @@ mod tests {
     fn find(file: &[u8]) -> Option<ElfBuildId> {
         let read = |buffer: &mut [u8], offset: u64| {
             let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).unwrap_or_default();
-            // One byte less than asked for: reads may be short.
+            // One byte less than requested, because reads may be short.
             let length = rest.len().min(buffer.len().div_ceil(2));
             buffer[..length].copy_from_slice(&rest[..length]);
             Ok(length)
@@ -416,8 +417,8 @@ mod tests {
         assert_eq!(format!("{:?}", ElfBuildId::new(&[0x0A, 0xFF]).unwrap()), "0aff");
     }
 
-    // Proves that a cut file and one with a damaged byte have no build id or the right number of
-    // bytes, and that nothing fails.
+    // Proves that a truncated or damaged file has no build id or one of the right length, and that
+    // no search fails.
     #[test]
     fn damaged_files_are_harmless() {
         for is_64_bit in [true, false] {
@@ -436,8 +437,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no content of a file makes the search fail or read without end. Method:
-        // random bytes after a valid beginning.
+        // Proves that no file content makes the search fail or read without end. Method: random
+        // bytes after a valid start.
         #[test]
         fn any_file_is_accepted(
             rest in proptest::collection::vec(any::<u8>(), 0..4096),
@@ -459,7 +460,7 @@ mod tests {
         }
     }
 
-    // Proves that the build id of this program is found by its path, and that another file of this
+    // Proves that the build id of this program is found by its path, and that another file at this
     // path, a directory, a device and a link out of the root are refused.
     #[test]
     fn files_of_a_process_are_read() {

@@ -33,15 +33,15 @@ pub fn process_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Returns the CPU time of all threads of another process, in nanoseconds: of its running threads
-/// up to now, and of those that have ended. `None` if there is no such process. Any process may ask
-/// for it. /proc/PID/stat has the same in steps of 10 ms, /proc/PID/schedstat that of the first
-/// thread alone.
+/// Returns the CPU time of all threads of another process, in nanoseconds: of running threads up to
+/// now, and of threads that have ended. Returns `None` if there is no such process. No privilege is
+/// needed. /proc/PID/stat has the same time in steps of 10 ms; /proc/PID/schedstat covers only the
+/// first thread.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix reads this clock")]
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
-    /// Time on a processor, of the process (the kernel's `CPUCLOCK_SCHED`).
+    /// The CPU time clock of a process (the kernel's `CPUCLOCK_SCHED`).
     const CLOCK_OF_PROCESS: libc::clockid_t = 2;
-    // clock_getcpuclockid(3) makes the same number.
+    // The same number as from clock_getcpuclockid(3).
     let clock = !libc::pid_t::try_from(pid).ok()? << 3 | CLOCK_OF_PROCESS;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec at the pointer, which is valid until it returns.
@@ -51,7 +51,7 @@ pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     (result == 0).then(|| seconds.saturating_mul(NS_PER_S).saturating_add(ns))
 }
 
-/// Number of attempts to read the clocks, of which the fastest counts.
+/// Number of attempts to read the clocks; the fastest attempt is used.
 const ATTEMPTS: usize = 8;
 
 /// Reads all clocks. Reads the monotonic clock before and after the others and keeps the attempt
@@ -180,7 +180,7 @@ pub(super) fn timespec(ns: u64) -> Timespec {
 
 #[inline]
 fn unsigned_ns(time: Timespec) -> u64 {
-    // Both clocks count from the boot: never negative, and 2^64 ns are 584 years.
+    // Both clocks count from boot: they are never negative, and 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
@@ -192,8 +192,8 @@ fn signed_ns(time: Timespec) -> i64 {
 mod tests {
     use super::*;
 
-    // Proves that the clock of a process is that of all its threads: it grows by what this thread
-    // uses, and equals the process's own; and that a number that is no process has no clock.
+    // Proves that the clock of a process covers all its threads: it advances with this thread's CPU
+    // time and equals the process's own clock; and that an unused process id has no clock.
     #[test]
     fn the_clock_of_a_process() {
         let pid = std::process::id();

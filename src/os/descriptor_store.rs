@@ -1,5 +1,5 @@
-//! The service manager's store of descriptors (`FDSTORE=1` of `sd_notify(3)`): what is in it
-//! outlives this process, and comes back when the service is started again.
+//! The service manager's descriptor store (`FDSTORE=1` of `sd_notify(3)`): descriptors in it
+//! outlive this process and are passed back when the service starts again.
 
 use std::env;
 use std::io::{self, IoSlice};
@@ -21,8 +21,8 @@ pub struct DescriptorStore {
 }
 
 impl DescriptorStore {
-    /// Connects to the service manager that started this process (`NOTIFY_SOCKET`). None if there
-    /// is none.
+    /// Connects to the service manager that started this process (`NOTIFY_SOCKET`). Returns `None`
+    /// without one.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket.
@@ -50,7 +50,7 @@ impl DescriptorStore {
         self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[descriptor])
     }
 
-    /// Removes what is stored under a name, if there is anything.
+    /// Removes the descriptors stored under a name, if there are any.
     ///
     /// # Errors
     /// As [`keep`](Self::keep).
@@ -70,21 +70,22 @@ impl DescriptorStore {
     }
 }
 
-/// Returns what the service manager had stored, with the names. A second call returns nothing.
+/// Returns the descriptors that the service manager had stored, with their names. A second call
+/// returns nothing.
 ///
 /// # Errors
-/// The environment variables that say so are malformed, or the kernel refuses a descriptor.
+/// The environment variables that list them are malformed, or the kernel refuses a descriptor.
 #[allow(unsafe_code, reason = "the service manager passes descriptors by their numbers")]
 pub fn stored_descriptors() -> io::Result<Vec<(String, OwnedFd)>> {
     use std::sync::atomic::{AtomicBool, Ordering};
-    /// Whether they were returned: each descriptor has one owner.
+    /// Whether they were already returned: each descriptor has only one owner.
     static ARE_TAKEN: AtomicBool = AtomicBool::new(false);
     if ARE_TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let passed = sd_notify::listen_fds_with_names()?;
-    // SAFETY: the service manager has opened these descriptors for this process, before it began
-    // (`LISTEN_PID` is its id), and the flag above lets nobody else own them.
+    // SAFETY: the service manager opened these descriptors for this process before it started
+    // (`LISTEN_PID` is its id), and the flag above ensures that no other value owns them.
     Ok(passed.map(|(number, name)| (name, unsafe { OwnedFd::from_raw_fd(number) })).collect())
 }
 
@@ -97,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that messages are those of sd_notify(3), that the descriptor goes with the first, and
-    // that a service manager that does not read is not waited for.
+    // Proves that the messages follow sd_notify(3), that the descriptor is sent with the first one,
+    // and that a service manager that does not read does not block the sender.
     #[test]
     fn descriptors_are_stored_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();

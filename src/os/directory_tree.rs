@@ -1,4 +1,4 @@
-//! A directory of directories of files.
+//! A directory whose subdirectories contain files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::storage::DataDirectory;
 /// Mode of a new directory: full access for the owner, read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// An open directory of directories. All operations apply to the directory that was opened.
+/// An open directory of such subdirectories. All operations apply to the directory that was opened.
 #[derive(Debug)]
 pub struct DirectoryTree {
     path: PathBuf,
@@ -35,7 +35,7 @@ impl DirectoryTree {
         Ok(Self { path: path.to_owned(), directory: Directory::open(path)? })
     }
 
-    /// Returns the names of the directories in it, without links.
+    /// Returns the names of its subdirectories, without links.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -48,7 +48,7 @@ impl DirectoryTree {
         Ok(names)
     }
 
-    /// Creates a directory in it that must not exist.
+    /// Creates a subdirectory, which must not exist.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -56,7 +56,7 @@ impl DirectoryTree {
         self.directory.create_directory(name, DIRECTORY_MODE)
     }
 
-    /// Opens a directory in it. Its files are not locked.
+    /// Opens a subdirectory. Its files are not locked.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -64,7 +64,7 @@ impl DirectoryTree {
         Ok(DataDirectory::unlocked(&self.path.join(name), self.directory.directory(name)?))
     }
 
-    /// Renames a directory in it; replaces nothing.
+    /// Renames a subdirectory; replaces nothing.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -72,7 +72,7 @@ impl DirectoryTree {
         self.directory.rename(from, to)
     }
 
-    /// Removes a directory in it with its files. A directory in that one is an error.
+    /// Removes a subdirectory with its files. Fails if the subdirectory contains a directory.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -84,7 +84,7 @@ impl DirectoryTree {
         self.directory.remove_directory(name)
     }
 
-    /// Syncs the names in it to disk.
+    /// Syncs the names of its subdirectories to disk.
     ///
     /// # Errors
     /// Any error of the underlying system call.

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Returns the directory in this variable. systemd separates several with colons; the first
-/// absolute one is used.
+/// Returns the directory in this variable. systemd separates several directories by colons; the
+/// first absolute path is used.
 pub fn directory(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).and_then(|list| first_absolute(&list))
 }
@@ -14,7 +14,7 @@ fn first_absolute(list: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(list).find(|path| path.is_absolute())
 }
 
-/// Returns all variables whose names begin with `prefix`.
+/// Returns all variables whose names start with `prefix`.
 pub fn variables(prefix: &str) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(prefix.as_bytes())).collect()
 }
@@ -23,7 +23,7 @@ pub fn variables(prefix: &str) -> Vec<(OsString, OsString)> {
 mod tests {
     use super::*;
 
-    // Proves that a list yields its first absolute path, and none if there is none.
+    // Proves that a list yields its first absolute path, or nothing without an absolute path.
     #[test]
     fn lists_of_directories() {
         let first = |list: &str| first_absolute(OsStr::new(list));

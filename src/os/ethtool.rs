@@ -45,7 +45,7 @@ pub struct Ethtool {
     buffer: Vec<u8>,
 }
 
-/// Information about a driver, as `ethtool -i` shows it. Texts end with a zero byte.
+/// Information about a driver, as `ethtool -i` shows it. Strings end with a zero byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// Name of the driver.
@@ -100,7 +100,8 @@ impl Ethtool {
     /// # Errors
     /// `Unsupported` if the driver reports none, or any error of the underlying system call.
     pub fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
-        // struct ethtool_drvinfo: command, five texts of 32 bytes, 12 bytes reserved, five numbers.
+        // struct ethtool_drvinfo: command, five strings of 32 bytes, 12 bytes reserved, five
+        // numbers.
         self.command(name, &[ETHTOOL_GDRVINFO])?;
         let mut info = [0; 4 + 5 * 32 + 12 + 5 * 4];
         self.file.read_exact_at(&mut info, 0)?;

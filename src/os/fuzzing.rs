@@ -1,22 +1,22 @@
-//! Properties that must hold for any bytes of perf rings: the entry point of `fuzz/`, which tests
-//! use, too.
+//! Properties that must hold for any bytes in perf rings: the entry point of `fuzz/`, also used by
+//! tests.
 //!
 //! Only tests and the feature `fuzzing` compile this module; releases do not.
 
 use super::perf_batch::PerfBatch;
 use super::perf_record::{PerfRecord, PerfRecords, RecordedEvent, SampleContent};
 
-/// Bytes that records consist of.
+/// Records are multiples of this size, in bytes.
 const WORD_BYTES: usize = 8;
-/// Most rings in an input.
+/// Maximum number of rings in an input.
 const RINGS_MAX: usize = 3;
 
-/// Reads the records of rings: the first byte says what samples have and how many rings there are,
-/// which share the rest.
+/// Reads the records of several rings. The first byte selects the content of samples and the number
+/// of rings, which share the rest of the bytes.
 ///
 /// # Panics
-/// More is read than there is, or a merged batch has not each record once, in the order of time and
-/// in that of its ring.
+/// More bytes are read than there are, or a merged batch does not contain each record exactly once,
+/// in time order and in the order of its ring.
 pub fn perf(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     let content = if choice & 1 == 0 { SampleContent::Tracepoint } else { SampleContent::CallChain };
@@ -37,7 +37,7 @@ pub fn perf(data: &[u8]) {
         *own += 1;
     });
     assert_eq!(batch.end_ns(), u64::MAX);
-    // A ring ends at a record of the last time that a clock can show.
+    // A ring ends at a record with the largest possible time.
     let in_time =
         |records: &Vec<PerfRecord<'_>>| records.iter().take_while(|record| record.time < u64::MAX).count();
     assert!(expected.iter().map(in_time).eq(taken.iter().copied()), "a record is missing");
@@ -50,7 +50,7 @@ pub fn perf(data: &[u8]) {
     }
 }
 
-/// Returns the records of a ring, and how many were malformed.
+/// Returns the records of a ring, and the number of malformed records.
 fn records_of(bytes: &[u8], content: SampleContent) -> (Vec<PerfRecord<'_>>, u64) {
     let mut records = PerfRecords::new(bytes, content);
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ mod tests {
         ThreadId { process: thread, thread }
     }
 
-    /// Two rings with a record of each kind that tests can make.
+    /// Two rings with a record of each kind that tests can encode.
     fn seeds() -> [(&'static str, Vec<u8>); 2] {
         let record = |time, event| PerfRecord { time, current: id(7), event }.encode();
         let mut name = [0; THREAD_NAME_BYTES];
@@ -107,7 +107,7 @@ mod tests {
         [("sched", seed(2, &of_sched)), ("profile", seed(3, &of_profile))]
     }
 
-    // Proves that the properties hold for the seeds, and that those in fuzz/corpus are these.
+    // Proves that the properties hold for the seeds, and that the seeds in fuzz/corpus are current.
     // FLATCAP_CORPUS=write writes them.
     #[test]
     fn the_corpus_has_the_seeds() {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that records and batches of any bytes, and of damaged records, contradict nothing.
+        // Proves that the properties hold for random bytes and for damaged records.
         #[test]
         fn perf_holds_for_any_bytes(
             bytes in prop::collection::vec(any::<u8>(), 0..400),

@@ -48,7 +48,7 @@ impl HostRoot {
         self.own_pid().is_some_and(|pid| i64::from(pid) == i64::from(own))
     }
 
-    /// Returns the process id of the recorder as its `proc` numbers it; none if that does not show
+    /// Returns the process id of the recorder in its `proc`, or `None` if that `proc` does not show
     /// the recorder.
     pub fn own_pid(&self) -> Option<u32> {
         let link = rustix::fs::readlink(self.path("proc/self"), Vec::new()).ok()?;
@@ -62,7 +62,7 @@ impl HostRoot {
     }
 
     /// Returns whether the kernel hides the host's first process from the recorder (mount option
-    /// hidepid): what is not found of it may still exist.
+    /// hidepid): processes that are not found may still exist.
     pub fn hides_first_process(&self) -> bool {
         let first = rustix::fs::lstat(self.path("proc/1"));
         self.has_procfs() && matches!(first, Err(rustix::io::Errno::NOENT))
@@ -216,7 +216,7 @@ fn entries(
     Ok(())
 }
 
-/// A small file that stays open, such as those of /sys with one value. Has no buffer of its own,
+/// A small file that stays open, such as a /sys file with one value. Has no buffer of its own,
 /// because there may be thousands.
 #[derive(Debug)]
 pub struct SmallFile {
@@ -391,9 +391,9 @@ pub fn host_name(root: &HostRoot) -> HostName {
     }
 }
 
-/// Returns whether this process is in the host's PID namespace rather than in that of a container.
+/// Returns whether this process is in the host's PID namespace and not in a container's.
 pub fn in_initial_pid_namespace() -> bool {
-    /// The number that the kernel gives the first one (`PROC_PID_INIT_INO`).
+    /// The inode number of the initial PID namespace (`PROC_PID_INIT_INO`).
     const INITIAL: &[u8] = b"pid:[4026531836]";
     rustix::fs::readlink("/proc/self/ns/pid", Vec::new()).is_ok_and(|link| link.to_bytes() == INITIAL)
 }

@@ -10,19 +10,20 @@ use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, Rec
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keyword::keywords;
 
-/// Most bytes of a log that are kept: thousands of lines. Of the kernel log the latest, of the
-/// journal the earliest.
+/// Maximum number of bytes of a log that are kept: thousands of lines. The kernel log keeps its
+/// latest lines, the journal its earliest.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
-/// Most records that are read: the log has some megabytes, and grows while it is read.
+/// Maximum number of records read: the log has a few megabytes, and grows while it is read.
 const RECORDS_MAX: usize = 1 << 20;
-/// Lines so long before the window are kept, too: they tell what led to it.
+/// Lines this long before the window are kept too, because they show what led to it.
 const LEAD_NS: u64 = 1_000_000_000;
-/// The kernel stamps lines by a clock that is not steered, so it drifts from the monotonic clock by
-/// up to one part in so many: 50 ppm, 4 s a day.
+/// The kernel stamps lines by a clock that is not disciplined. It drifts from the monotonic clock
+/// by up to 1/20,000: 50 ppm, or 4 s a day.
 const DRIFT_PART: u64 = 20_000;
 const JOURNAL_PROGRAM: &str = "/usr/bin/journalctl";
-/// Reading the journal of a minute takes some milliseconds, of a large one on a slow disk seconds.
+/// Time limit for journalctl. Reading one minute takes milliseconds, but seconds for a large
+/// journal on a slow disk.
 const JOURNAL_NS_MAX: u64 = 20_000_000_000;
 
 keywords! {
@@ -38,12 +39,12 @@ keywords! {
     }
 }
 
-/// A window of time in nanoseconds, both ends included, by both clocks.
+/// A window of time in nanoseconds, both ends included, on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogWindow {
-    /// By the wall clock.
+    /// On the wall clock.
     pub wall_ns: (i64, i64),
-    /// By the monotonic clock.
+    /// On the monotonic clock.
     pub mono_ns: (u64, u64),
 }
 
@@ -53,7 +54,7 @@ impl HostLog {
         format!("{}.txt", self.as_str())
     }
 
-    /// Returns the lines of a window, as text, up to 1 MiB.
+    /// Returns the lines of a window as text, up to 1 MiB.
     ///
     /// # Errors
     /// The log is missing on this host, or this process may not read it.
@@ -67,8 +68,8 @@ impl HostLog {
     }
 }
 
-/// Reads the records of the kernel log and returns those of the window. Escapes stay, so that each
-/// record is a line.
+/// Reads the records of the kernel log and returns those in the window. Keeps the kernel's escapes,
+/// so that each record is one line.
 fn kernel_lines(mut log: KernelLog<impl Read>, window_ns: (u64, u64)) -> io::Result<Vec<u8>> {
     let slack_ns = window_ns.1 / DRIFT_PART;
     let first_ns = window_ns.0.saturating_sub(LEAD_NS + slack_ns);
@@ -102,10 +103,10 @@ fn kernel_lines(mut log: KernelLog<impl Read>, window_ns: (u64, u64)) -> io::Res
     Ok(lines.get(begin..).unwrap_or_default().as_bytes().to_vec())
 }
 
-/// Names of the levels of syslog, by number.
+/// Names of the syslog levels, by number.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
 
-/// Returns the lines of the journal of a window.
+/// Returns the journal lines of a window.
 fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
     let time = |wall_ns: i64| {
         let us = wall_ns.div_euclid(1000);
@@ -141,7 +142,7 @@ fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
         }
     }
     if lines.is_empty() {
-        // Without the right to read it, journalctl prints nothing and succeeds.
+        // If it may not read the journal, journalctl prints nothing and succeeds.
         return Err(io::Error::other(
             "it has no lines of that time, or none that this user may read: members of systemd-journal read all",
         ));
@@ -160,8 +161,8 @@ mod tests {
         KernelLog::of(Records(records))
     }
 
-    // Proves that the lines of the window are returned with level and time, a second of its past
-    // included, and that an overwritten record and a malformed one cost no others.
+    // Proves that the lines of the window and of the second before it are returned with level and
+    // time, and that an overwritten or malformed record affects no other record.
     #[test]
     fn kernel_lines_are_of_the_window() {
         let records = [
@@ -182,7 +183,7 @@ mod tests {
         );
     }
 
-    // Proves that a log without end is cut to its latest lines, at a line.
+    // Proves that an endless log is cut to its latest lines, at a line boundary.
     #[test]
     fn kernel_lines_are_bounded() {
         let record = |number: usize| Ok(format!("6,{number},1000000,-;{number} {}\n", "x".repeat(1000)));

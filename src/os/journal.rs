@@ -13,18 +13,19 @@ const SOCKET_PATH: &str = "/run/systemd/journal/socket";
 pub struct JournalSocket(UnixDatagram);
 
 impl JournalSocket {
-    /// Connects.
+    /// Connects to the journal.
     ///
     /// # Errors
     /// There is no journal.
     pub fn connect() -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // The journal discards an empty record. Not connected, so that lines reach a restarted one.
+        // The journal discards an empty record. The socket stays unconnected, so that lines reach a
+        // journal that was restarted.
         socket.send_to(&[], SOCKET_PATH)?;
         Ok(Self(socket))
     }
 
-    /// Sends a record. Waits while the journal accepts none.
+    /// Sends a record. Waits while the journal does not accept it.
     ///
     /// # Errors
     /// The journal is gone, or the record is longer than the kernel allows.
@@ -33,7 +34,7 @@ impl JournalSocket {
     }
 }
 
-/// Returns whether the journal receives what is written to this stream. `JOURNAL_STREAM` holds the
+/// Returns whether the journal receives the output of this stream. `JOURNAL_STREAM` holds the
 /// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing: the stream may
 /// have been redirected since.
 pub fn is_journal_stream(stream: impl AsFd) -> bool {

@@ -17,12 +17,12 @@ pub struct KernelLog<F = File> {
     file: F,
 }
 
-/// The record at which reading begins.
+/// The record at which reading starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStart {
-    /// The oldest one that the kernel has.
+    /// The oldest record that the kernel has.
     Oldest,
-    /// The next one that is written.
+    /// The next record to be written.
     Next,
 }
 
@@ -31,10 +31,9 @@ pub enum LogStart {
 pub enum RecordRead<'b> {
     /// A record, for [`KernelRecord::parse`].
     Record(&'b [u8]),
-    /// The kernel has overwritten records that were not read. The next read returns the oldest one
-    /// that it still has.
+    /// The kernel has overwritten unread records. The next read returns the oldest remaining one.
     Overwritten,
-    /// No record was written since the last one.
+    /// No further record has been written.
     End,
 }
 
@@ -42,8 +41,7 @@ impl KernelLog {
     /// Opens the log.
     ///
     /// # Errors
-    /// `PermissionDenied` without `CAP_SYSLOG` if `kernel.dmesg_restrict` is 1; `NotFound` in
-    /// most
+    /// `PermissionDenied` without `CAP_SYSLOG` if `kernel.dmesg_restrict` is 1; `NotFound` in most
     /// containers; or any error of the underlying system call.
     pub fn open(path: &Path, start: LogStart) -> io::Result<Self> {
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
@@ -56,7 +54,7 @@ impl KernelLog {
 }
 
 impl<F: Read> KernelLog<F> {
-    /// Makes a log of a reader that returns one record per read.
+    /// Creates a log from a reader that returns one record per read.
     #[cfg(test)]
     pub(crate) fn of(file: F) -> Self {
         Self { file }
@@ -74,7 +72,8 @@ impl<F: Read> KernelLog<F> {
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
                     ErrorKind::WouldBlock => return Ok(RecordRead::End),
-                    // `InvalidInput`: longer than any record. The kernel has skipped it.
+                    // `InvalidInput` means a record longer than any should be; the kernel has
+                    // skipped it.
                     ErrorKind::BrokenPipe | ErrorKind::InvalidInput => return Ok(RecordRead::Overwritten),
                     _ => return Err(error),
                 },
@@ -83,8 +82,8 @@ impl<F: Read> KernelLog<F> {
     }
 }
 
-/// A record of the kernel log: `priority,number,microseconds,flags;text`, and lines of ` KEY=value`
-/// after it, which name a device and are ignored.
+/// A record of the kernel log: `priority,number,microseconds,flags;text`, followed by lines of the
+/// form ` KEY=value`, which name a device and are ignored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KernelRecord<'r> {
     /// Level of syslog(3), 0 to 7.
@@ -93,7 +92,7 @@ pub struct KernelRecord<'r> {
     pub facility: u8,
     /// Number of the record since boot.
     pub sequence: u64,
-    /// When it was written, in microseconds of the clock of the kernel log.
+    /// Time of the record, in microseconds of the kernel log's clock.
     pub mono_us: u64,
     /// The text, for [`unescape`].
     pub text: &'r [u8],
@@ -116,8 +115,8 @@ impl<'r> KernelRecord<'r> {
     }
 }
 
-/// Appends the bytes of a text to `bytes`. The kernel writes control characters, backslashes and
-/// all bytes above 126 as `\x0a`.
+/// Appends the bytes of a text to `bytes`, with its escapes decoded. The kernel writes control
+/// characters, backslashes and all bytes above 126 as escapes such as `\x0a`.
 pub fn unescape(text: &[u8], bytes: &mut Vec<u8>) {
     let mut rest = text;
     while let Some((first, others)) = rest.split_first() {
@@ -141,7 +140,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A log of which each read returns one record or error.
+    /// A log whose reads each return one record or error.
     #[derive(Debug)]
     pub(crate) struct Records(pub(crate) Vec<io::Result<String>>);
 
@@ -156,8 +155,8 @@ pub(crate) mod tests {
         }
     }
 
-    // Proves that the parts of a record are found, with and without what only some kernels write,
-    // and that a malformed record is none.
+    // Proves that the parts of a record are parsed, with and without the parts that only some
+    // kernels write, and that a malformed record is rejected.
     #[test]
     fn records_are_parsed() {
         let record = KernelRecord::parse(b"30,3,10000001,-,caller=T1;a; b\n SUBSYSTEM=block\n").unwrap();
@@ -172,7 +171,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        // Proves that any text is what it was before the kernel escaped it.
+        // Proves that decoding the kernel's escapes restores any text.
         #[test]
         fn escapes_are_undone(text in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut escaped = Vec::new();
@@ -187,7 +186,8 @@ pub(crate) mod tests {
             prop_assert_eq!(bytes, text);
         }
 
-        // Proves that no bytes make the parser fail, and that what is no escape stays.
+        // Proves that no bytes make the parser fail, and that bytes that are not an escape are
+        // unchanged.
         #[test]
         fn any_bytes_are_accepted(record in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _none = KernelRecord::parse(&record);

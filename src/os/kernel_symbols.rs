@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Bytes of the symbols that are searched. They are in the order of their addresses, and only
-/// thousands of variables of processors precede the code.
+/// Maximum number of bytes of the symbols that are searched. Symbols are sorted by address, and
+/// only thousands of per-CPU variables precede the code.
 const SYMBOLS_BYTES_MAX: u64 = 1 << 20;
-/// The symbol at which the kernel's code begins.
+/// The symbol at the start of the kernel's code.
 const CODE_SYMBOL: &str = "_text";
 
-/// Returns the address at which the kernel's code begins. `None` if the kernel hides addresses
-/// from this process: without `CAP_SYSLOG` it shows them if `kernel.kptr_restrict` is 0
-/// and `kernel.perf_event_paranoid` at most 1.
+/// Returns the start address of the kernel's code. Returns `None` if the kernel hides addresses
+/// from this process: without `CAP_SYSLOG` it shows them only if `kernel.kptr_restrict` is 0 and
+/// `kernel.perf_event_paranoid` is at most 1.
 ///
 /// # Errors
 /// `symbols` (/proc/kallsyms) cannot be read.
@@ -38,7 +38,7 @@ fn find(symbols: impl BufRead) -> io::Result<Option<u64>> {
 mod tests {
     use super::*;
 
-    // Proves that the symbol is found by its whole name, and that hidden addresses are none.
+    // Proves that the symbol is found by its whole name, and that hidden addresses give `None`.
     #[test]
     fn the_code_is_found() {
         let find = |text: &str| find(text.as_bytes()).unwrap();

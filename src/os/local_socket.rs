@@ -14,12 +14,12 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
-/// Maximum length of a socket path, in bytes: that of a socket address less four for the temporary
-/// suffix.
+/// Maximum length of a socket path, in bytes: the length of a socket address less four for the
+/// temporary suffix.
 pub const PATH_BYTES_MAX: usize = 103;
 /// Mode of the socket: owner and group.
 const SOCKET_MODE: u32 = 0o660;
-/// Mode of a socket of packets: any user who reaches it, since it is the listener that decides.
+/// Mode of a packet socket: any user, because the listener decides which peers to accept.
 const PACKET_SOCKET_MODE: u32 = 0o666;
 /// Maximum number of pending connections. The kernel makes further ones wait or refuses them.
 const BACKLOG: i32 = 128;
@@ -86,7 +86,7 @@ impl LocalSocket {
         Self::listen_as(path, SocketType::STREAM, SOCKET_MODE)
     }
 
-    /// The same for a socket of packets, accessible to every user.
+    /// Like [`listen`](Self::listen), for a packet socket that every user may access.
     pub(super) fn listen_for_packets(path: &Path) -> Result<Self, SocketError> {
         Self::listen_as(path, SocketType::SEQPACKET, PACKET_SOCKET_MODE)
     }
@@ -101,13 +101,13 @@ impl LocalSocket {
         temporary.push(TEMPORARY_SUFFIX);
         let temporary = PathBuf::from(temporary);
         if is_socket(&temporary)? {
-            // Left by a process that was killed at this point.
+            // A process that was killed at this point left it.
             remove_file(&temporary)?;
         }
         let socket = socket(kind)?;
         bind(&socket, &SocketAddrUnix::new(&temporary).map_err(io::Error::from)?).map_err(io::Error::from)?;
         let finish = || -> io::Result<(u64, u64)> {
-            // Before it listens, so that no other user can connect first.
+            // Set before it listens, so that no other user can connect first.
             fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
             listen(&socket, BACKLOG)?;
             let metadata = fs::symlink_metadata(&temporary)?;
@@ -155,8 +155,8 @@ pub fn remove_stale(directory: &Path, is_ours: impl Fn(&str) -> bool) {
     }
 }
 
-/// Returns the sockets in a directory, among the names that `is_ours` accepts, sorted by name; none
-/// if it cannot be read.
+/// Returns the sockets in a directory, among the names that `is_ours` accepts, sorted by name.
+/// Returns an empty list if the directory cannot be read.
 pub fn list_sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let ours = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&is_ours));
@@ -176,9 +176,9 @@ fn check_path(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     }
     match probe(path, kind) {
         Ok(pid) => Err(SocketError::InUse(pid)),
-        // Refused: no process listens. Not found: removed meanwhile.
+        // Refused: no process listens. Not found: another process has removed it.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
-        // Its backlog is full, so a process is alive there.
+        // The backlog is full, so a process is alive.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(SocketError::InUse(None)),
         Err(error) => Err(error.into()),
     }
@@ -297,8 +297,8 @@ pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Returns the name of an account from `/etc/passwd` (a group from `/etc/group`), or its number if
-/// it has none.
+/// Returns the name of an account from `/etc/passwd`, or of a group from `/etc/group`. Returns the
+/// number if it has no name.
 pub fn account_name(file: &str, number: u32) -> String {
     let name = File::open(file).and_then(io::read_to_string).ok().and_then(|text| {
         let line = text.lines().find(|line| {
@@ -309,8 +309,8 @@ pub fn account_name(file: &str, number: u32) -> String {
     name.unwrap_or_else(|| number.to_string())
 }
 
-/// Returns the number of an account in `/etc/passwd` (of a group in `/etc/group`); none if it is
-/// not there.
+/// Returns the number of an account in `/etc/passwd`, or of a group in `/etc/group`, or `None` if
+/// the file does not list it.
 pub fn account_number(file: &str, name: &str) -> Option<u32> {
     let text = File::open(file).and_then(io::read_to_string).ok()?;
     let fields = text.lines().map(|line| line.split(':'));
@@ -322,8 +322,8 @@ pub fn account_number(file: &str, name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    // Proves that a socket is open to owner and group, listens, reports its peer, and removes its
-    // file when dropped.
+    // Proves that a socket is open to owner and group, listens, reports its peer, and that its file
+    // is removed when it is dropped.
     #[test]
     fn a_socket_is_there_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();
@@ -400,7 +400,8 @@ mod tests {
         assert!(path("other.sock").exists());
     }
 
-    // Proves that account names are found, and that the number is used without one.
+    // Proves that account names are found, and that an account without a name is shown as its
+    // number.
     #[test]
     fn accounts_have_names() {
         assert_eq!(account_name("/etc/passwd", 0), "root");

@@ -18,8 +18,8 @@ pub fn lock_mapped_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT)?)
 }
 
-/// Locks memory mapped since then too, such as thread stacks, but loads nothing: a page stays
-/// resident once it is used.
+/// Also locks memory mapped since then, such as thread stacks, but loads nothing: a page stays
+/// resident after its first use.
 ///
 /// # Errors
 /// As [`lock_mapped_memory`].

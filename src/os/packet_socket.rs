@@ -1,4 +1,4 @@
-//! A Unix socket of packets (`SOCK_SEQPACKET`) that carry descriptors. Nothing here waits.
+//! A Unix packet socket (`SOCK_SEQPACKET`) that can transfer descriptors. Nothing here waits.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use rustix::net::{
 
 use super::local_socket::{LocalSocket, SocketError};
 
-/// Descriptors of a packet that are received. The kernel closes further ones.
+/// Maximum number of descriptors received with a packet. The kernel closes further ones.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// A listening socket. Its file is removed when this value is dropped.
@@ -34,7 +34,7 @@ pub struct ReceivedPacket {
     pub bytes: usize,
     /// Its descriptors.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether it was longer, or had more descriptors.
+    /// Whether the packet was longer than the buffer, or had more descriptors than allowed.
     pub is_cut: bool,
 }
 
@@ -55,14 +55,14 @@ impl PacketListener {
         self.socket.path()
     }
 
-    /// Returns the next connection; none if there is none.
+    /// Returns the next connection, or `None` if there is none.
     ///
     /// # Errors
     /// The kernel has no descriptors left, or any other error of `accept(2)`.
     pub fn accept(&self) -> io::Result<Option<PacketConnection>> {
         match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(connection) => Ok(Some(PacketConnection(connection))),
-            // The peer may have gone meanwhile.
+            // The peer may have disconnected.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -76,7 +76,7 @@ impl AsFd for PacketListener {
 }
 
 impl PacketConnection {
-    /// Receives the next packet into `packet`; none if there is none.
+    /// Receives the next packet into `packet`. Returns `None` if there is none.
     ///
     /// # Errors
     /// The connection is broken.
@@ -130,8 +130,9 @@ mod tests {
     use super::*;
     use crate::os::local_socket::peer_credentials;
 
-    // Proves that packets keep their bounds and descriptors in both directions, that one which is
-    // too long or has too many descriptors says so, and that a closed connection is seen.
+    // Proves that packets keep their boundaries and descriptors in both directions, that a packet
+    // that is too long or has too many descriptors is reported, and that a closed connection is
+    // detected.
     #[test]
     fn packets_arrive_whole() {
         let folder = tempfile::tempdir().unwrap();

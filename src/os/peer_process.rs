@@ -1,4 +1,5 @@
-//! The process at the other end of a connection: whether it lives, and what the kernel says of it.
+//! The process at the other end of a connection: whether it is alive, its program and its control
+//! group.
 
 use std::fs;
 use std::io;
@@ -15,9 +16,9 @@ pub struct PeerProcess {
     descriptor: OwnedFd, // readable once it has ended
     /// Its process id.
     pub id: i32,
-    /// The path of its program; none if this user may not know it.
+    /// The path of its program; `None` if this user may not read it.
     pub executable: Option<String>,
-    /// Its control group of version 2, as a path; none if there is none.
+    /// The path of its cgroup (version 2); `None` without one.
     pub control_group: Option<String>,
 }
 
@@ -38,11 +39,11 @@ impl PeerProcess {
             executable: executable.map(|path| path.to_string_lossy().into_owned()),
             control_group: groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned),
         };
-        // What was read is of this process only if its id was not free meanwhile.
+        // Only if the process is still alive was its id not reused while reading.
         if process.has_ended() { Err(io::ErrorKind::NotFound.into()) } else { Ok(process) }
     }
 
-    /// Whether it has ended.
+    /// Returns whether the process has ended.
     pub fn has_ended(&self) -> bool {
         wait_readable(self.as_fd(), 0)
     }
@@ -60,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that a process is known while it lives, and that its end is seen.
+    // Proves that a live process is described, and that its end is detected.
     #[test]
     fn a_process_is_known() {
         let own = PeerProcess::open(std::process::id().cast_signed()).unwrap();

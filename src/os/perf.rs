@@ -51,8 +51,8 @@ impl CounterGroup {
     /// Adds a counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`: `InvalidInput` if the processor cannot count that many at
-    /// once.
+    /// Any error of `perf_event_open(2)`: `InvalidInput` if the processor cannot count this many
+    /// events at the same time.
     pub fn add(&mut self, event: EventCode) -> io::Result<()> {
         let leader = self.counters.first().filter(|_| self.counters.len() < GROUP_MAX);
         let leader = leader.ok_or(io::ErrorKind::InvalidInput)?;
@@ -101,7 +101,7 @@ impl CounterGroup {
     }
 }
 
-/// Opens a counter of user code and kernel. The first of a group does not count until it is
+/// Opens a counter of user and kernel code. The first counter of a group does not count until it is
 /// started.
 fn open(at: CountTarget, event: EventCode, leader: Option<&EventFile>) -> io::Result<EventFile> {
     let attributes = EventAttributes {
@@ -122,8 +122,8 @@ mod tests {
     const TASK_CLOCK: EventCode = EventCode { kind: SOFTWARE, config: 1 };
     const PAGE_FAULTS: EventCode = EventCode { kind: SOFTWARE, config: 2 };
 
-    // Proves that the counts are those of this thread, in the order of the counters. Touches new
-    // pages between two reads.
+    // Proves that the counts belong to this thread and are in the order of the counters. Touches
+    // new pages between two reads.
     #[test]
     fn a_group_counts() {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();

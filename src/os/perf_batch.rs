@@ -1,31 +1,34 @@
-//! The records that the rings of all CPUs have until a time, in the order of time.
+//! Merges the records in the rings of all CPUs, up to a time, into one sequence in time order.
 //!
-//! Each ring is in the order of time, so the rings are merged, not sorted. A record that an
-//! interrupt or the host of a virtual machine delayed is older than the one before it, or than the
-//! batch: it gets the time of that one, so that times rise and what a CPU did stays in its order.
+//! Each ring is in time order, so the rings are merged, not sorted. An interrupt or the hypervisor
+//! may delay a record, so that it is older than the previous record or than the batch. Such a
+//! record gets the time of its predecessor, so that times never decrease and the order of events on
+//! a CPU is kept.
 
 use std::ops::Range;
 
 use super::perf_record::{PerfRecord, PerfRecords, RECORD_BYTES_MAX, SampleContent};
 use super::perf_ring::PerfRing;
 
-/// Records that are younger than this stay in their ring for the next batch. A CPU takes the time
-/// of a record, and then writes it, so that an older one may be missing yet. Interrupts are off
-/// meanwhile for switches, but not for the begin and end of threads and for mappings: one of these
+/// Records that are younger than this stay in their ring for the next batch. A CPU reads the time
+/// before it writes the record, so an older record may still be missing. For switches, interrupts
+/// are off between the two steps, but not for fork, exit and mapping records: a record of these
 /// that is delayed for longer gets the begin of the next batch as its time.
 pub const SETTLE_NS: u64 = 100_000;
 
-/// How much a batch has at most. The rest stays in the rings for the next one.
+/// Limits of a batch. The rest stays in the rings for the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Bytes that are copied, besides one record of each ring.
+    /// Maximum number of bytes copied, in addition to one record per ring.
     pub bytes: usize,
-    /// Records. A batch has all records of one time, so it may have some more.
+    /// Maximum number of records. A batch contains all records of one time, so it may have a few
+    /// more.
     pub records: usize,
 }
 
 impl BatchLimits {
-    /// Returns the memory for the copies of this number of rings, each of at least `ring_bytes`.
+    /// Returns the memory needed for the copies of this number of rings, each of at least
+    /// `ring_bytes`.
     pub fn copied_bytes_max(self, rings: usize, ring_bytes: usize) -> usize {
         let copied = self.bytes.saturating_add(rings.saturating_mul(RECORD_BYTES_MAX));
         copied.min(rings.saturating_mul(PerfRing::data_bytes(ring_bytes)))
@@ -44,7 +47,7 @@ pub struct PerfBatch {
     end_ns: u64,          // > the begin
 }
 
-/// What was copied of a ring.
+/// The copy of a part of one ring.
 #[derive(Debug)]
 struct RingPart {
     bytes: Range<usize>,
@@ -61,8 +64,8 @@ struct Head {
     ring: usize,
 }
 
-/// The heads of rings, the oldest one first, as a binary heap. That of the standard library does
-/// not show the second one, and records come in runs.
+/// The heads of the rings as a binary heap, the oldest first. The heap of the standard library does
+/// not give access to the second element, which is needed because records come in runs.
 #[derive(Debug)]
 struct OldestHeads(Vec<Head>);
 
@@ -76,10 +79,10 @@ impl OldestHeads {
         Some(*right.filter(|right| *right < left).unwrap_or(left))
     }
 
-    /// Replaces the first one, or removes it.
+    /// Replaces the first head, or removes it.
     fn replace_first(&mut self, head: Option<Head>) {
         let Some(own) = head.or_else(|| self.0.pop()) else { return };
-        // Children that are older move up, until `own` is older than those below.
+        // Older children move up, until `own` is older than its children.
         let (mut at, mut child) = (0, 1);
         while let Some(left) = self.0.get(child).copied() {
             let mut oldest = left;
@@ -103,8 +106,8 @@ impl OldestHeads {
 }
 
 impl PerfBatch {
-    /// Makes an empty batch of rings whose samples have this content, and reserves memory for
-    /// copies of this number of them, each of at least `ring_bytes`.
+    /// Creates an empty batch of rings whose samples have this content, and reserves memory for
+    /// copies of this number of rings, each of at least `ring_bytes`.
     pub fn new(content: SampleContent, limits: BatchLimits, rings: usize, ring_bytes: usize) -> Self {
         Self {
             content,
@@ -117,8 +120,8 @@ impl PerfBatch {
         }
     }
 
-    /// Replaces the batch by copies of what the rings have. If it is much, of each ring the same
-    /// part.
+    /// Replaces the batch by copies of the rings' records. If they exceed the limit, copies the
+    /// same proportion of each ring.
     pub fn copy<'r>(&mut self, rings: impl Iterator<Item = &'r PerfRing> + Clone) {
         self.bytes.clear();
         self.parts.clear();
@@ -134,9 +137,9 @@ impl PerfBatch {
         }
     }
 
-    /// Begins the batch at `begin_ns`, the end of the last one. It ends at `until_ns`, or earlier
-    /// if the copies or the batch are too small for that, but after `begin_ns`. The rings were
-    /// copied [`SETTLE_NS`] or more after `until_ns`.
+    /// Starts the batch at `begin_ns`, the end of the previous batch. It ends at `until_ns`, or
+    /// earlier if the limits require it, but always after `begin_ns`. The rings must have been
+    /// copied at least [`SETTLE_NS`] after `until_ns`.
     pub fn begin(&mut self, begin_ns: u64, until_ns: u64) {
         let Self { content, bytes, parts, heads, .. } = self;
         heads.0.clear();
@@ -150,34 +153,34 @@ impl PerfBatch {
             };
             heads.0.push(Head { time_ns: first.time.max(begin_ns), ring });
             if part.bytes.len() < part.waiting || part.is_full {
-                // What the ring has beyond the copy, or had no space for, is after its last record.
-                // Records that were lost are so in the batch that begins there.
+                // Records that were not copied, or that did not fit the ring, are later than its
+                // last record. Lost records are counted in the batch that starts there.
                 end_ns = end_ns.min(records.last().map_or(first.time, |last| last.time));
             }
         }
-        // What is sorted is a heap.
+        // A sorted array is a valid heap.
         heads.0.sort_unstable();
-        // Even if a ring has more records of one time than were copied, the next batch is another.
+        // Always make progress, even if a ring has more records of one time than were copied.
         self.end_ns = end_ns.max(begin_ns.saturating_add(1));
         self.last_ns = begin_ns;
     }
 
     /// Passes the records of the batch to `take`, each with the index of its ring.
     ///
-    /// A ring is taken up to its first record that is too young, even if an older one follows: so
+    /// A ring is read up to its first record that is too young, even if an older record follows: so
     /// no record is in two batches.
     pub fn take(&mut self, mut take: impl FnMut(usize, &PerfRecord<'_>)) {
         let Self { content, limits, bytes, parts, heads, last_ns, end_ns } = self;
         let mut taken = 0;
         while let Some(Head { time_ns, ring }) = heads.first() {
             let Some(part) = parts.get_mut(ring).filter(|_| time_ns < *end_ns) else { return };
-            // Records of a CPU come in runs: they are passed until another ring has an older one.
+            // Records of a CPU come in runs: pass them on until another ring has an older record.
             let other = heads.second();
             let (mut records, malformed) = (part.records(bytes, *content), part.malformed);
             let mut floor_ns = time_ns;
             let is_beyond = |head: Head| other.is_some_and(|other| other < head);
             let next = loop {
-                // Most runs end at a switch, which is decoded only when it is its turn.
+                // Most runs end at a switch, which is decoded only when it is the oldest record.
                 if let Some(time_ns) = records.next_switch_time() {
                     let head = Head { time_ns: time_ns.max(floor_ns), ring };
                     if is_beyond(head) {
@@ -207,13 +210,13 @@ impl PerfBatch {
     }
 
     /// Returns the end of the batch, once its last record was taken. All records of the batch are
-    /// before it, and all others from it on.
+    /// before it; all later records are at or after it.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Gives the space of the records that were taken back to the rings that were copied. Returns
-    /// how many records were malformed, and so are in no batch.
+    /// Releases the space of the taken records in the copied rings. Returns the number of malformed
+    /// records, which are in no batch.
     pub fn release<'r>(&mut self, rings: impl Iterator<Item = &'r mut PerfRing>) -> u64 {
         let mut malformed = 0;
         for (ring, part) in rings.zip(self.parts.drain(..)) {
@@ -227,12 +230,12 @@ impl PerfBatch {
 
 #[cfg(any(test, feature = "fuzzing"))]
 impl PerfBatch {
-    /// Makes a batch of these bytes of rings, for tests of those who read records.
+    /// Creates a batch from the bytes of rings, for tests of code that reads records.
     pub(crate) fn of_bytes(content: SampleContent, rings: &[Vec<u8>]) -> Self {
         Self::of_cut_bytes(content, rings, usize::MAX, usize::MAX)
     }
 
-    /// Makes a batch of these bytes of rings, as if it had copied at most `bytes_max` of each.
+    /// Creates a batch from the bytes of rings, as if it had copied at most `bytes_max` of each.
     fn of_cut_bytes(content: SampleContent, rings: &[Vec<u8>], bytes_max: usize, records: usize) -> Self {
         let mut batch = Self::new(content, BatchLimits { bytes: 0, records }, 0, 0);
         for ring in rings {
@@ -244,7 +247,7 @@ impl PerfBatch {
         batch
     }
 
-    /// Returns how many bytes of each ring were taken, and how many records were malformed.
+    /// Returns the number of bytes taken from each ring, and the number of malformed records.
     pub(crate) fn used(&self) -> (Vec<usize>, u64) {
         let used = self.parts.iter().map(|part| part.used).collect();
         (used, self.parts.iter().map(|part| part.malformed).sum())
@@ -257,19 +260,19 @@ impl RingPart {
         PerfRecords::at(bytes.get(self.bytes.clone()).unwrap_or_default(), content, self.used)
     }
 
-    /// Takes what was read of the records, when so many were malformed before.
+    /// Stores the progress of a reader; `malformed` is the number of malformed records before it.
     fn advance(&mut self, records: &PerfRecords<'_>, malformed: u64) {
         (self.used, self.malformed) = (records.position(), malformed + records.malformed());
     }
 }
 
-/// Returns how many bytes of a ring are copied, by how many wait in it and in all of them.
+/// Returns how many bytes of a ring to copy, given the bytes waiting in it and in all rings.
 fn share(waiting: usize, total: usize, bytes_max: usize) -> usize {
     if total <= bytes_max {
         return waiting;
     }
     let part = waiting as u128 * bytes_max as u128 / total as u128;
-    // At least one record is whole.
+    // Copies at least one whole record.
     usize::try_from(part).unwrap_or(0).saturating_add(RECORD_BYTES_MAX).min(waiting)
 }
 
@@ -280,7 +283,7 @@ mod tests {
     use super::*;
     use crate::os::perf_record::{RecordedEvent, ThreadId};
 
-    /// Bytes of a record that says that `count` were lost.
+    /// Returns the bytes of a record that reports `count` lost records.
     fn record(time: u64, count: u64) -> Vec<u8> {
         let current = ThreadId { process: 0, thread: 0 };
         PerfRecord { time, current, event: RecordedEvent::Lost(count) }.encode()
@@ -302,10 +305,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each record is in one batch, that batches follow each other in time, and that
-        // in each records are in order, of all rings and of each, whatever is copied at once.
-        // Method: rings that are nearly in order, read in steps; the last step is as long as all
-        // times.
+        // Proves that each record is in exactly one batch, that batches follow each other in time,
+        // and that each batch is in time order and in the order of each ring, whatever the copied
+        // amount. Method: nearly ordered rings, read in steps; the last step covers all times.
         #[test]
         fn each_record_is_in_one_batch(
             rings in prop::collection::vec(prop::collection::vec((0_u64..1000, 0_u64..4), 0..40), 1..4),
@@ -350,13 +352,13 @@ mod tests {
                     break;
                 }
             }
-            // Numbers rise within a ring, but not those of different rings.
+            // Numbers increase within a ring, but not across rings.
             read.sort_unstable();
             prop_assert_eq!(read, (1..=number).collect::<Vec<u64>>());
         }
     }
 
-    // Proves that too many records are spread over two batches at one time for all rings.
+    // Proves that too many records are split into two batches, at the same time for all rings.
     #[test]
     fn records_are_limited() {
         let ring = |offset: u64| -> Vec<u8> {
@@ -367,8 +369,8 @@ mod tests {
         assert_eq!(batch.used(), (vec![ring(0).len() / 2; 2], 0));
     }
 
-    // Proves that records at one time are in the order of their rings, and that the rings' own
-    // order holds where a record is older than the one before it or than the batch.
+    // Proves that records at the same time are in the order of their rings, and that a ring keeps
+    // its own order if a record is older than its predecessor or than the batch.
     #[test]
     fn late_records_keep_their_place() {
         let rings = [[record(7, 1), record(9, 2), record(8, 3)].concat(), record(9, 4), record(2, 5)];
@@ -376,7 +378,7 @@ mod tests {
         assert_eq!(taken(&mut batch, 5, 20), [(5, 5), (7, 1), (9, 2), (9, 3), (9, 4)]);
     }
 
-    // Proves that a ring of which a part was copied ends the batch for all at its last record.
+    // Proves that a partly copied ring ends the batch of all rings at its last record.
     #[test]
     fn a_cut_ring_ends_the_batch() {
         let whole = [record(1, 1), record(4, 2)].concat();
@@ -386,8 +388,8 @@ mod tests {
         assert_eq!((taken(&mut batch, 0, 10), batch.end_ns()), (vec![(1, 1), (2, 3)], 3));
     }
 
-    // Proves that a record that comes after one that is too young is in the next batch, once, and
-    // that malformed records are counted once.
+    // Proves that a record after one that is too young is in the next batch, exactly once, and that
+    // malformed records are counted once.
     #[test]
     #[allow(clippy::host_endian_bytes, reason = "a number as the kernel of this host writes it")]
     fn malformed_records_are_counted_once() {
@@ -405,7 +407,8 @@ mod tests {
         assert_eq!(next.release(std::iter::empty()), 0, "of no ring");
     }
 
-    // Proves that of each ring the same part is copied, and that the memory for it suffices.
+    // Proves that the same proportion of each ring is copied, and that the reserved memory
+    // suffices.
     #[test]
     fn copies_are_limited() {
         let waiting = [1 << 22, 1 << 21, RECORD_BYTES_MAX, 0];

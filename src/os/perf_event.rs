@@ -1,4 +1,4 @@
-//! Events of `perf_event_open(2)`: what the kernel is asked for, and an event once it is open.
+//! Events of `perf_event_open(2)`: their attributes, and an open event.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -45,13 +45,13 @@ const DISABLE: Opcode = opcode::none(b'$', 1);
 const SET_OUTPUT: Opcode = opcode::none(b'$', 5);
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// Returns a flag by its place in the kernel's bit field, whose first bit is the lowest or the
-/// highest.
+/// Returns the flag at a position of the kernel's bit field, whose first bit is the lowest or the
+/// highest, depending on the byte order.
 const fn flag(place: u32) -> u64 {
     if cfg!(target_endian = "big") { 1 << (63 - place) } else { 1 << place }
 }
 
-/// What the kernel is asked for: the beginning of its `perf_event_attr`.
+/// The attributes of an event: the first part of the kernel's `perf_event_attr`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct EventAttributes {
@@ -77,7 +77,7 @@ pub(super) struct EventAttributes {
 }
 
 impl EventAttributes {
-    /// Takes times from CLOCK_MONOTONIC, in each record.
+    /// Stamps each record with CLOCK_MONOTONIC.
     pub(super) fn with_monotonic_clock(self) -> Self {
         Self { clock: CLOCK_MONOTONIC, flags: self.flags | OWN_CLOCK, ..self }
     }
@@ -115,9 +115,9 @@ impl EventFile {
             // 0 would mean the calling thread.
             CountTarget::Thread(thread) => (id(thread)?.max(1), -1),
         };
-        // SAFETY: `attributes` is initialized, lives until the call returns, and is as long as its
-        // `size` says. The kernel reads it, and writes `size` alone if it rejects the structure as
-        // too long.
+        // SAFETY: `attributes` is initialized, lives until the call returns, and has the length in
+        // its `size`. The kernel only reads it, except that it writes `size` if it rejects the
+        // structure as too long.
         let file = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -136,7 +136,7 @@ impl EventFile {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(file) }))
     }
 
-    /// Starts the event, and those of its group that were not opened as stopped.
+    /// Starts the event, and the events of its group that were not opened as stopped.
     ///
     /// # Errors
     /// Any error of the underlying system call.

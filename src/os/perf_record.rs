@@ -3,18 +3,18 @@
 //! All events of a ring ask for thread and time in each record, so a record can be decoded without
 //! knowing which event wrote it (`include/uapi/linux/perf_event.h` has the layouts).
 
-/// Longest record: its length is a number of 16 bits.
+/// Maximum length of a record: its length field has 16 bits.
 pub const RECORD_BYTES_MAX: usize = 1 << 16;
-/// Longest name of a thread, with the zero byte that ends it.
+/// Maximum length of a thread name, including its terminating zero byte.
 pub const THREAD_NAME_BYTES: usize = 16;
 
 /// Type, flags and length, before each record.
 const HEADER_BYTES: usize = 8;
 /// Process, thread and time: first in a sample, and last in every other record.
 const ORIGIN_BYTES: usize = 16;
-/// Bytes that records consist of.
+/// Records are multiples of this size, in bytes.
 const WORD_BYTES: usize = 8;
-/// A switch has its header, the other thread, and its origin.
+/// Length of a switch record: header, the other thread, and origin.
 const SWITCH_BYTES: usize = HEADER_BYTES + WORD_BYTES + ORIGIN_BYTES;
 
 const LOST: u32 = 2;
@@ -34,13 +34,13 @@ const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 const MMAP_BUILD_ID: u16 = 1 << 14;
 
-/// Longest build id that a record can hold.
+/// Maximum length of a build id in a record.
 const BUILD_ID_BYTES_MAX: usize = 20;
 /// Protection of a mapping: code can be run from it.
 const PROT_EXEC: u32 = 4;
 
-/// A thread, by its id and that of its process. Both are `u32::MAX` for a thread that has ended and
-/// is no longer known, and 0 for the idle loop.
+/// A thread: its thread id and process id. Both are `u32::MAX` for a thread that has ended and is
+/// no longer known, and 0 for the idle loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId {
     /// Process id.
@@ -52,7 +52,7 @@ pub struct ThreadId {
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerfRecord<'b> {
-    /// When, on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC.
     pub time: u64,
     /// The thread that ran on the CPU.
     pub current: ThreadId,
@@ -63,7 +63,7 @@ pub struct PerfRecord<'b> {
 #[cfg(test)]
 #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel of this host writes them")]
 impl PerfRecord<'_> {
-    /// Returns the record as the kernel writes it, for tests of those who read records.
+    /// Encodes the record as the kernel does, for tests of code that reads records.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let words = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
         let (kind, flags, mut body) = match self.event {
@@ -105,14 +105,14 @@ impl PerfRecord<'_> {
     }
 }
 
-/// What a record says.
+/// The event that a record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedEvent<'b> {
     /// The current thread stops running.
     SwitchOut {
         /// The thread that runs from now on.
         next: ThreadId,
-        /// Whether the current thread could have run on.
+        /// Whether the current thread was still runnable.
         is_preempted: bool,
     },
     /// The current thread begins to run.
@@ -120,36 +120,36 @@ pub enum RecordedEvent<'b> {
         /// The thread that ran until now.
         previous: ThreadId,
     },
-    /// A thread begins.
+    /// A thread was created.
     Fork {
         /// The new thread.
         child: ThreadId,
-        /// The thread that made it.
+        /// The thread that created it.
         parent: ThreadId,
     },
-    /// A thread ends.
+    /// A thread ended.
     Exit {
         /// The thread.
         thread: ThreadId,
         /// Process id of its parent.
         parent: u32,
     },
-    /// A thread gets a name.
+    /// A thread changed its name.
     Name {
         /// The thread.
         thread: ThreadId,
-        /// The name, filled up with zero bytes, of which there is at least one.
+        /// The name, padded with at least one zero byte.
         name: [u8; THREAD_NAME_BYTES],
-        /// Whether it has begun to run another program.
+        /// Whether the thread has started to run another program.
         is_exec: bool,
     },
-    /// A process maps a file, or memory that code can be run from.
+    /// A process mapped a file, or executable memory.
     Mapping(MappingRecord<'b>),
-    /// A tracepoint was passed: its data, as its file `format` describes them.
+    /// A tracepoint was hit: its data, in the layout that its file `format` describes.
     Tracepoint(&'b [u8]),
     /// The current thread ran this code.
     CallChain(CallChain<'b>),
-    /// The ring was full: so many records are lost.
+    /// The ring was full: this many records are lost.
     Lost(u64),
     /// Any other record.
     Other,
@@ -158,7 +158,7 @@ pub enum RecordedEvent<'b> {
 /// A mapping of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingRecord<'b> {
-    /// The thread that made it.
+    /// The thread that created it.
     pub thread: ThreadId,
     /// Its address.
     pub address: u64,
@@ -172,25 +172,25 @@ pub struct MappingRecord<'b> {
     pub device: (u32, u32),
     /// Number of its inode; zero with a build id.
     pub inode: u64,
-    /// Whether code can be run from it.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// Whether it is the kernel's.
+    /// Whether the kernel created it.
     pub is_kernel: bool,
-    /// Path of the file, as the process sees it; `//anon` or a name in brackets for others.
+    /// Path of the file, as the process sees it; `//anon` or a name in brackets for other memory.
     pub path: &'b [u8],
 }
 
 /// The addresses of a call chain, from the innermost function outwards. Numbers from
-/// [`CONTEXT_MIN`](Self::CONTEXT_MIN) on say where those after them are.
+/// [`CONTEXT_MIN`](Self::CONTEXT_MIN) on are markers that classify the addresses after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallChain<'b>(&'b [u8]);
 
 impl CallChain<'_> {
-    /// The addresses that follow are the kernel's.
+    /// The addresses that follow belong to the kernel.
     pub const CONTEXT_KERNEL: u64 = 128_u64.wrapping_neg();
-    /// The addresses that follow are the process's.
+    /// The addresses that follow belong to the process.
     pub const CONTEXT_USER: u64 = 512_u64.wrapping_neg();
-    /// No address is as high as this.
+    /// Smallest marker; all addresses are lower.
     pub const CONTEXT_MIN: u64 = 4095_u64.wrapping_neg();
 
     /// Returns the addresses and contexts.
@@ -200,7 +200,7 @@ impl CallChain<'_> {
     }
 }
 
-/// What the samples of a ring have, by the event that was opened.
+/// The content of the samples in a ring, given by its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleContent {
     /// Data of a tracepoint.
@@ -211,10 +211,10 @@ pub enum SampleContent {
 
 /// The records in some bytes of a ring.
 ///
-/// A record that does not fit its length is skipped and counted as malformed; so is all that
-/// follows a length that cannot be. A record that is cut at the end is left for the next time,
-/// unless it is the first one: then its length is wrong, since at least [`RECORD_BYTES_MAX`] or all
-/// that a ring has are copied.
+/// A record that does not match its length is skipped and counted as malformed; after an impossible
+/// length, all remaining bytes are. A record that is cut at the end is left for the next time. But
+/// if it is the first record, its length is wrong, because at least [`RECORD_BYTES_MAX`] or the
+/// whole ring was copied.
 #[derive(Debug)]
 pub struct PerfRecords<'b> {
     bytes: &'b [u8],
@@ -224,18 +224,18 @@ pub struct PerfRecords<'b> {
 }
 
 impl<'b> PerfRecords<'b> {
-    /// Reads records from bytes that begin with one.
+    /// Reads records from bytes that start with a record.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn new(bytes: &'b [u8], content: SampleContent) -> Self {
         Self::at(bytes, content, 0)
     }
 
-    /// Reads the records from `position` on, where one begins. Those before it have been read.
+    /// Reads records from `position` on, which is the start of a record.
     pub fn at(bytes: &'b [u8], content: SampleContent, position: usize) -> Self {
         Self { bytes, content, position: position.min(bytes.len()), malformed: 0 }
     }
 
-    /// Returns where the next record begins; so many bytes have been read.
+    /// Returns the position of the next record, which is the number of bytes read.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -245,8 +245,8 @@ impl<'b> PerfRecords<'b> {
         self.malformed
     }
 
-    /// Returns the time of the next record without reading the rest of it, if it is a switch, as
-    /// most records of the scheduler are.
+    /// Returns the time of the next record if it is a switch, as most scheduler records are. Does
+    /// not decode the rest of the record.
     pub fn next_switch_time(&self) -> Option<u64> {
         let record: &[u8; SWITCH_BYTES] = self.bytes.get(self.position..)?.first_chunk()?;
         let mut header = RecordFields(record);
@@ -325,7 +325,7 @@ fn decode(kind: u32, flags: u16, body: &[u8], content: SampleContent) -> Option<
         COMM => {
             let thread = fields.thread()?;
             let mut name = [0; THREAD_NAME_BYTES];
-            // The last byte stays zero, whatever the record has.
+            // The last byte stays zero, whatever the record contains.
             let places = name.iter_mut().take(THREAD_NAME_BYTES - 1);
             for (place, byte) in places.zip(fields.text()) {
                 *place = *byte;
@@ -351,7 +351,7 @@ fn record<'b>(origin: &'b [u8], event: RecordedEvent<'b>) -> Option<PerfRecord<'
 fn mapping(flags: u16, mut fields: RecordFields<'_>) -> Option<MappingRecord<'_>> {
     let thread = fields.thread()?;
     let (address, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    // A build id and its length, or device and inode.
+    // Either a build id and its length, or device and inode.
     let identity = fields.take(4 + BUILD_ID_BYTES_MAX)?;
     let (build_id, device, inode) = if flags & MMAP_BUILD_ID == 0 {
         let mut numbers = RecordFields(identity);
@@ -410,7 +410,7 @@ impl<'b> RecordFields<'b> {
         Some(ThreadId { process: self.u32()?, thread: self.u32()? })
     }
 
-    /// Returns the rest as text, which a zero byte ends.
+    /// Returns the rest up to the first zero byte.
     fn text(&self) -> &'b [u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
@@ -431,7 +431,7 @@ mod tests {
     const CURRENT: ThreadId = ThreadId { process: 10, thread: 11 };
     const TIME: u64 = 1_000;
 
-    /// A record of these parts; a sample begins with its origin, others end with it.
+    /// Encodes a record from its parts; a sample starts with its origin, other records end with it.
     fn bytes_of(kind: u32, flags: u16, parts: &[&[u8]]) -> Vec<u8> {
         let mut body = parts.concat();
         body.resize(body.len().next_multiple_of(WORD_BYTES), 0);
@@ -449,7 +449,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// One record of each kind that is decoded, with what it says.
+    /// Returns one record of each decoded kind, with its expected event.
     fn examples() -> Vec<(Vec<u8>, SampleContent, RecordedEvent<'static>)> {
         let other = ThreadId { process: 20, thread: 21 };
         let parent = ThreadId { process: 30, thread: 31 };
@@ -523,7 +523,7 @@ mod tests {
         ]
     }
 
-    // Proves that each kind of record is decoded by the kernel's layout, alone and among others.
+    // Proves that each kind of record is decoded with the kernel's layout, alone and among others.
     #[test]
     fn records_are_decoded() {
         let mut all = Vec::new();
@@ -542,8 +542,8 @@ mod tests {
         assert_eq!(records, expected);
     }
 
-    // Proves that a chain's addresses and contexts are read in order, and that a name that fills
-    // its place is cut by one byte.
+    // Proves that a chain's addresses and contexts are read in order, and that a name of maximum
+    // length is truncated by one byte.
     #[test]
     fn chains_and_names_are_read() {
         let chain = [CallChain::CONTEXT_KERNEL, 0xFFFF_8000_0000_0000, CallChain::CONTEXT_USER, 0x40_0000];
@@ -558,9 +558,9 @@ mod tests {
         assert_eq!(&name, b"xxxxxxxxxxxxxxx\0");
     }
 
-    // Proves that a record is skipped and counted if it is too short for its kind or claims more
-    // than it has, and that those after it are read. Cuts each example to every length that a
-    // record can have.
+    // Proves that a record that is too short for its kind, or claims more bytes than it has, is
+    // skipped and counted, and that later records are read. Cuts each example to every possible
+    // record length.
     #[test]
     fn short_records_are_skipped() {
         let next = bytes_of(LOST_SAMPLES, 0, &[&long_words(&[1])]);
@@ -585,8 +585,8 @@ mod tests {
         assert!(is_short(&greedy, SampleContent::CallChain));
     }
 
-    // Proves that a record that is cut at the end stays for the next time, and that one that cannot
-    // become whole does not.
+    // Proves that a record that is cut at the end is left for the next time, unless it can never
+    // become complete.
     #[test]
     fn cut_records_stay() {
         let record = bytes_of(LOST_SAMPLES, 0, &[&long_words(&[1])]);
@@ -609,8 +609,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any bytes are read to an end, without a panic, and that the position never
-        // goes beyond them.
+        // Proves that reading any bytes ends without a panic, and that the position never exceeds
+        // their length.
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400), chains: bool) {
             let content = if chains { SampleContent::CallChain } else { SampleContent::Tracepoint };
@@ -624,8 +624,8 @@ mod tests {
             prop_assert!(bytes.is_empty() || records.position() > 0 || records.malformed() > 0);
         }
 
-        // Proves that damage to one record of many never hides those before it, and that what is
-        // read is bounded by what there is.
+        // Proves that damage to one of many records never hides the records before it, and that the
+        // number of records read is bounded by the input.
         #[test]
         fn damage_is_local(at in 0_usize..400, byte: u8, count in 1_usize..12) {
             let record = bytes_of(SWITCH_CPU_WIDE, SWITCH_OUT, &[&words(&[20, 21])]);

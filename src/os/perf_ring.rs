@@ -1,8 +1,8 @@
-//! Rings of `perf_event_open(2)`: memory of one CPU that the kernel fills with records, and that is
-//! emptied from here.
+//! Rings of `perf_event_open(2)`: memory per CPU that the kernel fills with records and this module
+//! empties.
 //!
-//! The kernel overwrites nothing: while a ring is full, records are lost, and the next one that
-//! fits says how many. Only this file and `shared_memory` reach memory by a raw pointer.
+//! The kernel overwrites nothing: while a ring is full, records are lost, and the next record that
+//! fits reports how many. Only this file and `shared_memory` access memory through a raw pointer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,28 +19,28 @@ use super::perf_record::RECORD_BYTES_MAX;
 const CPU_CLOCK: u64 = 0;
 const DUMMY: u64 = 9;
 
-/// Places of numbers in the first page of a mapping (`struct perf_event_mmap_page`): up to where
-/// the kernel has written, and up to where it may.
+/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`): the position up to which
+/// the kernel has written, and the position up to which it may overwrite.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
-/// Longest record that is usual: of a mapped file, whose path has up to 4 KiB.
+/// Maximum length of a usual record: a file mapping, whose path has up to 4 KiB.
 const USUAL_RECORD_BYTES_MAX: usize = 4352;
 
-/// What is recorded on a CPU. All records have the thread that runs and the time.
+/// The records of a ring. All records have the running thread and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingEvent {
-    /// Begin and end of threads, and their names.
+    /// Fork and exit of threads, and their names.
     Tasks,
     /// Context switches.
     Switches,
     /// A tracepoint, by its number in tracefs.
     Tracepoint(u64),
-    /// The call chain of the code that runs. Also begin and end of threads, their names, and what
-    /// they map, with build ids where the kernel knows them (since Linux 5.12).
+    /// The call chain of the running code. Also fork and exit of threads, their names and their
+    /// mappings, with build ids if the kernel knows them (since Linux 5.12).
     CallChains {
-        /// CPU time between two samples, in nanoseconds; the idle loop has none. The kernel limits
-        /// the depth, to 127 frames by default (`kernel.perf_event_max_stack`).
+        /// CPU time between two samples, in nanoseconds; the idle loop is not sampled. The kernel
+        /// limits the depth, to 127 frames by default (`kernel.perf_event_max_stack`).
         interval_ns: u64,
     },
 }
@@ -67,8 +67,8 @@ impl RingEvent {
                 sample_type: THREAD_AND_TIME | perf_event::SAMPLE_RAW,
                 ..common
             },
-            // Not a frequency: the kernel refuses one above a limit that it lowers by itself, and
-            // makes an interval of it.
+            // An interval, not a frequency: the kernel rejects frequencies above a limit that it
+            // lowers by itself, and converts a frequency to an interval anyway.
             Self::CallChains { interval_ns } => EventAttributes {
                 config: CPU_CLOCK,
                 sample_period: interval_ns,
@@ -84,7 +84,7 @@ impl RingEvent {
         }
     }
 
-    /// Opens the event on a CPU. It is not started.
+    /// Opens the event on a CPU, without starting it.
     fn open(self, cpu: u32) -> io::Result<EventFile> {
         let attributes = self.attributes();
         let open = |attributes| EventFile::open(CountTarget::Core(cpu), attributes, None);
@@ -93,7 +93,7 @@ impl RingEvent {
                 if error.kind() == io::ErrorKind::InvalidInput
                     && attributes.flags & perf_event::BUILD_IDS != 0 =>
             {
-                // Kernels before 5.12.
+                // Kernels before 5.12 reject the flag for build ids.
                 open(EventAttributes { flags: attributes.flags & !perf_event::BUILD_IDS, ..attributes })
             }
             opened => opened,
@@ -133,19 +133,19 @@ impl PerfRing {
         Ok(Self { cpu, event, map, data_start: page, data_bytes, tail: 0, enabled_ns: 0 })
     }
 
-    /// Returns the size of a ring of at least `bytes`. The kernel refuses the largest number.
+    /// Returns the size of a ring of at least `bytes`. The kernel rejects sizes that are too large.
     pub fn data_bytes(bytes: usize) -> usize {
         let bytes = bytes.max(RECORD_BYTES_MAX).max(numbers_bytes());
         bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
     }
 
-    /// Returns the memory that the kernel has for a ring of at least `bytes`.
+    /// Returns the memory that the kernel allocates for a ring of at least `bytes`.
     pub fn memory_bytes(bytes: usize) -> usize {
         Self::data_bytes(bytes).saturating_add(numbers_bytes())
     }
 
-    /// Opens another event of the same CPU, which writes into the same ring. It is not started. At
-    /// most one of a ring's events may have samples: [`RingEvent::Tracepoint`] or
+    /// Opens another event of the same CPU that writes into the same ring, without starting it. At
+    /// most one event of a ring may have samples: [`RingEvent::Tracepoint`] or
     /// [`RingEvent::CallChains`].
     ///
     /// # Errors
@@ -166,14 +166,15 @@ impl PerfRing {
         &self.event
     }
 
-    /// Returns whether the event was on since this was asked before. It is not once the kernel has
-    /// taken the CPU away, as for a suspend, and stays off when the CPU comes back.
+    /// Returns whether the event has been enabled since the previous call. The kernel disables it
+    /// when the CPU goes offline, for example for a suspend, and does not enable it again when the
+    /// CPU returns.
     pub fn goes_on(&mut self) -> bool {
         let enabled_ns = self.read_enabled_ns().unwrap_or_default();
         std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
     }
 
-    /// Returns how long the event is on, in nanoseconds.
+    /// Returns how long the event has been enabled, in nanoseconds.
     #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel writes them")]
     fn read_enabled_ns(&self) -> io::Result<u64> {
         let mut numbers = [0; 16]; // a count and the time
@@ -184,23 +185,23 @@ impl PerfRing {
         }
     }
 
-    /// Returns whether the ring is full with so many bytes in it, so that a record may have found
-    /// no space: the kernel then drops it, and says so only before the next one that finds some.
+    /// Returns whether the ring is full with `waiting` bytes in it, so that a record may not have
+    /// fitted: the kernel then drops the record, and reports the loss only before the next record
+    /// that fits.
     pub fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }
 
-    /// Returns how many bytes are in the ring.
+    /// Returns the number of bytes in the ring.
     pub fn waiting(&self) -> usize {
-        // Acquire: the kernel has written the records before it raised this number.
+        // Acquire: the kernel writes the records before it advances the head.
         let head = self.number(HEAD_OFFSET).load(Ordering::Acquire);
         let waiting = usize::try_from(head.wrapping_sub(self.tail)).unwrap_or(usize::MAX);
         waiting.min(self.data_bytes)
     }
 
-    /// Appends the oldest bytes of the ring to `buffer`: as many as there are, but at most
-    /// `bytes_max`. The last record may be cut. The bytes stay in the ring until they are
-    /// [released](Self::release).
+    /// Appends the oldest bytes of the ring to `buffer`, at most `bytes_max`. The last record may
+    /// be cut. The bytes stay in the ring until they are [released](Self::release).
     pub fn copy(&self, buffer: &mut Vec<u8>, bytes_max: usize) {
         let bytes = self.waiting().min(bytes_max);
         let mask = self.data_bytes as u64 - 1;
@@ -210,10 +211,10 @@ impl PerfRing {
         buffer.extend_from_slice(self.data(0, bytes - before_end));
     }
 
-    /// Gives the oldest `bytes` of the ring back to the kernel.
+    /// Releases the oldest `bytes` of the ring to the kernel.
     pub fn release(&mut self, bytes: usize) {
         self.tail = self.tail.wrapping_add(bytes.min(self.waiting()) as u64);
-        // Release: the records have been copied before the kernel may overwrite them.
+        // Release: the records must be copied before the kernel may overwrite them.
         self.number(TAIL_OFFSET).store(self.tail, Ordering::Release);
     }
 
@@ -221,11 +222,11 @@ impl PerfRing {
     fn number(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the eight bytes lie in the first page of the mapping, which lives as long as
         // `map`, at an address that is a multiple of 8. The kernel and this process access them
-        // atomically alone.
+        // only atomically.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
-    /// Returns bytes of the ring. They lie between tail and head: `copy` asks for no others.
+    /// Returns bytes of the ring between tail and head; `copy` requests no others.
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn data(&self, start: usize, length: usize) -> &[u8] {
         let start = start.min(self.data_bytes);
@@ -236,7 +237,7 @@ impl PerfRing {
     }
 }
 
-/// Returns the size of the page of the kernel's numbers.
+/// Returns the size of the first page, which holds head and tail.
 fn numbers_bytes() -> usize {
     usize::try_from(page_bytes()).unwrap_or(usize::MAX)
 }
@@ -262,7 +263,7 @@ mod tests {
     use crate::os::thread::pin_to_cpus;
 
     const RING_BYTES: usize = 1 << 17;
-    /// How often a ring that was full is filled again.
+    /// Maximum number of times that a full ring is filled again.
     const FULL_RINGS_MAX: usize = 100;
 
     /// Opens a ring of CPU 0, if this host allows it.
@@ -276,12 +277,12 @@ mod tests {
         }
     }
 
-    /// The thread id of the calling thread.
+    /// Returns the thread id of the calling thread.
     fn own_thread() -> u32 {
         u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap()
     }
 
-    /// Runs on a thread of CPU 0.
+    /// Runs `work` on a thread pinned to CPU 0.
     fn on_cpu_0(work: impl FnOnce() + Send + 'static) {
         let pinned = move || {
             assert!(pin_to_cpus(&[0]).unwrap().is_empty());
@@ -291,7 +292,7 @@ mod tests {
     }
 
     /// Starts a child, exchanges bytes with it, and stops the switches when it has ended. Returns
-    /// what is in the ring, when it began, and the child's id.
+    /// the content of the ring, the start time, and the child's id.
     fn events_of_a_child(ring: &PerfRing, switches: &EventFile) -> (Vec<u8>, u64, u32) {
         let begin = monotonic_ns();
         let mut child = Command::new("cat");
@@ -312,7 +313,7 @@ mod tests {
     }
 
     // Proves that switches, forks, execs and exits of this host arrive in order with their times
-    // and threads, that a stopped event writes nothing, and that bytes which are not released are
+    // and threads, that a stopped event writes nothing, and that bytes that are not released are
     // copied again.
     #[test]
     fn a_ring_has_what_happens() {
@@ -366,7 +367,7 @@ mod tests {
             });
             assert_eq!(found[fork].current.thread, own);
             assert!(fork < exec && exec < exit, "{fork} {exec} {exit}");
-            // Another thread may run in between, so not each switch leads from one to the other.
+            // Another thread may run in between, so a switch need not lead from one to the other.
             assert!(own_switches > 0);
             ring.release(bytes.len());
             ring.event().stop().unwrap();
@@ -377,8 +378,8 @@ mod tests {
         });
     }
 
-    // Proves that a full ring loses records, says how many, and goes on across its end. Switches
-    // are read in small steps after it was filled.
+    // Proves that a full ring reports the number of lost records, and continues across its end. The
+    // test fills it and then reads the switches in small steps.
     #[test]
     fn a_full_ring_counts_what_it_loses() {
         let Some(mut ring) = ring(RingEvent::Switches) else { return };
@@ -394,7 +395,7 @@ mod tests {
                     from.read_exact(&mut [0]).unwrap();
                 }
             };
-            // Each takes two switches at least, and each of these 64 bytes.
+            // Each exchange takes at least two switches of 64 bytes each.
             exchange(RING_BYTES / 128 + 100);
             assert!(ring.waiting() > RING_BYTES - RECORD_BYTES_MAX);
             let (mut lost, mut last_ns) = (0, 0);

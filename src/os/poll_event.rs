@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::clock;
 
-/// A flag that a thread can wait for beside sockets. Once set, it stays set.
+/// A flag that a thread can wait for together with sockets. Once set, it stays set.
 #[derive(Debug)]
 pub struct PollEvent(OwnedFd);
 
@@ -33,11 +33,11 @@ impl AsFd for PollEvent {
     }
 }
 
-/// Waits until the descriptor can be read or has ended, or until the time has passed. Returns
-/// whether it can be read or has ended; false after an error.
+/// Waits until the descriptor is readable or has hung up, or until the timeout. Returns whether it
+/// is readable or has hung up; false after an error.
 pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    // Interrupted, or out of memory: it is not ready, and the caller comes again.
+    // Interrupted, or out of memory: report it as not ready; the caller polls again.
     poll(&mut polled, Some(&clock::timespec(timeout_ns))).is_ok_and(|count| count > 0)
 }
 
@@ -45,7 +45,7 @@ pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that an event is ready once it is set and stays so, beside one that is not.
+    // Proves that an event is ready once it is set and stays ready, while another one is not.
     #[test]
     fn a_set_event_is_ready() {
         let (one, other) = (PollEvent::new().unwrap(), PollEvent::new().unwrap());

@@ -13,11 +13,11 @@ use rustix::net::{
 
 use super::poll_event::PollEvent;
 
-/// Receive buffer for the events between two reads, in bytes: some 5,000 events by the kernel's
+/// Receive buffer for the events between two reads, in bytes: about 5,000 events by the kernel's
 /// accounting.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Maximum number of events per read; the others wait for the next read. Bounds the time that a
-/// storm of forks can hold up a sampler.
+/// Maximum number of events per read; further events wait for the next read. This bounds how long a
+/// storm of forks can delay a sampler.
 pub const EVENTS_MAX: usize = 1 << 16;
 /// Buffer for a message: an event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
@@ -40,7 +40,7 @@ const EVENT_USER: u32 = 4;
 const EVENT_NAME: u32 = 0x200;
 const EVENT_EXIT: u32 = 0x8000_0000;
 
-/// A process event. Pids are those of the host.
+/// A process event. Pids are in the host's pid namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// A process was created.
@@ -54,7 +54,7 @@ pub enum ProcessEvent {
     Executed {
         /// The process.
         pid: u32,
-        /// When it began to, CLOCK_MONOTONIC.
+        /// When it started to run it, on CLOCK_MONOTONIC.
         mono_ns: u64,
     },
     /// The user or the name of a process has changed.
@@ -102,8 +102,8 @@ impl ProcessEvents {
         }
         let events = Self { socket };
         send(&events.socket, &request(&[SUBSCRIBE]), SendFlags::empty())?;
-        // The kernel answers before `send` returns, after events that it sent to all listeners
-        // meanwhile.
+        // The kernel answers before `send` returns, but after the events that it has sent to all
+        // listeners by then.
         let mut message = [0; MESSAGE_BYTES];
         for _ in 0..EVENTS_MAX {
             match events.receive(&mut message) {
@@ -125,14 +125,14 @@ impl ProcessEvents {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Subscribes for the execs of processes. Kernels before 6.6 send all other events, too.
+    /// Subscribes to the execs of processes. Kernels before 6.6 send all other events, too.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
     pub fn subscribe_to_execs() -> io::Result<Self> {
         let events = Self::subscribe()?;
-        // Not the first request: the kernel filters its answer, too. Earlier kernels ignore a
-        // request of this length.
+        // Not in the first request, because the kernel would filter its answer, too. Earlier
+        // kernels ignore a request of this length.
         send(&events.socket, &request(&[SUBSCRIBE, EVENT_EXEC]), SendFlags::empty())?;
         Ok(events)
     }
@@ -162,8 +162,8 @@ impl ProcessEvents {
                 }
                 Err(Errno::NOBUFS) => on_event(ProcessEvent::Overrun),
                 Err(Errno::INTR) => {}
-                // No more events. A broken connection would look the same, and none is known to
-                // break.
+                // No more events. A broken connection would look the same, but no case of one is
+                // known.
                 Err(_) => break,
             }
         }

@@ -33,7 +33,7 @@ impl ProcessUsage {
         let mut pages = statm.split_ascii_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
         let mut bytes = || pages.next().unwrap_or_default().saturating_mul(page_bytes());
         let (virtual_bytes, resident_bytes) = (bytes(), bytes());
-        // The listing itself has a descriptor open.
+        // Exclude the descriptor of the listing itself.
         let open_files = (fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1);
         let open_files_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Ok(Self { cpu_ns: process_cpu_ns(), virtual_bytes, resident_bytes, open_files, open_files_max })
@@ -44,7 +44,7 @@ impl ProcessUsage {
 mod tests {
     use super::*;
 
-    // Proves that the numbers are those of this process: they cover the memory and files that the
+    // Proves that the numbers describe this process: they include the memory and files that the
     // test holds.
     #[test]
     fn usage_covers_what_is_held() {

@@ -29,7 +29,7 @@ const POLL_NS: u64 = 5_000_000;
 pub enum ProgramEnd {
     /// Exited with this status.
     Exited(i32),
-    /// Killed by this signal, which we did not send for a limit.
+    /// Killed by a signal that was not sent for a limit.
     Signalled(i32),
     /// Killed at its deadline.
     TimedOut,
@@ -67,12 +67,12 @@ impl KillHandle {
     }
 }
 
-/// Returns the path that another program of flatcap has if it is installed: beside this one. It is
-/// never looked for in PATH, which may hold another version, or under root the program of somebody
-/// else.
+/// Returns the path at which another program of flatcap is installed: the directory of this
+/// program. PATH is not searched, because it may contain another version, or, when running as root,
+/// another user's program.
 ///
 /// # Errors
-/// Those of /proc/self/exe.
+/// Any error of reading /proc/self/exe.
 pub fn beside_this(name: &str) -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
@@ -128,8 +128,8 @@ fn run_with(
     Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
 }
 
-/// Returns a file that is at its begin and has these bytes: not a pipe, which could be full before
-/// the program reads.
+/// Returns a file with these bytes, positioned at its start. A pipe could be full before the
+/// program reads.
 fn input_file(input: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
     file.write_all(input)?;
@@ -235,7 +235,7 @@ fn wait_for_activity(
     }
 }
 
-/// Returns the way in which a program ended that nobody killed for a limit.
+/// Returns how a program ended that was not killed for a limit.
 pub fn program_end(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProgramEnd::Exited(code),

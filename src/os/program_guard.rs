@@ -80,19 +80,19 @@ enum TrustError {
 
 impl ProgramGuard {
     /// Creates the guard of a program, given by its absolute path, and of the configuration file
-    /// that names it; none if no file does.
+    /// that names it, or `None` if no file does.
     pub fn new(program: PathBuf, named_in: Option<Provenance>) -> Self {
         Self { program, named_in, user: geteuid().as_raw() }
     }
 
-    /// Checks both as they are now.
+    /// Checks the configuration file and the program in their current state.
     ///
     /// # Errors
     /// Somebody else can change what would be run, or a part of the path cannot be looked at.
     pub fn check(&self) -> Result<(), NotTrusted> {
         if let Some(named_in) = &self.named_in {
-            // Rights as they were when the configuration was read: later changes do not affect what
-            // is run.
+            // Uses the permissions from when the configuration was read: later changes do not
+            // affect what is run.
             let parent = named_in.path.parent().filter(|parent| !parent.as_os_str().is_empty());
             self.trust(&named_in.path, named_in.file)?;
             self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
@@ -134,7 +134,7 @@ impl ProgramGuard {
                 continue;
             }
             // In a directory with the sticky bit each component must belong to a trusted user. The
-            // program must everywhere.
+            // program itself must do so in any directory.
             let mode = if is_program { found.mode } else { 0 };
             self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
             directory = path;
@@ -168,7 +168,7 @@ struct PathStatus {
 }
 
 impl PathStatus {
-    /// Looks at a path. Does not follow a link.
+    /// Reads the status of a path. Does not follow a link.
     fn of(path: &Path) -> io::Result<Self> {
         let metadata = path.symlink_metadata()?;
         let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };

@@ -1,4 +1,4 @@
-//! Waiting for many sockets and processes at a cost that does not grow with their number.
+//! Waits for many sockets and processes at a cost that does not grow with their number.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,10 +8,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use super::poll_event::wait_readable;
 
-/// Descriptors reported by one wait. The kernel reports the others first the next time.
+/// Maximum number of descriptors reported by one wait. The kernel reports the others first the next
+/// time.
 const REPORTED_MAX: usize = 64;
 
-/// Descriptors to wait for, each with a number that the caller knows it by.
+/// Descriptors to wait for, each with a number chosen by the caller.
 ///
 /// A descriptor leaves the set when it is closed.
 #[derive(Debug)]
@@ -40,15 +41,16 @@ impl ReadySet {
         let _is_removed = epoll::delete(&self.0, descriptor);
     }
 
-    /// Waits until one of the descriptors can be read or has ended, or until the time has passed.
-    /// Returns the numbers of those; none after an error.
+    /// Waits until one of the descriptors is readable or has hung up, or until the timeout. Returns
+    /// the numbers of these descriptors; nothing after an error.
     pub fn wait(&self, timeout_ns: u64) -> impl Iterator<Item = u64> + use<> {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut reported = [none; REPORTED_MAX];
-        // The set's own wait takes milliseconds before Linux 5.11, so the set is polled.
+        // The wait of epoll has a resolution of milliseconds before Linux 5.11, so the set itself
+        // is polled.
         let count = if wait_readable(self.0.as_fd(), timeout_ns) {
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // Interrupted: nothing is ready, and the caller comes again.
+            // Interrupted: report nothing; the caller polls again.
             epoll::wait(&self.0, &mut reported, Some(&at_once)).unwrap_or_default()
         } else {
             0
@@ -68,7 +70,7 @@ mod tests {
         numbers
     }
 
-    // Proves that what is ready is reported by its number until it is removed or closed.
+    // Proves that a ready descriptor is reported by its number until it is removed or closed.
     #[test]
     fn what_is_ready_is_reported() {
         let set = ReadySet::new().unwrap();
@@ -89,7 +91,7 @@ mod tests {
         assert_eq!(ready(&set), [7, 8]);
     }
 
-    // Proves that of more descriptors than one wait reports each has its turn.
+    // Proves that every descriptor is reported even if more are ready than one wait reports.
     #[test]
     fn each_has_its_turn() {
         let set = ReadySet::new().unwrap();
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(seen, (0..events.len() as u64).collect::<Vec<_>>());
     }
 
-    // Proves that a descriptor that is in the set already is refused.
+    // Proves that adding a descriptor twice is an error.
     #[test]
     fn twice_is_refused() {
         let (set, event) = (ReadySet::new().unwrap(), PollEvent::new().unwrap());

@@ -1,4 +1,4 @@
-//! Memory that is shared with another process, and whose length or content cannot change.
+//! Memory that is shared with another process, with a fixed length or content.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, memfd_create,
 };
 
-/// Creates memory of this length, all of it allocated, that nobody can lengthen or shorten.
+/// Creates fully allocated memory of this length that nobody can lengthen or shorten.
 ///
 /// # Errors
 /// The kernel has no memory or descriptors left.
@@ -20,11 +20,11 @@ pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
     Ok(memory.into())
 }
 
-/// Opens memory that a peer has sent and whose length nobody can change: reading it never waits.
-/// Returns its length, too.
+/// Opens memory received from a peer, if nobody can change its length: reading it never waits. Also
+/// returns its length.
 ///
 /// # Errors
-/// `InvalidInput` if it is not sealed so, or any error of the underlying system calls.
+/// `InvalidInput` if its length is not sealed, or any error of the underlying system calls.
 pub fn fixed_length(memory: OwnedFd) -> io::Result<(File, u64)> {
     if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -34,7 +34,8 @@ pub fn fixed_length(memory: OwnedFd) -> io::Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// Frees the pages from an offset on, whoever else has the memory. They read as zeros.
+/// Frees the pages from an offset on, also for other processes that share the memory. They then
+/// read as zeros.
 ///
 /// # Errors
 /// Any error of `fallocate(2)`.
@@ -47,14 +48,14 @@ pub fn free_pages_from(memory: &File, offset: u64) -> io::Result<()> {
     Ok(fallocate(memory, flags, offset, bytes)?)
 }
 
-/// Reads memory that a peer has sent. Only memory whose content is sealed is accepted: reading it
-/// never waits, and nobody changes it meanwhile.
+/// Reads memory received from a peer. Accepts only memory with sealed content: reading it never
+/// waits, and nobody can change it during the read.
 ///
 /// # Errors
-/// `InvalidInput` if it is not sealed so, `FileTooLarge` if it has more than `bytes_max`, or any
-/// error of reading it.
+/// `InvalidInput` if its content is not sealed, `FileTooLarge` if it has more than `bytes_max`, or
+/// any error of reading it.
 pub fn read_sealed(memory: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Files of most other kinds have no seals: an error, or too few.
+    // Files of most other kinds have no seals, so this fails or returns too few.
     let seals = fcntl_get_seals(&memory)?;
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -76,11 +77,11 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of a block of `st_blocks` (stat(2)).
+    /// The unit of `st_blocks` (stat(2)), in bytes.
     const BLOCK_BYTES: u64 = 512;
 
-    // Proves that memory of fixed length is allocated in full, cannot be cut or lengthened, and
-    // gives its pages back.
+    // Proves that memory of fixed length is fully allocated, cannot be shortened or lengthened, and
+    // that its pages can be freed.
     #[test]
     fn a_length_stays() {
         let memory = create_fixed_length("test", 1 << 16).unwrap();

@@ -37,9 +37,9 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Connects as the environment says: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, read
-    /// once. The variables are left in place: the service manager ignores child processes, because
-    /// it listens only to the main process.
+    /// Connects according to the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`,
+    /// read once. The variables are left in place: the service manager ignores child processes,
+    /// because it listens only to the main process.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket. The caller can continue with
@@ -75,8 +75,8 @@ impl ServiceManager {
         self.watchdog
     }
 
-    /// Sends a state with a status line. A state that cannot be sent goes with the next message; of
-    /// several, the last one.
+    /// Sends a state with a status line. If it cannot be sent, the last unsent state is sent with
+    /// the next message.
     ///
     /// # Errors
     /// `WouldBlock` after 100 ms if the service manager does not read, or any error of the

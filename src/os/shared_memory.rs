@@ -1,10 +1,10 @@
 //! Memory that outlives a killed process: a file on tmpfs, mapped shared, allocated in full at the
 //! start and handed out in ranges that do not overlap.
 //!
-//! The only place in the recorder that reaches memory through a raw pointer. Rust has no safe way
-//! to share a mapping that the kernel keeps when the process dies, and copying each frame into a
-//! file with `write` would cost a system call (at least 230 ns) where the frame itself takes 7 to
-//! 60 ns.
+//! This is the only file in the recorder, except `perf_ring`, that accesses memory through a raw
+//! pointer. Rust has no safe way to share a mapping that the kernel keeps when the process dies.
+//! Copying each frame into a file with `write` would cost a system call (at least 230 ns), while
+//! the frame itself takes 7 to 60 ns.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
@@ -96,8 +96,8 @@ impl UnnamedFile {
     }
 }
 
-/// The end of the file of a [`SharedMemory`], after what is mapped: for what is not known at the
-/// start. It is written by system calls, so a full tmpfs is an error and no SIGBUS.
+/// The end of the file of a [`SharedMemory`], after the mapped part, for data whose size is not
+/// known at the start. It is written by system calls, so a full tmpfs is an error and not a SIGBUS.
 #[derive(Debug)]
 pub struct SharedMemoryEnd {
     file: File,
@@ -111,7 +111,7 @@ impl SharedMemoryEnd {
     /// tmpfs is full (`StorageFull`), or any error of the underlying system call.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
-            // If that fails too, the next append writes over it.
+            // If truncating fails too, the next append overwrites the rest.
             let _is_cut = self.file.set_len(self.at);
             return Err(error);
         }
@@ -282,9 +282,9 @@ pub struct SharedMemoryFile {
 }
 
 impl SharedMemoryFile {
-    /// Lists the files in `directory` whose names end with `suffix`; none if the directory is
-    /// missing. Takes no lock, because that would make others believe for a moment that the process
-    /// is alive.
+    /// Lists the files in `directory` whose names end with `suffix`. Returns an empty list if the
+    /// directory is missing. Takes no lock, because other processes would then believe for a moment
+    /// that the file's process is alive.
     ///
     /// # Errors
     /// `PermissionDenied` if another user can write to the directory, so that its content cannot be
@@ -296,7 +296,7 @@ impl SharedMemoryFile {
         };
         let mut found = Vec::new();
         for name in folder.names()?.into_iter().filter(|name| name.ends_with(suffix)) {
-            // Removed meanwhile, another user's, or not a regular file: not ours to take.
+            // The file was removed, belongs to another user, or is not regular: skip it.
             if let Ok(file) = folder.file(&name, FileAccess::Read) {
                 found.push(Self { path: directory.join(name), file });
             }
@@ -310,9 +310,8 @@ impl SharedMemoryFile {
         &self.path
     }
 
-    /// Returns its length in bytes. Returns `None` if fewer bytes are allocated on tmpfs: a run
-    /// allocates all of its memory before it writes, so a sparse file is not what a run has left.
-    ///
+    /// Returns its length in bytes, or `None` if fewer bytes are allocated on tmpfs: a run
+    /// allocates all of its memory before it writes, so no run leaves a sparse file.
     /// # Errors
     /// Any error of the underlying system call.
     pub fn complete_length(&self) -> io::Result<Option<u64>> {

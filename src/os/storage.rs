@@ -71,8 +71,8 @@ pub enum DataDirectoryError {
     },
 }
 
-/// A reader that checks whether a recorder runs holds the lock for a moment, and a verb that is
-/// done removes the file that it locked. So the lock is retried this many times...
+/// A reader that checks whether a recorder runs holds the lock for a moment, and a command that
+/// ends removes the lock file that it created. So the lock is retried this many times...
 const LOCK_RETRIES: u32 = 20;
 /// ...at this interval.
 const LOCK_RETRY_NS: u64 = 5_000_000;
@@ -114,7 +114,7 @@ impl DataDirectory {
             }
             let lock = directory.file(LOCK_NAME, FileAccess::Create(FILE_MODE)).map_err(unusable)?;
             match lock.try_lock() {
-                // The lock of a file that was removed after it was opened excludes nobody.
+                // If the file was removed after it was opened, its lock excludes nobody.
                 Ok(()) if is_lock_file(&directory, &lock).map_err(unusable)? => {
                     return Ok(Self {
                         path: path.to_owned(),
@@ -130,7 +130,7 @@ impl DataDirectory {
         Err(DataDirectoryError::InUse { path: path.to_owned() })
     }
 
-    /// Wraps an open directory whose files only this process changes, or none.
+    /// Wraps an open directory, for the case that no other process changes its files.
     pub(super) fn unlocked(path: &Path, directory: Directory) -> Self {
         Self { path: path.to_owned(), directory, lock: None, removes_lock: false }
     }
@@ -140,7 +140,7 @@ impl DataDirectory {
         self.directory.identity()
     }
 
-    /// Returns whether its path still refers to it.
+    /// Returns whether its path still refers to the same directory.
     pub(super) fn is_still_at_path(&self) -> bool {
         rustix::fs::stat(&self.path).is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity())
     }
@@ -150,10 +150,11 @@ impl DataDirectory {
         &self.path
     }
 
-    /// Makes `name` in it a symbolic link to `target`, in place of an earlier link.
+    /// Makes `name` in the directory a symbolic link to `target`, replacing an earlier link.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is not that of a link; any error of the underlying system calls.
+    /// `AlreadyExists` if the name exists and is not a link; any error of the underlying system
+    /// calls.
     pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
         self.directory.set_link(name, target)
     }
@@ -173,8 +174,8 @@ impl DataDirectory {
 
 impl Drop for DataDirectory {
     fn drop(&mut self) {
-        // Removed while it is still locked: whoever opened it before waits, and then finds that the
-        // name does not lead to it any more. Best effort: a lock file that stays is harmless.
+        // Removed while it is still locked: a process that opened it before waits, and then finds
+        // that the name no longer leads to it. Best effort: a lock file that stays is harmless.
         if self.removes_lock
             && let Some(lock) = &self.lock
             && is_lock_file(&self.directory, lock).unwrap_or(false)
@@ -343,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that a reader that checks for a recorder does not keep one from starting. Another
+    // Proves that a reader that checks for a recorder does not prevent one from starting. Another
     // thread holds the lock for a moment, as such a reader does; without retries no attempt would
     // succeed.
     #[test]
@@ -365,7 +366,8 @@ mod tests {
         assert!((0..50).any(|_| is_opened()));
     }
 
-    // Proves that a directory takes one recorder at a time, and that readers can see that it runs.
+    // Proves that a directory accepts one recorder at a time, and that readers can see whether one
+    // runs.
     #[test]
     fn the_lock_excludes_a_second_recorder() {
         let folder = tempfile::tempdir().unwrap();
@@ -384,9 +386,9 @@ mod tests {
         DataDirectory::open(&path).unwrap();
     }
 
-    // Proves that a lock file that was created only to change a directory is removed, that one that
-    // was there stays, and that the removal of the lock file never lets two hold the lock. Method:
-    // threads that open the directory again and again, and count each other.
+    // Proves that a lock file that was created only to change a directory is removed, that an
+    // existing lock file stays, and that the removal never lets two processes hold the lock.
+    // Method: threads open the directory repeatedly and count each other.
     #[test]
     fn a_lock_file_that_was_not_there_is_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -402,7 +404,7 @@ mod tests {
                         .filter(|_| {
                             let Ok(held) = DataDirectory::open_existing(&path) else { return false };
                             assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                            // Another thread that has the lock too would be seen here.
+                            // If another thread had the lock too, the count would show it.
                             WakeEvent::new().wait_until(monotonic_ns() + 100_000);
                             assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1, "one at a time");
                             drop(held);
@@ -434,7 +436,8 @@ mod tests {
         names.sort();
         assert_eq!(names, ["b", "c", LOCK_NAME]);
     }
-    // Proves that an exchange swaps two files and recreates no removed name, while a replace does.
+    // Proves that an exchange swaps two files and does not recreate a removed name, while a replace
+    // does.
     #[test]
     fn exchanges_bring_nothing_back() {
         let folder = tempfile::tempdir().unwrap();

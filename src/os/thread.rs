@@ -21,9 +21,9 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Waits until a thread has ended, which the standard library cannot do with a deadline. Returns
-/// false if it still runs at `deadline_ns` of the monotonic clock. Calls `meanwhile` with the time
-/// every millisecond.
+/// Waits until a thread has ended, with a deadline, which the standard library does not support.
+/// Returns false if it still runs at `deadline_ns` of the monotonic clock. During the wait, calls
+/// `meanwhile` with the time every millisecond.
 pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = WakeEvent::new();
@@ -43,8 +43,8 @@ pub fn current_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Returns whether a thread of this process runs or waits for a CPU, and not for anything else
-/// (state R in `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). False if that cannot be read.
+/// Returns whether a thread of this process runs or waits for a CPU, and for nothing else (state R
+/// in `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). Returns false if the file cannot be read.
 pub fn is_ready(id: i32) -> bool {
     let stat = std::fs::read(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
     // The name may contain any character.
@@ -146,7 +146,7 @@ fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread to these CPUs. Returns those of them that it cannot run on:
+/// Restricts the calling thread to these CPUs. Returns the CPUs among them that it cannot run on:
 /// missing, offline, or not in the control group's set.
 ///
 /// # Errors
@@ -161,8 +161,8 @@ pub fn pin_to_cpus(cpus: &[u32]) -> io::Result<Vec<u32>> {
     Ok(cpus.iter().copied().filter(|cpu| cpu_index(*cpu).is_none_or(|place| !given.is_set(place))).collect())
 }
 
-/// Gives the calling thread the affinity of the process's main thread, which is that of the process
-/// at its start.
+/// Gives the calling thread the affinity of the process's main thread, which equals the affinity at
+/// the start of the process.
 ///
 /// # Errors
 /// Any error of `sched_setaffinity`.

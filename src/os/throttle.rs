@@ -23,13 +23,13 @@ impl Throttle {
         Self { per_second: AtomicU64::new(per_second.max(1)), burst_ns: 0, paid_ns: AtomicU64::new(0) }
     }
 
-    /// Lets unused budget accumulate for this long: as a token bucket that is full at first.
+    /// Lets unused budget accumulate for this long, like a token bucket that is full at first.
     #[must_use]
     pub fn with_burst(self, burst_ns: u64) -> Self {
         Self { burst_ns, ..self }
     }
 
-    /// Changes the budget, and forgets all charges, since their price has changed.
+    /// Changes the budget, and discards all charges, because their cost has changed.
     pub fn set_budget(&self, per_second: u64) {
         self.per_second.store(per_second.max(1), Ordering::Relaxed);
         self.paid_ns.store(0, Ordering::Relaxed);
@@ -59,8 +59,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    // Proves that work costs a wait, that unused budget does not accumulate, that threads share the
-    // budget, and that another budget forgets the charges. The budget is 2 % of a core.
+    // Proves that work causes a wait, that unused budget does not accumulate, that threads share
+    // the budget, and that a new budget discards the charges. The budget is 2 % of a core.
     #[test]
     fn work_is_paid_for() {
         let throttle = Throttle::new(20 * MS);

@@ -44,7 +44,7 @@ impl WakeEvent {
         Self { word: AtomicU32::new(Self::CLEAR) }
     }
 
-    /// The same, on the atomics of the model checker.
+    /// Like the constructor above, on the atomics of the model checker.
     #[cfg(all(test, flatcap_model))]
     pub fn new() -> Self {
         Self { word: AtomicU32::new(Self::CLEAR), kernel: Futex::new() }
@@ -58,8 +58,8 @@ impl WakeEvent {
     }
 
     /// Clears the event. Only for an event with a single waiter, which must clear it before it
-    /// checks its condition: the check sees everything that happened before the event was last set,
-    /// and a later `set` wakes the waiter again.
+    /// checks its condition. The check then sees everything that happened before the event was last
+    /// set, and a later `set` wakes the waiter again.
     pub fn clear(&self) {
         // A swap, not a store: it reads the value of the last `set` and so synchronizes with
         // everything before it. A store could be reordered after the check that follows.
@@ -79,7 +79,8 @@ impl WakeEvent {
             if self.is_set() {
                 return WakeReason::Set;
             }
-            // Set meanwhile, interrupted by a signal, or a spurious wake-up: check again.
+            // The event was set, a signal interrupted the wait, or the wake-up was spurious: check
+            // again.
             if self.sleep(&deadline) == WakeReason::Deadline {
                 return WakeReason::Deadline;
             }

@@ -19,7 +19,7 @@ pub(super) fn run(
     if let Some(thinner) = thinner
         && queue.flushes.first().is_some_and(|(given_ns, _)| *given_ns < taken_ns)
     {
-        // A flush of the next recorder follows.
+        // The next recorder's flush follows.
         thinner.flush(monotonic_ns(), true);
     }
     flush_if_due(queue, slot, taken_ns);
@@ -40,8 +40,8 @@ pub(super) fn run(
     }
 }
 
-/// Syncs, once everything queued before a flush is written and the syncer is idle: of two syncs
-/// at once, one could hide the error of the other.
+/// Syncs, once everything queued before a flush is written and the syncer is idle: with two
+/// concurrent syncs, one could hide the error of the other.
 fn flush_if_due(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
     let due = queue.flushes.partition_point(|(given_ns, _)| *given_ns < taken_ns);
     if due == 0 || !slot.syncer.is_idle() {
@@ -77,7 +77,7 @@ fn rotate(slot: &mut SegmentSlot) -> Result<String, CommandError> {
     Ok(format!("segment {open} is sealed, segment {next} is open"))
 }
 
-/// Creates the next segment, then seals the open one. Returns the number of the new one.
+/// Creates the next segment, then seals the open one. Returns the number of the new segment.
 fn start_next_segment(slot: &mut SegmentSlot) -> Result<u64, CommandError> {
     let next = slot.create_segment().map_err(|error| {
         CommandError::Failed(format!(
@@ -122,21 +122,21 @@ fn update_plan(
         return Err(no_segment());
     }
     let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
-    // The clocks are the recorder's own.
+    // Keep the recorder's own clocks.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
     let plan_before = std::mem::replace(&mut slot.plan, plan);
     match start_next_segment(slot) {
         Ok(number) => {
-            // Not before: what lower limits remove does not come back.
+            // Only now, because segments removed for lower limits cannot be restored.
             slot.storage.set_limits(limits);
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
             rules.replace(next_rules, &slot.plan.header.sources);
             Ok(format!("segment {number} is open"))
         }
-        // A ring must not hold up a reload: it begins a segment when it can.
+        // A ring must not delay a reload: it starts a segment when it can.
         Err(_) if slot.is_ring => {
             slot.seal();
             slot.storage.set_limits(limits);
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(markers, [1, 0]);
     }
 
-    // Proves that a plan that cannot begin on a full disk changes nothing, and that with space it
-    // is in the next header, with the sequence numbers of the sources that stay.
+    // Proves that a plan whose first segment does not fit on a full disk changes nothing, and that
+    // with space it is in the next header, with the sequence numbers of the remaining sources.
     #[test]
     fn a_full_disk_refuses_a_plan() {
         let mut rig = rig();
@@ -285,7 +285,7 @@ mod tests {
         let mut rig = rig();
         let mut third = rig.recorder.slot.plan.header.sources[1].clone();
         (third.id, third.name) = (2, "third".to_owned());
-        // A reload may have brought it before.
+        // A reload may have added it before.
         rig.handle.add_source(third.clone());
         rig.handle.add_source(third);
         rig.recorder.take_sources();
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(descriptors, [1, 0]);
     }
 
-    // Proves that a flush is answered only when everything queued before it is written and no sync
+    // Proves that a flush is answered only once everything queued before it is written and no sync
     // is in progress.
     #[test]
     fn a_flush_waits_for_its_slabs() {

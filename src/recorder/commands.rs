@@ -4,8 +4,8 @@
 //! does not wait: the answer goes to a closure, on the recorder's thread. While the storage is
 //! stalled, commands wait with the recorder.
 //!
-//! New sources have a queue of their own, which the recorder reads after it has taken slabs and
-//! before it writes them: a source that was sent before its first slab was queued is known then.
+//! New sources have a queue of their own. The recorder reads it after taking slabs and before
+//! writing them, so it knows a source that was sent before the source's first slab was queued.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ use crate::os::wake_event::WakeEvent;
 pub(super) const COMMANDS_MAX: usize = 64;
 /// Maximum number of new sources that the recorder has not seen yet.
 const NEW_SOURCES_MAX: usize = 64;
-/// Longest text of a mark, in bytes; a longer one is refused as [`CommandError::Invalid`].
+/// Maximum length of the text of a mark, in bytes; a longer one is refused as
+/// [`CommandError::Invalid`].
 pub const MARK_BYTES_MAX: usize = 4096;
 
 /// A command to the recorder.
@@ -35,7 +36,7 @@ pub enum RecorderCommand {
     /// Write this text of a person as a marker with the current time: 1 to [`MARK_BYTES_MAX`]
     /// bytes.
     Mark(String),
-    /// Write a marker that the ring's recorder has made.
+    /// Write a marker that the ring's recorder has created.
     CopyMarker(Box<Marker>),
     /// Write and sync everything queued before the command was sent.
     Flush,
@@ -46,8 +47,8 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. Of its header only the sources count: all that the run has
-    /// had, and new ones.
+    /// The plan of all later segments. Of its header only the sources are used: all sources of the
+    /// run so far, and the new ones.
     pub plan: RunPlan,
     /// Limits of the data directory.
     pub limits: RetentionLimits,
@@ -59,27 +60,27 @@ pub struct PlanUpdate {
     pub rules: RecorderRules,
 }
 
-/// Why a command was not executed.
+/// The reason why a command was not executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The command is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// Too many commands wait.
+    /// Too many commands are queued.
     #[error("{COMMANDS_MAX} commands are waiting already, the storage may be stalled; try again later")]
     Busy,
-    /// The run ends.
+    /// The run is ending.
     #[error("the recorder is stopping; everything sampled so far is written before it exits")]
     Ending,
-    /// The storage refuses.
+    /// The storage failed or refused the operation.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Receives the answer: one line that says what was done.
+/// Receives the answer: one line that describes the result.
 pub type Reply = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 
-/// A command on its way.
+/// A queued command.
 pub(super) struct QueuedCommand {
     pub(super) command: RecorderCommand,
     pub(super) sent_ns: u64,
@@ -118,16 +119,17 @@ pub fn command_queue(wake: Arc<WakeEvent>) -> (RecorderHandle, CommandQueue) {
 }
 
 impl RecorderHandle {
-    /// Whether [`add_source`](Self::add_source) has space. The storage may be stalled if not.
+    /// Returns whether [`add_source`](Self::add_source) has space. If not, the storage may be
+    /// stalled.
     pub fn takes_source(&self) -> bool {
         !self.sources.is_full()
     }
 
-    /// Adds a source to the run, whose id is the next one. Its descriptor is in the open segment
-    /// before its first sample, if it is sent before the slab with that sample is queued. Only for
-    /// one thread at a time, and if the recorder [takes](Self::takes_source) one.
+    /// Adds a source to the run, with the next id. If it is sent before the slab with its first
+    /// sample is queued, the open segment describes it before that sample. Must be called by one
+    /// thread at a time, and only if [`takes_source`](Self::takes_source) returns true.
     pub fn add_source(&self, source: SourceInfo) {
-        // A recorder that has ended takes no samples either.
+        // A recorder that has ended does not take samples either.
         let _has_ended = self.sources.try_send(source);
         self.wake.set();
     }
@@ -180,7 +182,7 @@ pub fn flush_until(
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let (answers, answer) = bounded(1);
     flush(recorder, ring, move |result| {
-        // After the deadline nobody receives the answer.
+        // After the deadline there is no receiver any more.
         let _unheard = answers.send(result.is_ok());
     });
     let never = WakeEvent::new();
@@ -200,7 +202,7 @@ pub fn flush_until(
 }
 
 impl CommandQueue {
-    /// Refuses all waiting commands: the run ends.
+    /// Refuses all queued commands, because the run is ending.
     pub(super) fn close(self) {
         let flushes = self.flushes.into_iter().map(|(_, reply)| reply);
         flushes.chain(self.receiver.try_iter().map(|task| task.reply)).for_each(|reply| {

@@ -1,8 +1,8 @@
 //! Accounting of the data directory: its files and free space as of the last scan, and the bytes
 //! granted since. Touches no file.
 //!
-//! A scan that fails leaves the previous numbers. So a scan error never stops a write: the limits
-//! are kept by the last known numbers.
+//! If a scan fails, the previous numbers stay. So a scan error never stops a write: the limits are
+//! applied to the last known numbers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,8 +18,8 @@ use super::retention::{
 };
 use crate::os::clock::NS_PER_S;
 
-/// Retry interval of a file that could not be removed: often enough for an operator who changes its
-/// rights, and rare compared with the removal of other files.
+/// Retry interval for a file that could not be removed: short for an operator who corrects its
+/// permissions, and long compared with the interval of removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
 
 #[derive(Debug)]
@@ -28,12 +28,13 @@ pub(super) struct DirectoryUsage {
     /// The wall time from which ages are computed, in seconds since 1970; set by the recorder.
     pub(super) wall_s: i64,
     pub(super) removed: u64,
-    /// From when on the age of segments of earlier runs counts: their snapshots are completed
-    /// before. None: from when they were created.
+    /// Start of the age of segments from earlier runs, because their snapshots must be completed
+    /// first. `None`: their creation.
     pub(super) earlier_from_ns: Option<u64>,
-    /// Bytes of the directory of snapshots.
+    /// Size of the directory of snapshots, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// When segments of this process were begun: the wall clock used for their names may be set.
+    /// Start times of segments of this process: their names have wall times, and that clock may be
+    /// set.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
@@ -41,9 +42,9 @@ pub(super) struct DirectoryUsage {
     capacity: u64,            // most bytes that history and reserve could have had so far
     /// The reserve file, once opened.
     pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
-    /// False if the file system cannot reserve, and once the run ends.
+    /// False if the file system does not support it, and once the run ends.
     pub(super) may_reserve: bool,
-    /// Time from which the warning that `retain_min` keeps the history may be repeated.
+    /// Time from which the warning that `retain_min` protects the history may be repeated.
     pub(super) next_warning_ns: u64,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
@@ -59,7 +60,7 @@ const SNAPSHOTS_NAME: &str = "snapshots";
 /// The file that reserves free space for later segments, so that no other program takes it.
 pub(super) const RESERVE_NAME: &str = "flatcap.reserve";
 
-/// The files to remove, and what is still missing after that.
+/// The files to remove, and the shortage that remains.
 pub(super) struct EvictionDecision {
     pub(super) plan: EvictionPlan,
     pub(super) shortage: Option<Shortage>,
@@ -87,7 +88,7 @@ impl DirectoryUsage {
         }
     }
 
-    /// Returns whether a file is of a segment that should be kept for lack of a receipt.
+    /// Returns whether a file belongs to a segment that should be kept because it has no receipt.
     pub(super) fn is_held(&self, name: &str) -> bool {
         self.lacks_receipt(segment_of(name))
     }
@@ -149,7 +150,7 @@ impl DirectoryUsage {
         files
     }
 
-    /// Bytes of the reserve.
+    /// Returns the size of the reserve in bytes.
     pub(super) fn reserve(&self) -> u64 {
         let is_reserve =
             |entry: &&FileEntry| entry.name == RESERVE_NAME && !self.unremovable.contains_key(RESERVE_NAME);
@@ -158,12 +159,12 @@ impl DirectoryUsage {
 
     /// Returns a snapshot that counts all granted bytes as used.
     pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
-        // A file system that was never seen is not assumed to be full.
+        // If the file system was never read, do not assume that it is full.
         let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
         DirectorySnapshot { files, reserve: self.reserve(), space, capacity: self.capacity }
     }
 
-    /// Notes how much space the history could have now: its own, and the free space above
+    /// Records the maximum space of the history so far: its current size, plus the free space above
     /// `min_free`.
     pub(super) fn note_capacity(&mut self, files: &[StoredFile]) {
         let history = files.iter().filter(|file| file.is_history);
@@ -182,8 +183,8 @@ impl DirectoryUsage {
         self.decide_with(files, (space, self.limits), more)
     }
 
-    /// Decides what to remove so that `more` bytes fit, which the file system has refused, whatever
-    /// it says of its free space: a quota of its own counts.
+    /// Decides what to remove for `more` bytes that the file system has refused, independent of its
+    /// reported free space, because it may have a quota.
     pub(super) fn decide_refused(&self, files: &[StoredFile], more: u64) -> EvictionDecision {
         let total = self.space.map_or(0, |space| space.total);
         let limits = RetentionLimits { min_free: MinFree::Bytes(0), ..self.limits };
@@ -199,7 +200,7 @@ impl DirectoryUsage {
         let stock = DirectorySnapshot { space, ..self.snapshot(files) };
         match plan_eviction(stock, &limits, more) {
             Ok(choice) => EvictionDecision { plan: choice, shortage: None },
-            // No space can be made, but files that are too old are removed anyway.
+            // There is not enough space, but files that are too old are removed anyway.
             Err(shortage) => {
                 let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
                 let choice = plan_eviction(stock, &limits, 0).unwrap_or_default();
@@ -220,14 +221,14 @@ impl DirectoryUsage {
         }
     }
 
-    /// Forgets everything: the path leads to another directory now.
+    /// Discards everything, because the path leads to another directory now.
     pub(super) fn reset(&mut self) {
         (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
         (self.capacity, self.is_list_checked) = (0, false);
         self.unremovable.clear();
     }
 
-    /// Records that a file is gone, whether removed by us or by another process.
+    /// Records that a file was removed, by us or by another process.
     pub(super) fn note_removed(&mut self, name: &str) {
         if let Some(index) = self.entries.iter().position(|entry| entry.name == name) {
             let freed = self.entries.swap_remove(index).allocated;
@@ -276,7 +277,7 @@ impl DirectoryUsage {
         }
     }
 
-    /// Grants bytes that are about to be used.
+    /// Grants bytes that will be used next.
     pub(super) fn grant(&mut self, bytes: u64) {
         self.pending = self.pending.saturating_add(bytes);
     }
@@ -320,7 +321,7 @@ impl DirectoryUsage {
     }
 }
 
-/// Holds the last segment of each run while an older segment of the run stays. The last segment
+/// Keeps the last segment of each run while an older segment of the run remains. The last segment
 /// shows how far the run is accounted for, and a rescue continues from there.
 fn hold_last_segments(files: &mut [StoredFile]) {
     let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
@@ -339,8 +340,8 @@ fn hold_last_segments(files: &mut [StoredFile]) {
     }
 }
 
-/// Returns the segment that a file goes with, if it may be removed: of a sealed segment, or of a
-/// file set aside from one.
+/// Returns the segment that a file belongs to, if it may be removed: the file is a sealed segment
+/// or a file set aside from one.
 fn segment_of(name: &str) -> Option<SegmentName> {
     let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
     sealed.or_else(|| {

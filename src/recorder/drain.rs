@@ -25,7 +25,7 @@ use crate::slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError
 /// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
 
-/// The recorder. Its first segment is open before a sample is taken.
+/// The recorder. Its first segment is open before the first sample is taken.
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) slot: SegmentSlot,
@@ -52,8 +52,8 @@ enum PollResult {
 
 #[allow(clippy::vec_box, reason = "slabs travel boxed through the queue and back to the pool")]
 impl Recorder {
-    /// Opens the first segment, numbered above all that the directory has ever had, and starts the
-    /// syncer.
+    /// Opens the first segment, with a higher number than any segment that the directory ever had,
+    /// and starts the syncer.
     ///
     /// # Errors
     /// Errors of the storage: then the run does not start.
@@ -74,7 +74,7 @@ impl Recorder {
             ring,
         } = settings;
         let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
-        // The run's counters, also with a ring.
+        // The run's counters, also if this recorder writes the ring.
         let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
         let rules = RuleWatch::new(rules, counters, plan.header.sources.len());
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
@@ -101,7 +101,7 @@ impl Recorder {
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
-            // The watchdog sees by this that the loop is not stuck.
+            // Shows the watchdog that the loop is not stuck.
             self.slot.metrics.recorder.iterations.add(1);
             let queued = self.take_batch(&mut batch);
             self.take_sources();
@@ -149,7 +149,7 @@ impl Recorder {
         self.rules.report(&mut self.slot);
     }
 
-    /// Copies what the samplers count to the metrics of a ring, whose footers report it.
+    /// Copies the samplers' counts to the metrics of a ring, whose footers report them.
     fn copy_sampled_counts(&self) {
         let Some(sampled) = &self.sampled else { return };
         for (to, from) in self.slot.metrics.sources.iter().zip(sampled.sources.iter()) {
@@ -167,12 +167,12 @@ impl Recorder {
             match self.inbox.try_recv() {
                 Ok(slab) => {
                     self.slot.latencies.queue_wait.record(now.saturating_sub(slab.queued_ns));
-                    // Slabs come in the order of queueing.
+                    // Slabs are taken in the order in which they were queued.
                     self.taken_until_ns = slab.queued_ns;
                     batch.push(slab);
                 }
                 Err(error) => {
-                    // If a queue was only skipped for a moment, there is more.
+                    // If a queue was skipped for a moment, more may follow.
                     self.taken_until_ns = if self.inbox.is_empty() { now } else { self.taken_until_ns };
                     return if error == TryRecvError::Empty { PollResult::Empty } else { PollResult::Ended };
                 }
@@ -197,15 +197,16 @@ impl Recorder {
         (pushed > 0).then_some((pushed, all))
     }
 
-    /// Counts the CPU time since `began_ns` for pushed frames, as far as these were the batch.
+    /// Counts the CPU time since `began_ns` as used for pushed frames, in proportion to their
+    /// bytes.
     fn count_pushed(&self, began_ns: u64, (bytes, all): (u64, u64)) {
         let used_ns = thread_cpu_ns().saturating_sub(began_ns);
         let part = u128::from(used_ns) * u128::from(bytes) / u128::from(all.max(1));
         self.slot.metrics.push.recorder_ns.add(u64::try_from(part).unwrap_or(u64::MAX));
     }
 
-    /// Takes the new sources, and describes them in the open segment. Comes after slabs were taken:
-    /// what is in these has been sent by then.
+    /// Takes the new sources, and describes them in the open segment. Must be called after slabs
+    /// were taken, because then all sources in them have been sent.
     pub(super) fn take_sources(&mut self) {
         if self.commands.sources.is_empty() {
             return;
@@ -221,7 +222,7 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // At once: until then, only the memory of the run says what its samples are.
+            // Do it at once: until then, only the memory of the run describes its samples.
             self.slot.describe_sources(monotonic_ns());
         }
         self.count_pushed(began_ns, (1, 1));
@@ -246,21 +247,21 @@ impl Recorder {
                 });
             }
         }
-        // After the write: what a rule costs delays no sample on its way to the disk.
+        // After the write, so that the evaluation of rules does not delay samples.
         self.rules.observe(batch);
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
         self.inbox.notify_not_full();
         self.rules.report(&mut self.slot);
     }
 
-    /// Tells the rules up to which time all samples were taken. A healthy run has no sample on its
-    /// way for longer than the reorder window.
+    /// Advances the rules to the time up to which all samples were taken. In a healthy run no
+    /// sample arrives later than the reorder window.
     fn let_time_pass(&mut self) {
         self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
         self.rules.report(&mut self.slot);
     }
 
-    /// Passes on a batch to the next recorder, before the ring's storage can delay it.
+    /// Passes a batch on to the next recorder, before the ring's storage can delay it.
     fn pass_on(&mut self, batch: &[Box<Slab>]) {
         let Some(thinner) = &mut self.thinner else { return };
         let plan = &self.slot.plan;
@@ -370,7 +371,7 @@ impl Recorder {
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
-        // Space reserved for later segments helps this one to end.
+        // The space reserved for later segments is available for the end of this one.
         self.slot.storage.release_reserve();
         self.slot.end(now);
         self.slot.latencies.collect();

@@ -1,4 +1,4 @@
-//! The gaps of all sources: which samples are in the files, and which between them are lost.
+//! The gaps of all sources: the samples that are in the files, and the lost samples between them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::losses::{LossTracker, LostPart};
 use crate::metrics::Metrics;
 use crate::slab::{LossLedger, RANGES_MAX, SampleRange};
 
-/// Longest frame of a gap.
+/// Maximum length of a gap frame, in bytes.
 const GAP_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 100;
 
 /// Finds the gaps between the samples that are written.
@@ -113,7 +113,7 @@ impl GapTracker {
         self.count_gap(gap);
     }
 
-    /// Returns the losses that no gap covers yet, and the ledger of those that did not fit.
+    /// Returns the losses that no gap covers yet, and the ledger with those that did not fit.
     pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
         (&self.losses, &self.ledger)
     }
@@ -170,7 +170,7 @@ impl GapBuffers {
     }
 }
 
-/// Bytes that a recorder allocates at its start for losses and gaps: for each source, and for each
-/// slab of a batch.
+/// Bytes that a recorder allocates at its start for losses and gaps: per source, and per slab of a
+/// batch.
 pub const LOSS_BYTES: (usize, usize) =
     (LossTracker::SOURCE_BYTES, RANGES_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEADER_BYTES_MAX));

@@ -120,8 +120,8 @@ impl LatencyAggregator {
         }
     }
 
-    /// Extends the aggregator to `sources` sources, measured by further `consumers`. Of the
-    /// `removed` ones nothing arrives once their consumers are drained.
+    /// Extends the aggregator to `sources` sources, measured by further `consumers`. Sources in
+    /// `removed` get no more latencies once their consumers are drained.
     pub(super) fn update_sources(
         &mut self,
         sources: usize,
@@ -173,7 +173,7 @@ impl LatencyAggregator {
         }
     }
 
-    /// Moves the segment's latencies into its writer and starts those of the next segment. Returns
+    /// Moves the segment's latencies into its writer and resets them for the next segment. Returns
     /// the removed sources that are now closed.
     pub(super) fn finish_segment(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
         for (aggregate, id) in self.sources.iter_mut().zip(0..) {
@@ -195,7 +195,7 @@ impl LatencyAggregator {
         closed
     }
 
-    /// Returns the run's latencies, and those of each source in the order of ids.
+    /// Returns the latencies of the run, and of each source in the order of ids.
     pub(super) fn finish(self) -> (RunLatencies, Vec<SourceLatencySummary>) {
         (self.run, self.sources.iter().map(SourceAggregate::summary).collect())
     }

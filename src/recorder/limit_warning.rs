@@ -19,7 +19,7 @@ impl LimitWarning {
     /// The interval grows to 2^10 times the first: 17 hours.
     const DOUBLINGS_MAX: u32 = 10;
 
-    /// Whether to warn now. Counts as done if so.
+    /// Returns whether to warn now, and if so counts the warning.
     fn is_due(&mut self, reason: io::ErrorKind, now: u64) -> bool {
         if self.reason == Some(reason) && now < self.next_ns {
             return false;
@@ -37,7 +37,7 @@ impl LimitWarning {
             *self = Self::default();
             return;
         };
-        // Once per warning: it is one failure, however often the limits are looked at.
+        // Count once per warning: it is one failure, however often the limits are checked.
         if self.is_due(error.kind(), now) {
             metrics.note_storage_error(&error);
             tracing::warn!(%error, "cannot keep the retention limits of the data directory");

@@ -90,8 +90,8 @@ impl LossTracker {
         }
     }
 
-    /// Calls `add` with the parts of `first..end` in order, each with its causes, so that samples
-    /// that were only thinned are in parts of their own: they are not lost.
+    /// Calls `add` with the parts of `first..end` in order, each with its causes. Samples that were
+    /// only thinned are in separate parts, because they are not lost.
     pub(super) fn parts(
         &self,
         source: u16,
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(parts(&tracker, 0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
         assert_eq!(parts(&tracker, 20, 21), [(20, 1, Causes::default())]);
         assert_eq!(tracker.pending().0, 2);
-        // Noticed late, and over thinned ones: what was lost is not thinned.
+        // Recorded late and overlapping thinned samples: a lost sample does not count as thinned.
         tracker.add(loss(3, 1, Causes::READ_FAILED));
         tracker.add(loss(0, 1, Causes::READ_FAILED));
         let (failed, both) = (Causes::READ_FAILED, Causes::READ_FAILED | Causes::THINNED);

@@ -46,7 +46,8 @@ impl Maintenance {
             slot.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             slot.metrics.recorder.losses_pending.set(slot.gaps.losses.pending().0);
             if !slot.is_ring {
-                // The ring's samplers are those of the data directory, which reports them.
+                // The ring has the same samplers as the data directory, whose recorder reports
+                // them.
                 mark_stride_changes(slot, now);
                 warn_unresponsive_sources(slot);
                 warn_failing_sources(slot);
@@ -61,7 +62,7 @@ impl Maintenance {
         slot.publish_segment_metrics();
     }
 
-    /// Records a clock sync, and stamps by it from now on.
+    /// Records a clock sync, and uses it for later stamps.
     fn record_clock_sync(
         &self,
         slot: &mut SegmentSlot,
@@ -79,14 +80,14 @@ impl Maintenance {
         );
         slot.plan.header.clocks = clocks;
         slot.plan.header.add_clocks(clocks);
-        // If this fails, the next header has the clock sync anyway.
+        // If this fails, the next header still contains the clock sync.
         slot.append_control(now, |writer| writer.append_clock_sync(&ClockSync { clocks, cause }));
         self.wall_offset.set(&clocks);
     }
 }
 
-/// Marks in the file which sources have changed their stride, because they exceed their budget
-/// or no longer do.
+/// Writes a mark for each source that has changed its stride, because it exceeds its budget or no
+/// longer does.
 fn mark_stride_changes(slot: &mut SegmentSlot, now: u64) {
     let metrics = Arc::clone(&slot.metrics);
     for (id, source) in metrics.sources.iter().enumerate() {
@@ -134,7 +135,7 @@ fn warn_unresponsive_sources(slot: &mut SegmentSlot) {
     }
 }
 
-/// Warns of sources that cannot be read: once until they can be, or fail for another reason.
+/// Warns of sources that cannot be read, once until they recover or fail for another reason.
 fn warn_failing_sources(slot: &mut SegmentSlot) {
     for (source, progress) in slot.metrics.sources.iter().zip(&mut slot.gaps.progress) {
         let failed = source.failed.get();

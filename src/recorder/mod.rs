@@ -94,11 +94,11 @@ pub struct SourceReport {
     pub thinned: u64,
     /// Union of the causes of those losses, as far as gaps name them.
     pub causes: Causes,
-    /// Ticks at which no sample was begun.
+    /// Number of ticks at which no sample was begun.
     pub missed: u64,
-    /// Samples that lack some values, and are marked so.
+    /// Number of samples that lack some values and are marked as incomplete.
     pub incomplete: u64,
-    /// Union of the flags in which those samples say what they lack.
+    /// Union of the flags of those samples, which name the missing values.
     pub incomplete_flags: u64,
     /// Samples that failed; part of the lost ones.
     pub failed: u64,
@@ -106,7 +106,8 @@ pub struct SourceReport {
     pub failure: Option<String>,
     /// Samples that did not return in time; part of the lost ones.
     pub timed_out: u64,
-    /// The source was read every so many periods at the end; above 1 if a budget was exceeded.
+    /// Final stride: the source was read once in this many periods; above 1 if a budget was
+    /// exceeded.
     pub stride: u64,
     /// The budget that was exceeded.
     pub limit: LimitingBudget,

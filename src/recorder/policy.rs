@@ -1,7 +1,7 @@
 //! Decisions of the recorder as pure functions. No clock, no file.
 
-/// When data is synced from the kernel to the disk. With any policy, a killed process loses nothing
-/// that the kernel has taken; a kernel crash or a power cut loses unsynced data.
+/// The time at which data is synced from the kernel to the disk. With any policy, a killed process
+/// loses nothing that the kernel has accepted; a kernel crash or a power cut loses unsynced data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// The kernel decides (commonly within 30 s); a segment is still synced when it is sealed.
@@ -32,7 +32,7 @@ pub(super) struct RotationLimits {
 const SEGMENTS_MIN: u64 = 8;
 /// Segments are not made smaller than this for lack of space; none can be configured smaller.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// A segment is at least this many times as long as its preamble (header, configuration), which its
+/// Minimum size of a segment as a multiple of its preamble (header, configuration), which its
 /// footer repeats: a shorter one would contain little else.
 const PREAMBLE_FACTOR: u64 = 8;
 /// Minimum number of preallocation steps per segment.
@@ -57,8 +57,8 @@ pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     }
 }
 
-/// Whether the segment should be sealed before `next_bytes` more are written at `now_ns`. A segment
-/// without content never is.
+/// Returns whether to seal the segment before writing `next_bytes` more at `now_ns`. A segment
+/// without content is never sealed.
 pub(super) fn should_rotate(
     segment: SegmentState,
     limits: RotationLimits,
@@ -70,12 +70,12 @@ pub(super) fn should_rotate(
             || now_ns.saturating_sub(segment.created_ns) >= limits.age_ns)
 }
 
-/// Whether to request a sync now. `first_unsynced_ns` is the time of the first write since the last
-/// sync.
+/// Returns whether to request a sync now. `first_unsynced_ns` is the time of the first write since
+/// the last sync.
 pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, now_ns: u64) -> bool {
     match policy {
-        // With `Always` each write is synced inline; a second sync beside it could hide the first
-        // one's error.
+        // With `Always` each write is synced inline; a concurrent second sync could hide the error
+        // of the first one.
         SyncPolicy::Never | SyncPolicy::Always => false,
         SyncPolicy::Interval(interval_ns) => {
             first_unsynced_ns.is_some_and(|first| now_ns.saturating_sub(first) >= interval_ns)
@@ -88,9 +88,9 @@ const INDEX_BYTES: u64 = 4 << 20;
 /// An index interval ends at this age of its first frame, in nanoseconds.
 const INDEX_NS: u64 = 1_000_000_000;
 
-/// Whether an Index frame should end the open interval before anything else is written.
-/// `unindexed_bytes` is its length, none without frames; `first_ns` is when its first frame was
-/// written.
+/// Returns whether an Index frame should end the open interval before anything else is written.
+/// `unindexed_bytes` is the length of the interval, or `None` if it has no frames; `first_ns` is
+/// the write time of its first frame.
 pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, now_ns: u64) -> bool {
     unindexed_bytes.is_some_and(|bytes| {
         bytes >= INDEX_BYTES || first_ns.is_some_and(|first| now_ns.saturating_sub(first) >= INDEX_NS)
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(preallocate_step(16 * MIB, 256 * MIB), 16 * MIB);
     }
 
-    // Proves that each policy syncs at its time.
+    // Proves that each policy syncs at the right time.
     #[test]
     fn syncing_by_policy() {
         assert!(!should_sync(SyncPolicy::Never, Some(0), u64::MAX));

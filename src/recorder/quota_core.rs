@@ -18,15 +18,16 @@ use crate::os::clock::{NS_PER_S, monotonic_ns};
 
 /// The unit in which file systems allocate space.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// Bytes that a file system may use for a file besides its content: blocks that list its extents.
+/// Bytes that a file system may use for a file in addition to its content: blocks that list its
+/// extents.
 pub(super) const OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// Maximum number of listings while files of the directory exchange their names. Exchanges are
-/// seconds apart; a file that keeps two names (a hard link) is none.
+/// seconds apart; a file that permanently has two names (a hard link) is not an exchange.
 const LISTINGS_MAX: usize = 4;
 
-/// Disk space is low if less than this fraction of the space for segments is still unused: soon the
-/// oldest are removed, and compression should be faster.
+/// Disk space is low if less than this fraction of the space for segments is unused: the oldest
+/// will be removed soon, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
 
 /// Maximum number of segments that are listed at once before they are removed.
@@ -43,7 +44,7 @@ pub(super) struct QuotaCore {
     pub(super) usage: Mutex<DirectoryUsage>,
     /// Bytes that the segments may occupy, as of the last scan.
     pub(super) usable_bytes: AtomicU64,
-    /// Whether removed files are not worth a line in the log.
+    /// Whether removals are not logged.
     pub(super) is_quiet: bool,
     /// Written while `usage` is locked, so by one thread at a time.
     pub(super) metrics: Arc<DirectoryMetrics>,
@@ -51,7 +52,7 @@ pub(super) struct QuotaCore {
 
 /// The result of making space.
 pub(super) struct SpaceResult {
-    /// `StorageFull` if there is none.
+    /// `StorageFull` if there is not enough space.
     pub(super) space: io::Result<()>,
     /// The error of the scan.
     pub(super) scan: io::Result<()>,
@@ -78,8 +79,8 @@ impl QuotaCore {
         SpaceResult { space, scan }
     }
 
-    /// Makes space for `more` bytes that the file system has refused although it seemed to have
-    /// them: a quota, or blocks for its own use, are in no scan.
+    /// Makes space for `more` bytes that the file system has refused although it reported them as
+    /// free: a scan shows neither a quota nor blocks for the file system's own use.
     pub(super) fn make_refused_space(&self, books: &mut DirectoryUsage, more: u64) -> io::Result<()> {
         let _reported_later = self.scan(books);
         self.carry_out(books, |books, files| books.decide_refused(files, more))
@@ -93,7 +94,7 @@ impl QuotaCore {
         scan
     }
 
-    /// Carries out a decision: removes files, and reserves the space that is not needed.
+    /// Carries out a decision: removes files, and reserves the unneeded space.
     fn carry_out(
         &self,
         books: &mut DirectoryUsage,
@@ -121,8 +122,8 @@ impl QuotaCore {
         }
     }
 
-    /// Puts bytes that were just freed, or granted and not used, into the reserve, still under the
-    /// lock: a moment later other programs have them.
+    /// Moves bytes that were just freed, or granted and not used, into the reserve while `usage` is
+    /// locked, because other programs could take them a moment later.
     fn keep_freed(&self, books: &mut DirectoryUsage, bytes: u64) {
         let length = books.reserve().saturating_add(bytes) / BLOCK_BYTES * BLOCK_BYTES;
         let kept = self.reserve_file(books).and_then(|file| {
@@ -130,7 +131,7 @@ impl QuotaCore {
             file.allocated().map(|allocated| (allocated, kept))
         });
         match kept {
-            // A part stays reserved, too.
+            // A partial reservation is kept.
             Ok((allocated, kept)) => {
                 books.note_reserved(allocated);
                 if let Err(error) = kept {
@@ -141,7 +142,8 @@ impl QuotaCore {
         }
     }
 
-    /// Notes whether `retain_min` is what decides. Warns when it begins to, at most once a minute.
+    /// Records whether `retain_min` prevents a removal. Warns when this starts, at most once a
+    /// minute.
     fn note_protection(&self, books: &mut DirectoryUsage, is_on: bool, now_ns: u64) {
         self.metrics.is_history_kept.set(u64::from(is_on));
         if !is_on || now_ns < books.next_warning_ns {
@@ -220,7 +222,7 @@ impl QuotaCore {
             return Ok(());
         }
         let kind = result.as_ref().err().map(io::Error::kind);
-        // A file system that cannot reserve is not tried again; one with too little space is, for
+        // A file system without preallocation is not tried again. One with too little space is, for
         // another size.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
@@ -350,7 +352,7 @@ impl QuotaCore {
     }
 
     /// Makes space for `bytes`, grants them, and calls `act`, which returns the bytes it used.
-    /// `usage` is not locked during `act`: a storage that is slow for one file delays no other.
+    /// `usage` is not locked during `act`, so that slow storage for one file does not delay others.
     pub(super) fn within_limits<T>(
         &self,
         name: &str,
@@ -375,7 +377,8 @@ impl QuotaCore {
         let (done, taken) = act();
         let mut books = self.lock_usage();
         books.settle(name, bytes, taken);
-        // While others fill the file system, these bytes came from the reserve or from a removal.
+        // If other programs fill the file system, these bytes came from the reserve or from a
+        // removal.
         let unused = bytes.saturating_sub(taken);
         if self.metrics.is_history_kept.get() == 1 && unused >= BLOCK_BYTES && books.may_reserve {
             self.keep_freed(&mut books, unused);
@@ -384,13 +387,13 @@ impl QuotaCore {
     }
 }
 
-/// Returns whether an error means that closed segments may make space: the limits are not kept, and
-/// not for the sake of the history.
+/// Returns whether an error means that closed segments could make space: the limits are exceeded,
+/// and not to protect the history.
 pub(super) fn is_limit(error: &io::Error) -> bool {
     shortage(error).is_some() && !is_history_kept(error)
 }
 
-/// Returns whether an error means that there is no space because the history is kept.
+/// Returns whether an error means that there is no space because the history is protected.
 pub(super) fn is_history_kept(error: &io::Error) -> bool {
     matches!(shortage(error), Some(Shortage::History { .. }))
 }

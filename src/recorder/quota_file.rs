@@ -1,4 +1,4 @@
-//! A file of a storage with a quota: it asks for space before it grows.
+//! A file of a storage with a quota: it requests space before it grows.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct QuotaFile {
 }
 
 impl QuotaFile {
-    /// Puts an open file under the limits.
+    /// Applies the limits to an open file.
     pub(super) fn new(file: Arc<dyn StorageFile>, shared: Arc<QuotaCore>, name: &str) -> io::Result<Self> {
         let length = file.length()?;
         Ok(Self {
@@ -39,7 +39,7 @@ impl QuotaFile {
             return act();
         }
         let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
-        // If the size cannot be read, assume the granted bytes: none were given back.
+        // If the size cannot be read, assume that all granted bytes are in use.
         let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
         let more = wanted.saturating_sub(occupied);
         let act = || {

@@ -52,7 +52,7 @@ impl QuotaStorage {
         }
     }
 
-    /// Removes files without a line in the log: for a ring, which does so every few seconds.
+    /// Disables the log line for each removal: a ring removes files every few seconds.
     #[must_use]
     pub fn quiet(self) -> Self {
         let shared = Arc::try_unwrap(self.shared)
@@ -60,22 +60,22 @@ impl QuotaStorage {
         Self { shared }
     }
 
-    /// Keeps segments of earlier runs from a monotonic time on as long as those of this run.
+    /// Measures the age of segments from earlier runs from this monotonic time on.
     #[must_use]
     pub fn with_earlier_runs_from(self, mono_ns: u64) -> Self {
         self.shared.lock_usage().earlier_from_ns = Some(mono_ns);
         self
     }
 
-    /// Holds back segments that a file of receipts does not name: they are not removed for their
-    /// age, and for lack of space only after all others.
+    /// Protects segments without a receipt in this file: they are never removed for their age, and
+    /// for lack of space only after all others.
     #[must_use]
     pub fn with_receipts(self, path: PathBuf) -> Self {
         self.shared.lock_usage().receipts = Some(Receipts::new(path));
         self
     }
 
-    /// Sets the bytes of the snapshots in the directory: they count as a part of its space.
+    /// Sets the size of the snapshots in the directory, which counts towards its space.
     pub fn set_snapshot_bytes(&self, bytes: u64) {
         self.shared.lock_usage().snapshot_bytes = bytes;
     }
@@ -90,7 +90,7 @@ impl QuotaStorage {
     ///
     /// # Errors
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
-    /// free space cannot be read; then the limits are kept by the last known numbers.
+    /// free space cannot be read; then the limits are applied to the last known numbers.
     pub fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         self.refresh_receipts();
         let mut books = self.shared.lock_usage();
@@ -99,8 +99,8 @@ impl QuotaStorage {
         room.and(look)
     }
 
-    /// Reads the receipts, if there are any and their file has changed; not under the lock, for the
-    /// recorder takes it to write.
+    /// Reads the receipts, if there are any and their file has changed. `usage` is not locked
+    /// during the read, because the recorder locks it to write.
     fn refresh_receipts(&self) {
         let Some(file) = self.shared.lock_usage().receipts.as_ref().map(Receipts::source) else { return };
         match file.read_if_changed() {
@@ -109,7 +109,7 @@ impl QuotaStorage {
                 drop(earlier);
             }
             Ok(None) => {}
-            // The last list stays; at first it is empty, so nothing has a receipt.
+            // The previous list stays. At first it is empty, so no segment has a receipt.
             Err(error) => {
                 if self.shared.lock_usage().receipts.as_mut().is_some_and(Receipts::fail) {
                     let path = file.path().display();
@@ -119,12 +119,13 @@ impl QuotaStorage {
         }
     }
 
-    /// Bytes that the segments, the open one and the reserve may occupy, as of the last scan.
+    /// Returns the bytes that the segments, including the open one, and the reserve may occupy, as
+    /// of the last scan.
     pub(super) fn usable_bytes(&self) -> u64 {
         self.shared.usable_bytes.load(Ordering::Relaxed)
     }
 
-    /// Puts an open file of the storage under the limits.
+    /// Applies the limits to an open file of the storage.
     #[cfg(test)]
     pub(super) fn wrap_open(
         &self,
@@ -134,7 +135,7 @@ impl QuotaStorage {
         self.wrap(name, file)
     }
 
-    /// Whether there was a closed segment, which could be removed, as of the last scan.
+    /// Returns whether there was a closed segment, which could be removed, as of the last scan.
     pub(super) fn has_closed_segment(&self) -> bool {
         self.shared.metrics.segments.get() > 0
     }
@@ -147,8 +148,8 @@ impl QuotaStorage {
         self.shared.adjust_reserve()
     }
 
-    /// Removes the reserve for good, because the run ends: unless others have filled the file
-    /// system, and would take the space that the next run needs.
+    /// Removes the reserve at the end of the run, unless other programs have filled the file system
+    /// and would take the space that the next run needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;
@@ -165,7 +166,7 @@ impl QuotaStorage {
         Ok(Arc::new(QuotaFile::new(file, Arc::clone(&self.shared), name)?))
     }
 
-    /// Number of files removed.
+    /// Returns the number of files removed.
     #[cfg(test)]
     pub fn removed(&self) -> u64 {
         self.shared.lock_usage().removed
@@ -184,7 +185,7 @@ impl Storage for QuotaStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // A file renamed during a listing could be missing in it, and in the sum: lock.
+        // A file that is renamed during a listing could be missing from it, and from the sum: lock.
         let mut books = self.shared.lock_usage();
         self.shared.inner.rename(from, to)?;
         books.note_renamed(from, to);
@@ -192,7 +193,7 @@ impl Storage for QuotaStorage {
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        // A listing that an exchange disturbs is repeated: no lock needed.
+        // A listing during an exchange is repeated, so no lock is needed.
         self.shared.inner.exchange(one, other)
     }
 
@@ -229,7 +230,7 @@ impl Storage for QuotaStorage {
     fn reopen_if_moved(&self) -> io::Result<bool> {
         let is_another = self.shared.inner.reopen_if_moved()?;
         if is_another {
-            // The known numbers are of another directory.
+            // The known numbers are for another directory.
             self.shared.lock_usage().reset();
         }
         Ok(is_another)

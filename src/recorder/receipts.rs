@@ -1,6 +1,7 @@
-//! Receipts: the segments that another program has put elsewhere, by a file that it replaces.
+//! Receipts: the list of segments that another program has copied elsewhere. The program replaces
+//! the file with each change.
 //!
-//! A line is run and number, as in `0000000000000abc-0000000042`. Other lines are skipped.
+//! A line contains run and number, as in `0000000000000abc-0000000042`. Other lines are skipped.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -9,10 +10,10 @@ use std::time::SystemTime;
 
 use flatcap_format::storage::open_regular;
 
-/// Longest file that is read, in bytes: of a million segments.
+/// Maximum length of the file, in bytes: about a million segments.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Digits of a run, and the least digits of a number.
+/// Digits of a run, and minimum digits of a number.
 const RUN_DIGITS: usize = 16;
 const NUMBER_DIGITS: usize = 10;
 
@@ -22,7 +23,7 @@ type FileState = (SystemTime, u64);
 /// The identity of a segment: number and run.
 pub(super) type SegmentKey = (u64, u64);
 
-/// The segments with a receipt, as of the last time that the file changed.
+/// The segments with a receipt, as of the last change of the file.
 #[derive(Debug)]
 pub(super) struct Receipts {
     path: PathBuf,
@@ -42,31 +43,32 @@ impl Receipts {
         self.shipped.contains(&key)
     }
 
-    /// Returns what reading it needs, so that nobody who asks [`has`](Self::has) waits meanwhile.
+    /// Returns the inputs for reading the file, so that callers of [`has`](Self::has) need not wait
+    /// for it.
     pub(super) fn source(&self) -> ReceiptFile {
         ReceiptFile { path: self.path.clone(), read: self.read }
     }
 
-    /// Takes the list that was read. Returns the one before.
+    /// Replaces the list. Returns the previous one.
     pub(super) fn replace(&mut self, list: ReceiptList) -> BTreeSet<SegmentKey> {
         (self.read, self.has_failed) = (Some(list.read), false);
         std::mem::replace(&mut self.shipped, list.shipped)
     }
 
-    /// Notes that the file cannot be read. Returns whether it could be before.
+    /// Records that the file cannot be read. Returns whether this is new.
     pub(super) fn fail(&mut self) -> bool {
         !std::mem::replace(&mut self.has_failed, true)
     }
 }
 
-/// The file of receipts, as it was last.
+/// The file of receipts, and its state at the last read.
 #[derive(Debug)]
 pub(super) struct ReceiptFile {
     path: PathBuf,
     read: Option<FileState>,
 }
 
-/// What a file of receipts says.
+/// The content of a file of receipts.
 #[derive(Debug)]
 pub(super) struct ReceiptList {
     read: FileState,
@@ -81,7 +83,7 @@ impl ReceiptFile {
     /// Reads the file if it has changed.
     ///
     /// # Errors
-    /// The file cannot be read; the last list then stays.
+    /// The file cannot be read; the previous list then stays.
     pub(super) fn read_if_changed(&self) -> io::Result<Option<ReceiptList>> {
         let file = open_regular(&self.path)?;
         let about = file.metadata()?;
@@ -95,7 +97,7 @@ impl ReceiptFile {
     }
 }
 
-/// Reads a line. One that was cut off is none: its number would be that of another segment.
+/// Parses a line. Rejects a truncated line, because it would have the number of another segment.
 fn key(line: &str) -> Option<SegmentKey> {
     let (run, number) = line.split_once('-')?;
     let is_whole = run.len() == RUN_DIGITS && number.len() >= NUMBER_DIGITS && !line.contains('+');
@@ -115,7 +117,7 @@ mod tests {
     }
 
     // Proves that a list is read again when it is replaced, stays when it cannot be read, and that
-    // other lines, and those that were cut off, are none.
+    // other lines and truncated lines are skipped.
     #[test]
     fn lists_are_replaced() {
         let folder = tempfile::tempdir().unwrap();

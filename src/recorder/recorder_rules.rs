@@ -1,4 +1,4 @@
-//! The rules that a recorder gets, and who learns of their firings.
+//! The rules of a recorder, and the listener of their firings.
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ pub struct PushedRules {
 type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>;
 
 impl PushedRules {
-    /// Rules that name these sources. `compile` gets all sources of the run, in the order of their
-    /// ids, and the id of a pushed one; it compiles the rules that name this one. It is called on
+    /// Creates rules that name these sources. `compile` receives all sources of the run, ordered by
+    /// id, and the id of a pushed one, and compiles the rules that name this one. It is called on
     /// the recorder's thread.
     pub fn new(
         names: Vec<String>,
@@ -61,7 +61,7 @@ impl fmt::Debug for PushedRules {
     }
 }
 
-/// The rules of a configuration, and who learns of their firings.
+/// The rules of a configuration, and the listener of their firings.
 #[derive(Debug, Default)]
 pub struct RecorderRules {
     /// The rules about sources that the recorder reads.

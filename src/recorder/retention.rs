@@ -6,25 +6,25 @@ use std::fmt;
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
 
-/// Share of [`MinFree::Auto`]: the recorder must not fill a host's disk; a higher share would stop
-/// it on many healthy hosts.
+/// Share of [`MinFree::Auto`]: the recorder must not fill a host's disk, but a higher share would
+/// stop it on many healthy hosts.
 const AUTO_BASIS_POINTS: u16 = 500;
-/// Limit of [`MinFree::Auto`]: what other programs need until someone intervenes does not grow with
-/// the file system. journald caps its `SystemKeepFree` at the same size.
+/// Limit of [`MinFree::Auto`]: the space that other programs need until someone intervenes does not
+/// grow with the file system. journald caps its `SystemKeepFree` at the same size.
 const AUTO_BYTES_MAX: u64 = 4 << 30;
 
 /// Limits of the data directory. To keep them, the oldest segments are removed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// Allocated bytes of all files in the directory, including the open segment, temporary and
-    /// set-aside files.
+    /// Maximum allocated bytes of all files in the directory, including the open segment, temporary
+    /// and set-aside files.
     pub bytes: u64,
     /// Age at which a segment is removed, in nanoseconds.
     pub age_ns: u64,
     /// Minimum free space of the file system.
     pub min_free: MinFree,
-    /// This many bytes, the newest, are never removed to make space in the file system, whoever has
-    /// filled it: new samples are lost instead.
+    /// Number of bytes, the newest, that are never removed to make space in the file system,
+    /// whichever program has filled it: new samples are lost instead.
     pub min_bytes: u64,
 }
 
@@ -65,21 +65,21 @@ pub(super) struct StoredFile {
     pub(super) allocated: u64,
     /// Whether it is a segment, open or closed, or was set aside from one.
     pub(super) is_ours: bool,
-    /// Whether it is part of the history that `min_bytes` protects: all that is ours, except
+    /// Whether it is part of the history that `min_bytes` protects: all of our files except
     /// snapshots.
     pub(super) is_history: bool,
     /// Its segment, if it may be removed: a sealed segment, or a file set aside from one. No other
     /// file is ever removed.
     pub(super) removable: Option<SegmentName>,
-    /// Age of its segment; none if unknown.
+    /// Age of its segment; `None` if unknown.
     pub(super) age_ns: Option<u64>,
-    /// It is removed only when nothing else makes space, for no receipt says that it is elsewhere.
+    /// Whether it is removed only if nothing else makes space, because it has no receipt.
     pub(super) is_held: bool,
 }
 
 impl StoredFile {
-    /// Returns the order of removal. Numbers grow within a directory; equal ones are of different
-    /// runs, copied together from elsewhere.
+    /// Returns the order of removal. Numbers increase within a directory; equal numbers come from
+    /// different runs that were copied together.
     pub(super) fn order(segment: &SegmentName) -> (u64, i64, u64) {
         (segment.number, segment.created_s, segment.run_id)
     }
@@ -93,7 +93,7 @@ pub(super) struct DirectorySnapshot<'a> {
     /// Bytes of the reserve.
     pub(super) reserve: u64,
     pub(super) space: DiskSpace,
-    /// The most bytes that history and reserve could have had so far in this run.
+    /// The maximum bytes that history and reserve could have had so far in this run.
     pub(super) capacity: u64,
 }
 
@@ -104,24 +104,24 @@ pub(super) struct EvictionPlan {
     pub(super) names: Vec<String>,
     /// Bytes to take from the reserve.
     pub(super) from_reserve: u64,
-    /// Bytes to put into the reserve at once after the removal: what it frees beyond the need would
-    /// be open to other programs.
+    /// Bytes to move into the reserve right after the removal: other programs could take the bytes
+    /// that it frees beyond the need.
     pub(super) to_reserve: u64,
-    /// Whether `min_free` is not kept, because only protected history could be removed for it.
+    /// Whether `min_free` is violated because only protected history could be removed.
     pub(super) is_history_kept: bool,
 }
 
-/// At least this fraction of what the file system ever had for the history, and twice the longest
-/// segment, are not protected: there the oldest segments are replaced by new ones.
+/// Minimum unprotected part: this fraction of the maximum space of the history, and twice the
+/// longest segment. There, new segments replace the oldest ones.
 const REPLACED_SHARE: u64 = 4;
 
-/// The history that is protected from whatever fills the file system.
+/// The part of the history that other programs' use of the file system cannot remove.
 #[derive(Debug, Clone, Copy)]
 struct Protection {
-    /// Never fewer bytes of segments.
+    /// Minimum bytes of segments.
     kept: u64,
-    /// Never fewer bytes of segments and reserve. These are two segments more: the next one is
-    /// recorded before the oldest one is removed, and grants exceed the need.
+    /// Minimum bytes of segments and reserve. These are two segments more, because the next segment
+    /// is recorded before the oldest is removed, and grants exceed the need.
     with_spare: u64,
 }
 
@@ -150,7 +150,7 @@ pub(super) fn kept_bytes(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits
     Protection::of(stock, limits).kept
 }
 
-/// The limit that does not hold even if every file is removed that may be.
+/// The limit that is exceeded even if every removable file is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shortage {
     Bytes { limit: u64, held: u64, more: u64 },
@@ -202,29 +202,30 @@ struct EvictionSums {
 }
 
 impl EvictionSums {
-    /// Bytes above `retain_bytes`.
+    /// Returns the bytes above `retain_bytes`.
     fn over_quota(&self) -> u64 {
         (self.held.saturating_add(self.reserve).saturating_add(self.more)).saturating_sub(self.bytes)
     }
 
-    /// Bytes missing of the minimum free space.
+    /// Returns the bytes missing to the minimum free space.
     fn missing(&self) -> u64 {
         self.min_free.saturating_add(self.more).saturating_sub(self.available)
     }
 
-    /// Bytes of them that must be freed for the new ones. Other programs neither lose nor gain by
-    /// that.
+    /// Returns the part of them that must be freed for the new bytes. It has no effect on the space
+    /// of other programs.
     fn missing_for_own(&self) -> u64 {
         self.missing().min(self.more.saturating_sub(self.freed))
     }
 
-    /// Bytes of the reserve that may be given to others.
+    /// Returns the bytes of the reserve that may be released to other programs.
     fn spare_reserve(&self) -> u64 {
         let ours = self.history.saturating_add(self.more).saturating_add(self.reserve);
         ours.saturating_sub(self.protection.with_spare).min(self.reserve)
     }
 
-    /// Whether this many bytes of history may be removed for the space of the file system.
+    /// Returns whether this many bytes of history may be removed for lack of space in the file
+    /// system.
     fn may_remove(&self, bytes: u64) -> bool {
         let Protection { kept, with_spare } = self.protection;
         let left = self.history.saturating_sub(bytes);
@@ -246,8 +247,8 @@ impl EvictionSums {
         self.freed = self.freed.saturating_add(bytes);
     }
 
-    /// Returns the bytes to put into the reserve after the removal: those freed in vain for
-    /// `min_free`, and those that the protected history lacks.
+    /// Returns the bytes to move into the reserve after the removal: bytes freed for `min_free`
+    /// without reaching it, and bytes that the protected history lacks.
     fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
@@ -263,9 +264,9 @@ impl EvictionSums {
 }
 
 /// Plans the removal of files that are too old, and of enough to make `more` bytes fit: first from
-/// the reserve, then the oldest files, all files of a segment together. Files that are held go
-/// last, and never for their age. For the space of the file system, no file is removed that the
-/// protected history needs, nor any newer one.
+/// the reserve, then the oldest files, all files of a segment together. Files without a receipt are
+/// removed last, and never for their age. For lack of space in the file system, no file is removed
+/// that the protected history needs, nor any newer one.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
@@ -339,8 +340,8 @@ fn allocated_bytes(files: &[StoredFile]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated))
 }
 
-/// Returns the bytes that segments and reserve may occupy now: the rest of `retain_bytes` after
-/// other files, limited by the space of the file system.
+/// Returns the bytes that segments and reserve may occupy now: `retain_bytes` less other files,
+/// limited by the space of the file system.
 pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let ours =
@@ -350,16 +351,16 @@ pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimit
     limits.bytes.saturating_sub(others).min(ours.saturating_add(reserve).saturating_add(free))
 }
 
-/// At most this fraction of the free space is reserved: other programs must be able to continue,
-/// and so must the recorder if it depends on them.
+/// Maximum reserved fraction of the free space: other programs must be able to continue, and the
+/// recorder may depend on them.
 const RESERVE_SHARE: u64 = 4;
-/// The reserve is not changed by less than this fraction of `min_bytes`: a change every second
+/// The reserve is changed only by at least this fraction of `min_bytes`: a change every second
 /// would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
-/// Returns the target size of the reserve: the bytes that the history lacks of the protected ones
-/// and of two segments, at most a quarter of the free space that may be used. An existing reserve
-/// shrinks as the history grows. A larger one is reduced only if the free space exceeds it.
+/// Returns the target size of the reserve: the bytes that the history lacks of the protected bytes
+/// and of two segments, at most a quarter of the usable free space. An existing reserve shrinks as
+/// the history grows. A larger one is reduced only if the free space exceeds it.
 pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let wanted = Protection::of(&stock, limits).with_spare.saturating_sub(history_bytes(files));
@@ -442,7 +443,7 @@ mod tests {
         assert_eq!(MinFree::Bytes(gib(9)).bytes(gib(1)), gib(9));
     }
 
-    // Proves that files which are held go last, and never for their age.
+    // Proves that files without a receipt are removed last, and never for their age.
     #[test]
     fn held_files_go_last() {
         let held = |number, age_ns| StoredFile { is_held: true, ..file(number, 100, age_ns) };
@@ -464,7 +465,8 @@ mod tests {
     }
 
     // Proves that the reserve is used first, that within `min_bytes` no segment is removed, neither
-    // for others nor for new samples, and that what a removal frees in vain goes into the reserve.
+    // for other programs nor for new samples, and that bytes freed beyond the need go into the
+    // reserve.
     #[test]
     fn min_bytes_are_kept() {
         let files = [file(1, 100, 0), file(2, 100, 0), file(3, 100, 0)];
@@ -506,7 +508,7 @@ mod tests {
         assert_eq!(reserve(300, 500), 200, "others have enough");
     }
 
-    // Proves that the usable space is that of the nearer limit, after other files.
+    // Proves that the usable space follows the lower limit, less other files.
     #[test]
     fn usable_bytes_follow_the_nearer_limit() {
         let notes = StoredFile { is_ours: false, removable: None, ..file(9, 70, 0) };
@@ -520,8 +522,8 @@ mod tests {
 
     proptest! {
         // Proves that a plan consists of the oldest removable files, and is sufficient and minimal.
-        // It leaves the protected history unless `retain_bytes` is exceeded, and gives others no
-        // space that this history needs. It is refused only if no plan would do.
+        // It keeps the protected history unless `retain_bytes` is exceeded, and gives other
+        // programs no space that this history needs. It is refused only if no plan would suffice.
         #[test]
         fn plans_are_sufficient(
             sizes in proptest::collection::vec((0_u64..100, any::<bool>()), 0..20),
@@ -565,7 +567,7 @@ mod tests {
                     let is_for_quota = before_last.is_some_and(|freed| !fits(freed, from_reserve));
                     let left = all - freed;
                     prop_assert!(names.is_empty() || is_for_quota || left >= kept, "{} of {}", left, kept);
-                    // Others get nothing of what the history needs.
+                    // Other programs get nothing that the history needs.
                     let ours = left + reserve - from_reserve + to_reserve + more;
                     let enough = with_spare.min(all + reserve).min(bytes);
                     prop_assert!(kept == 0 || ours >= enough, "{} of {}", ours, enough);
@@ -581,8 +583,8 @@ mod tests {
             }
         }
 
-        // Proves that a reserve is at most its share of the free space or as it is, and that it is
-        // released to others only if they leave as much free.
+        // Proves that a reserve is at most its share of the free space or unchanged, and that it is
+        // released to other programs only if they leave as much free.
         #[test]
         fn reserves_are_bounded(
             (held, reserve, available) in (0_u64..1000, 0_u64..500, 0_u64..2000),

@@ -1,5 +1,5 @@
-//! Evaluates the rules over slabs that were written, within a budget: a rule never delays a write
-//! by much and never costs a sample.
+//! Evaluates the rules on written slabs, within a CPU budget: rules never delay a write by much and
+//! never lose a sample.
 
 use std::sync::Arc;
 
@@ -15,31 +15,31 @@ use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::throttle::Throttle;
 use crate::slab::Slab;
 
-/// CPU time that rules may take, in nanoseconds per second: 5 % of a core, some 200 rules over
-/// samples of 1 kHz. The queues bridge far more than that.
+/// CPU budget of rules, in nanoseconds per second: 5 % of a core, about 200 rules on samples at 1
+/// kHz. The queues bridge far longer delays.
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
-/// Unused time accumulates for this long: a batch after a stall of the disk costs more.
+/// Unused budget accumulates for this long, because a batch after a stall of the disk costs more.
 const BURST_NS: u64 = NS_PER_S / 4;
-/// Most CPU time for one slab: rules over lists of thousands of elements can take longer, and
-/// slabs are waited for.
+/// Maximum CPU time per slab: rules on lists of thousands of elements can take longer, but the pool
+/// needs its slabs back.
 const SLAB_NS_MAX: u64 = 20_000_000;
-/// Frames after which the clock is read.
+/// Number of frames between two reads of the clock.
 const FRAMES_PER_CHECK: usize = 16;
 
-/// Most pushed sources that rules are evaluated for: each has windows of its own.
+/// Maximum number of pushed sources with rules: each has windows of its own.
 const PUSHED_MAX: usize = 256;
-/// A pushed source without a sample for this long makes place for another one.
+/// A pushed source without a sample for this long can be replaced by another one.
 const IDLE_NS: u64 = 60 * NS_PER_S;
 
-/// Bits of the number of an episode in its engine; those above are for the pushed source.
+/// Bits for the number of an episode in its engine; higher bits are for the pushed source.
 const EPISODE_BITS: u32 = 32;
 
 /// The rules of a run.
 #[derive(Debug)]
 pub(super) struct RuleWatch {
-    /// That of the host's sources first, then one for each pushed source that rules name.
+    /// The engine of the host's sources first, then one for each pushed source that rules name.
     engines: Vec<WatchedEngine>,
-    /// By the id of a source, the engines that observe it.
+    /// For each source id, the engines that observe the source.
     observers: Vec<Vec<usize>>,
     on_firing: Option<FiringListener>,
     pushed: Option<PushedRules>,
@@ -49,20 +49,20 @@ pub(super) struct RuleWatch {
     has_warned: bool,
 }
 
-/// Rules, and what the metrics have of each.
+/// Rules, and the state of their metrics.
 #[derive(Debug)]
 struct WatchedEngine {
-    /// The pushed source that they are about.
+    /// The pushed source of these rules; `None` for the rules of the host's sources.
     source: Option<u16>,
     rules: ScopedEngine,
     /// When its source last had a sample.
     last_ns: u64,
-    /// What was counted of each rule, and the place of its counters.
+    /// For each rule, the counts so far and the index of its counters.
     counted: Vec<(TriggerCounts, Option<usize>)>,
 }
 
 impl RuleWatch {
-    /// Watches a run that begins with so many sources, none of them pushed.
+    /// Watches a run that starts with this number of sources; none of them is pushed.
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let engines = vec![WatchedEngine::new(None, engine, &metrics)];
@@ -80,13 +80,14 @@ impl RuleWatch {
         watch
     }
 
-    /// Continues with the rules of another configuration. `sources` are those of the run.
+    /// Continues with the rules of another configuration. `sources` has all sources of the run.
     pub(super) fn replace(&mut self, rules: RecorderRules, sources: &[SourceInfo]) {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let earlier = std::mem::take(&mut self.engines);
         (self.on_firing, self.pushed) = (on_firing, pushed);
         self.engines.push(WatchedEngine::new(None, engine, &self.metrics));
-        // Those that pushed last keep their places; then come the newest, as far as there are any.
+        // The most recently active pushed sources keep their places; the newest sources come after
+        // them.
         let known: Vec<(u16, u64)> =
             earlier.iter().filter_map(|watched| Some((watched.source?, watched.last_ns))).collect();
         for (id, last_ns) in &known {
@@ -112,10 +113,10 @@ impl RuleWatch {
         self.find_observers(sources.len());
     }
 
-    /// Adds the rules that name a source, if an application has pushed it. `sources` are those of
-    /// the run.
+    /// Adds the rules that name a source, if an application has pushed it. `sources` has all
+    /// sources of the run.
     pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
-        // A source that no rule names has no observers, and most are that.
+        // A source that no rule names, as most are, has no observers.
         let before = self.engines.len();
         if self.add_source(id, sources) || self.engines.len() != before {
             self.find_observers(sources.len());
@@ -144,8 +145,8 @@ impl RuleWatch {
         is_named
     }
 
-    /// Forgets the pushed source that had no sample for longest, if that is long. Returns whether
-    /// there was one: threads of earlier processes have ended.
+    /// Removes the pushed source that has been idle longest, if it has been idle for [`IDLE_NS`].
+    /// Returns whether there was one: threads of earlier processes have ended.
     fn forget_idle(&mut self) -> bool {
         let pushed = self.engines.iter().enumerate().filter(|(_, watched)| watched.source.is_some());
         let Some((at, last_ns)) =
@@ -175,7 +176,7 @@ impl RuleWatch {
         self.engines.iter().all(|watched| watched.rules.engine().is_empty())
     }
 
-    /// Observes the samples of a batch. Without time for it they are skipped and counted.
+    /// Observes the samples of a batch. If the budget is used up, they are skipped and counted.
     pub(super) fn observe(&mut self, batch: &[Box<Slab>]) {
         if self.is_empty() {
             return;
@@ -194,7 +195,7 @@ impl RuleWatch {
                 self.engines.iter_mut().for_each(|watched| watched.rules.engine_mut().interrupt());
             }
             skipped += cut;
-            // Not the time that passed: on a busy host, this thread waits for a CPU.
+            // CPU time, not elapsed time: on a busy host, this thread waits for a CPU.
             self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(began_cpu_ns));
         }
         if skipped > 0 {
@@ -211,7 +212,7 @@ impl RuleWatch {
         self.count();
     }
 
-    /// Observes the samples of a slab. Returns how many were skipped.
+    /// Observes the samples of a slab. Returns the number of skipped samples.
     fn observe_slab(&mut self, slab: &Slab, began_ns: u64, began_cpu_ns: u64) -> usize {
         let (bytes, headers, frames) = (slab.bytes(), slab.headers(), slab.frames());
         let Some(header_bytes) = headers.len().checked_div(frames).filter(|width| *width > 0) else {
@@ -252,7 +253,7 @@ impl RuleWatch {
         }
     }
 
-    /// Lets time pass: all samples before `mono_ns` were observed.
+    /// Advances the time to `mono_ns`; all earlier samples must have been observed.
     pub(super) fn advance(&mut self, mono_ns: u64) {
         for watched in self.engines.iter_mut().filter(|watched| !watched.rules.engine().is_empty()) {
             watched.step(&mut self.events, |rules, events| rules.engine_mut().advance(mono_ns, events));
@@ -293,8 +294,8 @@ impl WatchedEngine {
         Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
-    /// Lets the engine add events. An episode's number is unique in its engine, and made unique
-    /// among all: snapshots are told apart by it.
+    /// Lets the engine add events. Makes the number of an episode, which is unique in its engine,
+    /// unique among all engines, because it identifies snapshots.
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,
@@ -309,7 +310,7 @@ impl WatchedEngine {
         }
     }
 
-    /// Adds what is new to the metrics.
+    /// Adds the new counts to the metrics.
     fn count(&mut self, metrics: &Metrics) {
         for ((_, now), (before, place)) in self.rules.engine().counts().zip(&mut self.counted) {
             let before = std::mem::replace(before, now);
@@ -323,8 +324,8 @@ impl WatchedEngine {
     }
 }
 
-/// Returns what the rules of an engine have counted before, and the places of their counters, which
-/// are added for new ones; none for a rule beyond the most that a run can have.
+/// Returns the current counts of an engine's rules, and the indexes of their counters. Adds
+/// counters for new rules; the index is `None` for a rule beyond the maximum number of a run.
 fn counted(engine: &TriggerEngine, metrics: &Metrics) -> Vec<(TriggerCounts, Option<usize>)> {
     let place = |name: &str| {
         let found = metrics.rules.iter().position(|rule| rule.name == name);

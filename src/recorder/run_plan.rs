@@ -10,20 +10,19 @@ use super::thinner::SourceThinning;
 pub struct RunPlan {
     /// Header of the first segment. Number, clocks and next sequence numbers are set per segment.
     pub header: SegmentHeader,
-    /// Attachments of each segment: the configuration.
+    /// Attachments of each segment, such as the configuration.
     pub attachments: Vec<Attachment>,
     /// Size at which a segment is sealed, in bytes.
     pub segment_bytes: u64,
     /// Age at which a segment is sealed, in nanoseconds.
     pub segment_age_ns: u64,
-    /// When data is synced.
+    /// The time at which data is synced.
     pub sync: SyncPolicy,
     /// Preallocation step, in bytes; 0 turns it off.
     pub preallocate: u64,
-    /// Compressor of frames while they are recorded; none: frames are written uncompressed.
+    /// Compressor of frames while they are recorded; `None` to write frames uncompressed.
     pub compression: Option<LiveCompressor>,
-    /// Of a ring: the sources that are not thinned to an interval, by id, and what is passed on of
-    /// them.
+    /// For a ring: the sources with a thinning other than the interval, by id.
     pub batches: Vec<(u16, SourceThinning)>,
     /// Interval at which the queues are polled, in nanoseconds.
     pub poll_interval_ns: u64,

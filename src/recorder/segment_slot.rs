@@ -21,13 +21,13 @@ use super::syncer::{Syncer, SyncerResult};
 use crate::metrics::{Metrics, RecorderMetrics};
 use crate::os::clock::monotonic_ns;
 
-/// Maximum number of given-up segments whose removal is tried again. Recovery removes the others.
+/// Maximum number of abandoned segments whose removal is tried again. Recovery removes the others.
 const GIVEN_UP_MAX: usize = 64;
 /// ENOENT: the last storage error after the removal of an open segment.
 const ENOENT: i32 = 2;
 
-/// Makes a call that the storage may delay. It is marked as such, so the watchdog does not take it
-/// for a stuck loop.
+/// Makes a call that the storage may delay, and marks it as such, so that the watchdog does not
+/// mistake it for a stuck loop.
 pub(super) fn call_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
     metrics.enter_storage(monotonic_ns());
     let result = call();
@@ -35,7 +35,7 @@ pub(super) fn call_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> 
     result
 }
 
-/// The open segment, if there is one, and what it takes to create and seal segments.
+/// The open segment, if there is one, and the state for creating and sealing segments.
 #[derive(Debug)]
 pub(super) struct SegmentSlot {
     pub(super) plan: RunPlan,
@@ -67,8 +67,8 @@ pub(super) struct OpenSegment {
 }
 
 impl SegmentSlot {
-    /// Opens the first segment, numbered above all that the directory has ever had, and starts the
-    /// syncer.
+    /// Opens the first segment, with a higher number than any segment that the directory ever had,
+    /// and starts the syncer.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -99,7 +99,7 @@ impl SegmentSlot {
             given_up: Vec::new(),
         };
         match slot.create_segment() {
-            // A run that keeps its history begins without a segment, and tries again.
+            // If the history is protected, the run starts without a segment, and tries again.
             Err(error) if is_ring || is_history_kept(&error) => {
                 slot.handle_segment_error("create", &error, monotonic_ns());
             }
@@ -179,11 +179,10 @@ impl SegmentSlot {
         self.index_if_due(now);
     }
 
-    /// Adds a source to the run. Segments that begin from now on have it in their header. Returns
-    /// whether it is new.
+    /// Adds a source to the run. Later segments have it in their header. Returns whether it is new.
     pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
-        // Ids are given in order. A reload that was faster has brought it already.
+        // Ids are assigned in order. A concurrent reload may have added it already.
         if usize::from(source.id) != sources.len() {
             return false;
         }
@@ -194,8 +193,8 @@ impl SegmentSlot {
         true
     }
 
-    /// Describes the sources that the open segment does not have. Returns false if one is left
-    /// without a descriptor: its samples must not follow.
+    /// Describes the sources that are missing in the open segment. Returns false if a source
+    /// remains without a descriptor: its samples must not be written.
     pub(super) fn describe_sources(&mut self, now: u64) -> bool {
         while let Some(segment) = &self.segment {
             // Both lists are in the order of ids.
@@ -231,8 +230,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Writes gaps for samples that were begun but are in no slab. Those that fail are left for
-    /// another call.
+    /// Writes gaps for samples that were begun but are in no slab. Gaps that fail are left for the
+    /// next call.
     pub(super) fn write_last_gaps(&mut self, now: u64) {
         for gap in self.gaps.last_gaps(now) {
             let Some(mut segment) = self.segment.take() else { return };
@@ -254,7 +253,7 @@ impl SegmentSlot {
     }
 
     /// Ends the run: writes the last gaps and seals the segment. If a write fails, another segment
-    /// gets the rest, for which the run has no other place.
+    /// gets the rest, because the run has no other place for it.
     pub(super) fn end(&mut self, now: u64) {
         for _attempt in 0..2 {
             if self.segment.is_none() {
@@ -287,7 +286,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Whether the open segment is known to be missing in the directory.
+    /// Returns whether the open segment is known to be missing from the directory.
     pub(super) fn is_segment_removed(&self) -> bool {
         self.segment.as_ref().is_some_and(|segment| {
             let (name, file) = (segment.writer.name().to_string(), segment.writer.file());
@@ -332,7 +331,7 @@ impl SegmentSlot {
             RotationLimits { bytes: self.segment_bytes(preamble_bytes), age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
-                // As large as it would be if sealed now.
+                // Its size if it were sealed now.
                 bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),
@@ -342,7 +341,7 @@ impl SegmentSlot {
         if !due || now < self.retry_ns {
             return;
         }
-        // The new one first: if it cannot be created, the old one continues, longer than it should.
+        // Create the new one first: if that fails, the old one continues beyond its limit.
         match self.create_segment() {
             Ok(next) => {
                 self.failures = 0;
@@ -350,8 +349,8 @@ impl SegmentSlot {
                 self.segment = Some(next);
             }
             Err(error) => {
-                // If no closed segment could be removed, this one holds everything: once sealed it
-                // can be.
+                // If no closed segment could be removed, this one contains everything; once sealed,
+                // it can be removed.
                 let is_all = is_limit(&error) && !self.storage.has_closed_segment();
                 self.handle_segment_error("create", &error, now);
                 if is_all && self.syncer.is_idle() {
@@ -425,7 +424,7 @@ impl SegmentSlot {
     fn handle_segment_error(&mut self, action: &str, error: &io::Error, now: u64) {
         self.metrics.recorder.note_storage_error(error);
         if self.failures > 0 && now < self.retry_ns {
-            // Already logged; retried with each batch, but not logged with each.
+            // Already logged; retried with each batch, but not logged again.
             return;
         }
         self.failures = self.failures.saturating_add(1);
@@ -439,7 +438,7 @@ impl SegmentSlot {
         );
     }
 
-    /// Tries again to remove the segments whose creation failed and that could not be removed then.
+    /// Tries again to remove segments whose creation failed and that could not be removed then.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {
@@ -450,7 +449,7 @@ impl SegmentSlot {
         self.given_up.drain(..excess);
     }
 
-    /// Creates the next segment. It is not the open one yet.
+    /// Creates the next segment, without making it the open one.
     pub(super) fn create_segment(&mut self) -> io::Result<OpenSegment> {
         self.remove_given_up();
         let number = self.next_number;
@@ -482,7 +481,7 @@ impl SegmentSlot {
             SegmentWriter::create_with(&*self.storage, name, header, &self.plan.attachments, form)
         })
         .inspect_err(|error| {
-            // A file that existed before belongs to somebody else.
+            // A file that existed before belongs to another program.
             let is_left = || self.storage.open(&name.to_string()).is_ok();
             if error.kind() != io::ErrorKind::AlreadyExists && is_left() {
                 self.given_up.push(name);

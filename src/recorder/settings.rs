@@ -13,7 +13,7 @@ use crate::os::clock::{ClockChangeDetector, WallOffset};
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Inbox, LossLedger, SlabPool};
 
-/// Everything a recorder works with. Shared parts are shared with the sampler groups.
+/// The inputs of a recorder. Shared parts are shared with the sampler groups.
 #[derive(Debug)]
 pub struct RecorderSettings {
     /// The plan of the run.
@@ -40,15 +40,16 @@ pub struct RecorderSettings {
     pub commands: CommandQueue,
     /// The rules.
     pub rules: RecorderRules,
-    /// What a recorder of the ring has besides; none for the recorder of a data directory.
+    /// Additional settings of the ring's recorder; `None` for the recorder of a data directory.
     pub ring: Option<RingSettings>,
 }
 
-/// What a recorder has that writes the ring: it takes the samplers' slabs, and passes on samples.
+/// Settings of the recorder that writes the ring: it takes the samplers' slabs, and passes samples
+/// on.
 #[derive(Debug)]
 pub struct RingSettings {
     /// Passes on samples to the recorder of the data directory.
     pub thinner: Thinner,
-    /// The run's counters, in which the samplers count. The recorder's own ones are the ring's.
+    /// The run's counters, which the samplers update. The recorder's own counters are the ring's.
     pub sampled: Arc<Metrics>,
 }

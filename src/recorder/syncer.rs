@@ -1,9 +1,9 @@
-//! The syncer thread: operations that may take long and are not bound to the order of the data,
+//! The syncer thread: operations that may take long and are independent of the order of the data,
 //! such as syncing a file and publishing a sealed segment under its final name.
 //!
-//! The first sync of a file also syncs its name: without one, nothing in it is found again. A file
-//! whose sync has failed is never synced again: the second time the kernel may report success
-//! without having written what was lost the first time.
+//! The first sync of a file also syncs its name: without a name, its data cannot be found. A file
+//! whose sync has failed is never synced again: the kernel may report success the second time
+//! without having written the data that the first sync lost.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,8 @@ use super::quota_storage::QuotaStorage;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::thread;
 
-/// A run shorter than this reserves nothing: that would only load the file system.
+/// Minimum length of a run before it reserves space: for a shorter run it would only load the file
+/// system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
 /// Maximum number of waiting jobs: one sync, and segments sealed while the disk is slow.
@@ -44,7 +45,7 @@ impl LimitCheck {
         if may_reserve && result.is_ok() {
             result = storage.adjust_reserve();
         }
-        // If this cannot be read, the segment is not known to be gone.
+        // If this cannot be read, do not assume that the segment is gone.
         let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
             matches!(storage.is_name_of(&name.to_string(), &**file), Ok(false))
         };
@@ -115,7 +116,7 @@ pub(super) struct Syncer {
 impl Syncer {
     pub(super) fn start(storage: Arc<QuotaStorage>) -> io::Result<Self> {
         let (jobs, jobs_in) = bounded::<SyncerJob>(JOBS_MAX);
-        // Space for more answers than there can be jobs: the syncer never waits for the recorder.
+        // Space for more results than there can be jobs: the syncer never waits for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
         let disk = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
@@ -159,12 +160,12 @@ impl Syncer {
         self.syncing
     }
 
-    /// Whether all requests are done.
+    /// Returns whether all requests are done.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.unsent.is_empty()
     }
 
-    /// Returns false if the syncer is busy; the job is dropped then.
+    /// Sends a job. Returns false if the syncer is busy; the job is then dropped.
     fn send(&mut self, job: SyncerJob) -> bool {
         let is_sent = self.jobs.try_send(job).is_ok();
         self.in_flight += usize::from(is_sent);
@@ -244,7 +245,8 @@ impl Syncer {
     }
 }
 
-/// Files whose sync has failed, while the recorder does not know yet and may still seal them.
+/// Files whose sync has failed, kept while the recorder does not know it yet and may still seal
+/// them.
 #[derive(Debug, Default)]
 struct FailedFiles(Vec<Weak<dyn StorageFile>>);
 

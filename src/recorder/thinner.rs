@@ -1,9 +1,9 @@
-//! Thinning: of each source, passes on one sample per interval to the next recorder, or all or none
-//! of them, and reports all others to it as thinned.
+//! Thinning: passes one sample per interval of each source on to the next recorder, or all or none
+//! of its samples, and reports all others to it as thinned.
 //!
-//! The first recorder takes every slab and writes it to the ring; the second one records what this
-//! passes on. So a stalled disk delays only the second one, whose queue then bridges a stall many
-//! times as long.
+//! The first recorder takes every slab and writes it to the ring; the second one records the
+//! samples passed on. So a stalled disk delays only the second one, whose queue then bridges a much
+//! longer stall.
 
 use flatcap_format::schema::envelope;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
@@ -21,28 +21,28 @@ pub struct Thinner {
     sources: Vec<ThinnedSource>, // by id
 }
 
-/// Which samples of a source are passed on.
+/// Selects the samples of a source to pass on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceThinning {
-    /// The first of each interval, or each if the source is no faster than this period, in
-    /// nanoseconds; 0 for events.
+    /// The first sample of each interval, or every sample if the period of the source, in
+    /// nanoseconds, is at least the interval; 0 for events.
     Interval(u64),
-    /// Each: it has events that no other one has.
+    /// Every sample: each contains different events.
     All,
-    /// None: they are for the ring.
+    /// No sample: the source is only in the ring.
     None,
 }
 
-/// What was passed on of a source.
+/// The progress of a source.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThinnedSource {
     next_seq: u64,
-    /// Number of the last interval of which a sample was passed on, plus 1; 0 before the first.
+    /// Number of the last interval with a sample that was passed on, plus 1; 0 before the first.
     last_interval: u64,
 }
 
 impl ThinnedSource {
-    /// Whether a sample is passed on.
+    /// Returns whether to pass a sample on.
     fn keeps(&mut self, mono_ns: u64, thinning: SourceThinning, interval_ns: u64) -> bool {
         let period_ns = match thinning {
             SourceThinning::Interval(period_ns) => period_ns,
@@ -69,8 +69,8 @@ impl Thinner {
         Self { producer, checksum, frame_max, interval_ns, sources }
     }
 
-    /// Passes on the samples of a slab. `thinning` says which samples of a source, by its id;
-    /// `losses` says why samples between those in slabs are missing.
+    /// Passes on the samples of a slab. `thinning` returns the selection for a source id; `losses`
+    /// has the causes of missing samples between those in slabs.
     pub(super) fn take(
         &mut self,
         slab: &Slab,
@@ -90,8 +90,8 @@ impl Thinner {
             };
             self.pass(&sample, frame.bytes(), thinning(sample.source), losses);
         }
-        // A frame whose memory was damaged ends the walk: the samples after it are missing here and
-        // in the ring, and count as lost without a cause.
+        // A frame with damaged memory ends the loop: the samples after it are missing here and in
+        // the ring, and count as lost without a cause.
         slab.ranges().iter().for_each(|range| self.note_end(range));
     }
 
@@ -161,8 +161,8 @@ impl Thinner {
 mod tests {
     use super::*;
 
-    // Proves that one sample per interval is kept, whatever their jitter, each of a source that is
-    // no faster than the interval, and all or none of others.
+    // Proves that one sample per interval is kept, whatever the jitter, that every sample is kept
+    // of a source no faster than the interval, and all or none of sources with those settings.
     #[test]
     fn one_sample_per_interval() {
         let thinned = |thinning: SourceThinning, times: &[u64]| {

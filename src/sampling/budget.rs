@@ -11,7 +11,7 @@ const WINDOW_SAMPLES: u64 = 10;
 /// All windows must ask for a shorter period for this long before it is shortened: a cost that
 /// oscillates around the limit does not make the period oscillate.
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
-/// Longest stride. A source that would need a longer one is read at this stride and exceeds its
+/// Maximum stride. A source that would need a longer stride is read at this one and exceeds its
 /// budget.
 pub const STRIDE_MAX: u64 = 10_000;
 /// Basis points in one core.
@@ -19,8 +19,8 @@ const BASIS_POINTS: u64 = 10_000;
 
 /// Work that took longer than this may have been preempted, so the thread's CPU time is read.
 const LONG_WORK_NS: u64 = 500_000;
-/// The thread's CPU time is read at least this often, so that a delta covers little work besides
-/// the measured one.
+/// The thread's CPU time is read at least this often, so that a difference includes little work
+/// other than the measured work.
 const CPU_TIME_INTERVAL_NS: u64 = 200_000_000;
 
 /// CPU cost of pieces of work on one thread: their elapsed time, but at most the CPU time of the
@@ -248,7 +248,7 @@ mod tests {
         budget.current
     }
 
-    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for so
+    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for this
     /// many seconds.
     fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
@@ -262,8 +262,9 @@ mod tests {
         None
     }
 
-    // Proves that a source keeps its period within its budget, gets exactly the period it needs
-    // beyond it, and returns to its period once it is cheap again. 2 % of 1 ms are 20 us.
+    // Proves that a source keeps its period within its budget, gets exactly the period that it
+    // needs beyond the budget, and returns to its period once it is cheap again. 2 % of 1 ms are 20
+    // us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;

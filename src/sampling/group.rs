@@ -29,10 +29,10 @@ use crate::slab::{Causes, SampleMeta, SlabProducer};
 const BUILD_TIMED_EVERY: u64 = 64;
 /// Poll interval for offloaded reads. A sample carries its own times; only its frame is delayed.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
-/// Longest time that the end of a run, or of a source, waits for reads in flight: most return by
+/// Maximum time that the end of a run, or of a source, waits for reads in flight: most return by
 /// then and are recorded.
 pub(super) const OFFLOADED_END_NS: u64 = NS_PER_S;
-/// Longest time that it then waits for commands that it has killed.
+/// Maximum time that it then waits for the commands that it has killed.
 const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
 /// Poll interval during that wait.
 const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
@@ -50,7 +50,7 @@ pub struct GroupSettings {
     pub name: GroupName,
     /// The timing, priority and CPUs of its thread.
     pub thread: ThreadSettings,
-    /// When the first ticks are due, in monotonic nanoseconds.
+    /// Time of the first ticks, in monotonic nanoseconds.
     pub start_ns: u64,
     /// The offset from monotonic to wall time.
     pub wall_offset: Arc<WallOffset>,
@@ -142,7 +142,7 @@ impl SamplerGroup {
                 if !self.handle_command() {
                     break;
                 }
-                // A source that has become due meanwhile is served at once.
+                // A source that has become due since then is served at once.
                 now = monotonic_ns();
                 continue;
             }

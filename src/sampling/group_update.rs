@@ -269,8 +269,8 @@ mod tests {
     }
 
     // Proves that a kept source keeps its numbers and deadlines, a replaced one continues its
-    // numbers (also with another period), a new one begins at 0 and a removed one is not read
-    // again; the recorder sees no number twice or out of order, and receives the last latencies.
+    // numbers (also with another period), a new one starts at 0, and a removed one is not read
+    // again. The recorder sees no number twice or out of order, and receives the last latencies.
     #[test]
     fn numbers_go_on() {
         let (mut group, mut rig) = group(|metrics| vec![source(metrics, 0, MS), source(metrics, 1, MS)]);

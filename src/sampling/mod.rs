@@ -1,9 +1,9 @@
 //! Sampling: samplers read the host, a schedule decides when, and each group has one thread that
 //! does both.
 //!
-//! A sampler thread never waits for the disk, allocates in steady state, logs between two ticks
-//! (but once for each reason why values are missing, for an element that hangs, and when switches
-//! stop), or depends on the file format.
+//! A sampler thread never waits for the disk, allocates in steady state, or depends on the file
+//! format. It does not log between two ticks, except once for each reason why values are missing,
+//! for an element that hangs, and when switches stop.
 
 mod budget;
 mod cpu_governor;

@@ -37,7 +37,7 @@ pub(super) fn note(text: &[u8], line: usize) {
     });
 }
 
-/// Notes that an element hangs, unless another text was noted.
+/// Records that an element hangs, unless another text was recorded before.
 #[cold]
 pub(super) fn note_hanging(name: &str) {
     note(format!("{name} does not answer").as_bytes(), 0);

@@ -1,4 +1,4 @@
-//! Reads that may block are offloaded to a thread of their own, so that the group goes on.
+//! Offloads reads that may block to a separate thread, so that the group continues.
 //!
 //! The sampler itself moves to the thread and back, so it always has one owner. A thread that never
 //! returns is abandoned when the process ends.
@@ -25,7 +25,7 @@ struct FinishedRead {
 /// The outcome of a read.
 #[derive(Debug)]
 pub(super) struct ReadOutcome {
-    /// When the read began and ended, in monotonic nanoseconds.
+    /// Begin and end of the read, in monotonic nanoseconds.
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
     /// Its CPU time in nanoseconds.

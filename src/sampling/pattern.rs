@@ -4,7 +4,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 /// Largest number of patterns in one list.
 pub const PATTERNS_MAX: usize = 64;
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
 /// A shell pattern: `*` matches any characters, `?` one, `[a-c]` one of a set, `{a,b}` either. It

@@ -1,4 +1,4 @@
-//! What a source says of itself before it is opened, and how it is opened.
+//! The static description of a source, and the function that opens it.
 
 use std::fmt;
 use std::io;
@@ -14,14 +14,14 @@ use crate::os::host::{HostFile, HostRoot};
 pub struct SourceSpec {
     /// Name of the source, which is also the name of its table in the configuration.
     pub name: &'static str,
-    /// What it measures: one sentence for config/flatcap.toml.
+    /// The values that it measures: one sentence for config/flatcap.toml.
     pub about: &'static str,
     /// Full name of its payload's root table.
     pub root: &'static str,
     /// Binary schema of its payload.
     pub schema: &'static [u8],
-    /// Files of the host that it reads, without the leading slash; none for instances, which read
-    /// what the configuration names.
+    /// Files of the host that it reads, without the leading slash; empty for instances, which read
+    /// files from the configuration.
     pub files: &'static [&'static str],
     /// Default time from one sample to the next. The source has a comment with the reason.
     pub period: Duration,
@@ -32,7 +32,7 @@ pub struct SourceSpec {
     /// bus. It then belongs to group `blocking`. For example, the temperature sensor of a hanging
     /// disk queries that disk.
     pub may_block: bool,
-    /// How often the kernel updates the values: a shorter period gains nothing.
+    /// Interval at which the kernel updates the values: a shorter period gains nothing.
     pub refresh: &'static str,
     /// The things that `include` and `exclude` match; empty if there is nothing to choose.
     pub selects: &'static str,
@@ -40,13 +40,13 @@ pub struct SourceSpec {
     pub needs: &'static [&'static str],
     /// Usual cause or remedy if a host lacks it, which ends the error; may be empty.
     pub hint: &'static str,
-    /// The keys of its table besides those of all sources.
+    /// The keys of its table in addition to the keys of all sources.
     pub keys: OwnKeys,
-    /// How it is opened.
+    /// The function that opens it.
     pub opener: SourceOpener,
 }
 
-/// The keys of a source's table besides those that all sources have.
+/// The keys of a source's table in addition to the keys of all sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
     /// None.
@@ -61,9 +61,9 @@ pub enum OwnKeys {
     Perf,
     /// Context switches and wakeups, and where they are recorded.
     Sched,
-    /// How often call chains are sampled, and where they are recorded.
+    /// The sampling interval of call chains, and where they are recorded.
     Profile,
-    /// Where batches of events are recorded.
+    /// The store in which batches of events are recorded.
     Batches,
     /// The file of an instance, and the format of its values.
     File,
@@ -74,7 +74,7 @@ pub enum OwnKeys {
 /// Opens a source, and reads it once to prove that it can be read.
 pub type OpenSource = fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>;
 
-/// How a source is opened, by where its values come from.
+/// The function that opens a source, by the origin of its values.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceOpener {
     /// From the host.

@@ -21,7 +21,7 @@ const MARGIN_START_NS: u64 = 100_000;
 /// become shorter.
 const FRACTIONS_PER_NS: u64 = 1 << 10;
 
-/// Tracks a high quantile of the lateness of sleeps, with exponential forgetting.
+/// Tracks a high quantile of the lateness of sleeps, with exponential decay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpinMargin {
     fractions: u64, // in [MARGIN_MIN_NS, MARGIN_MAX_NS] * FRACTIONS_PER_NS
@@ -86,7 +86,7 @@ mod tests {
         assert!((20_000..24_000).contains(&again.ns()), "{again:?}");
     }
 
-    // Proves that a rare long sleep costs no spinning, and that one beyond the upper limit is
+    // Proves that a rare long sleep causes no spinning, and that one beyond the upper limit is
     // ignored.
     #[test]
     fn rare_late_sleeps_are_ignored() {

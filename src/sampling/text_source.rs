@@ -84,7 +84,8 @@ impl Expression {
     /// Compiles an expression over bytes; `^` and `$` match at the start and end of a line.
     ///
     /// # Errors
-    /// The reason: not an expression, too long, too large when compiled, or no group for the value.
+    /// The message has the reason: not an expression, too long, too large when compiled, or no
+    /// group for the value.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > EXPRESSION_BYTES_MAX {
             return Err(format!("an expression has 1 to {EXPRESSION_BYTES_MAX} bytes"));

@@ -16,7 +16,7 @@ keywords! {
 }
 
 keywords! {
-    /// How exactly a sampler thread meets its ticks.
+    /// The precision with which a sampler thread meets its ticks.
     pub enum Timing {
         /// The kernel may wake the thread about 50 us late, which saves power.
         Relaxed = "relaxed",
@@ -28,10 +28,10 @@ keywords! {
     }
 }
 
-/// How the kernel schedules a group's thread.
+/// The scheduling of a group's thread by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadSettings {
-    /// How exactly it meets its ticks.
+    /// The precision with which it meets its ticks.
     pub timing: Timing,
     /// Its real-time priority (`SCHED_FIFO`), 1 to 99; 0 for none.
     pub priority: u8,

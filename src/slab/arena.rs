@@ -55,7 +55,7 @@ pub struct Geometry {
     pub slabs: usize,
     /// Bytes of a standard slab.
     pub slab_bytes: usize,
-    /// Number of large slabs, for frames that fit no standard one.
+    /// Number of large slabs, for frames that do not fit a standard slab.
     pub large_slabs: usize,
     /// Bytes of a large slab.
     pub large_slab_bytes: usize,
@@ -70,7 +70,7 @@ pub struct Owner {
     pub directory: (u64, u64),
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
-    /// Longest payload of a frame, in bytes.
+    /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
     /// The kernel's boot id; 0 if it reports none.
     pub boot: u128,
@@ -129,7 +129,7 @@ pub fn arena_file_name(run_id: u64) -> String {
     format!("{run_id:016x}{ARENA_FILE_SUFFIX}")
 }
 
-/// Whether a file has the name of a run's file.
+/// Returns whether a file has the name of a run's file.
 pub(super) fn is_arena_file_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let run_id = name.strip_suffix(ARENA_FILE_SUFFIX).and_then(|run_id| u64::from_str_radix(run_id, 16).ok());
@@ -142,7 +142,7 @@ fn align_to_part(bytes: usize) -> usize {
 }
 
 impl Arena {
-    /// Lays out slabs in `memory`, which must be empty. Returns none if it has less than
+    /// Lays out slabs in `memory`, which must be empty. Returns `None` if it has less than
     /// [`Geometry::bytes`].
     pub fn new(mut memory: SharedMemory, geometry: Geometry, owner: &Owner) -> Option<Self> {
         let mut header = memory.allocate(HEADER_NUMBERS * NUMBER_BYTES)?;
@@ -187,7 +187,7 @@ impl Arena {
         Ok(Self { notes: Some(RunNotes::new(end, owner.checksum)), ..arena })
     }
 
-    /// Takes the end to which the run appends its notes; none in anonymous memory.
+    /// Takes the end of the file, to which the run appends its notes; `None` in anonymous memory.
     pub fn take_notes(&mut self) -> Option<RunNotes> {
         self.notes.take()
     }
@@ -255,7 +255,7 @@ pub(super) fn checksum_from_number(number: u64) -> Option<ChecksumKind> {
 }
 
 impl SequenceCounters {
-    /// Marks the begin of a sample: `next_seq` is the sequence number of the next one.
+    /// Marks the begin of a sample: `next_seq` is the sequence number after it.
     #[inline]
     pub fn set(&self, source: u16, next_seq: u64) {
         if let Some(number) = self.0.get(usize::from(source)) {

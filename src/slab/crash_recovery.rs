@@ -1,4 +1,4 @@
-//! Crash recovery from the memory of a killed run: complete frames, and the number of samples
+//! Crash recovery from the memory of a killed run: its complete frames, and the number of samples
 //! begun.
 //!
 //! Everything in it is verified: the header against the file, each frame by its checksum and by the
@@ -20,8 +20,8 @@ use super::notes::{self, NOTES_BYTES_MAX};
 use crate::os::host;
 use crate::os::shared_memory::SharedMemoryFile;
 
-/// A killed process releases its memory within milliseconds; one that hangs in the kernel is given
-/// up after this time.
+/// A killed process releases its memory within milliseconds; a process that hangs in the kernel is
+/// waited for at most this long.
 const EXIT_WAIT_MAX_NS: u64 = 5_000_000_000;
 
 /// The memory of a crashed run.
@@ -60,8 +60,8 @@ struct FoundFrame {
 
 impl CrashedRun {
     /// Finds the memory of every crashed run except `exclude_run` that recorded into the data
-    /// directory with this device and inode, whose lock the caller holds. Invalid files are left
-    /// alone, those of other directories untouched.
+    /// directory with this device and inode, whose lock the caller holds. Invalid files and the
+    /// files of other directories are left untouched.
     ///
     /// # Errors
     /// `PermissionDenied` if another user may have written the content of `run_dir`; any error of
@@ -121,7 +121,7 @@ impl CrashedRun {
         exclude_run: Option<u64>,
     ) -> io::Result<OpenedArena> {
         let Some(header) = ArenaHeader::read(&memory)? else {
-            // Empty, or held: its run is about to begin.
+            // Empty or locked: its run is about to start.
             let begins = memory.file.length()? == 0 || memory.is_locked();
             return Ok(if begins { OpenedArena::NotOurs } else { OpenedArena::Unknown });
         };
@@ -154,7 +154,7 @@ impl CrashedRun {
         Ok((0..=u16::MAX).zip(numbers).collect())
     }
 
-    /// Returns the records that it has noted.
+    /// Returns the records in its notes.
     ///
     /// # Errors
     /// Any error of reading the file.
@@ -167,7 +167,7 @@ impl CrashedRun {
         Ok(notes::records(&notes, self.header.checksum))
     }
 
-    /// Returns every complete frame in the order of time, each once.
+    /// Returns every complete frame in time order, without duplicates.
     ///
     /// # Errors
     /// Any error of reading the file.
@@ -189,7 +189,7 @@ impl CrashedRun {
         Ok(found.into_iter().map(|found| found.frame).collect())
     }
 
-    /// Removes the file. Only once its content is safe.
+    /// Removes the file. Call this only once its content is safe.
     pub fn remove(self) {
         self.memory.remove();
     }
@@ -200,8 +200,8 @@ impl CrashedRun {
         while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
             let (source, seq, mono_ns) = (header.source(), header.seq(), header.mono_ns());
-            // A pushed frame counts as begun only once it is in the slab: the kill may have come
-            // in between.
+            // A pushed frame counts as begun only after it is in the slab, and the kill may have
+            // happened in between.
             if begun.get(usize::from(source)).is_none_or(|begun| seq > *begun) {
                 return;
             }
@@ -219,11 +219,11 @@ impl CrashedRun {
 }
 
 impl ArenaHeader {
-    /// Returns none if the header does not fit the file.
+    /// Reads and checks the header. Returns `None` if it does not match the file.
     fn read(memory: &SharedMemoryFile) -> io::Result<Option<Self>> {
         let mut bytes = [0; HEADER_NUMBERS * 8];
-        // A file without holes is no larger than the memory of the host: neither the products nor
-        // the sum below overflow.
+        // A file without holes is no larger than the memory of the host, so neither the products
+        // nor the sum below overflow.
         let Some(file_bytes) = memory.complete_length()? else { return Ok(None) };
         let count = memory.file.read_all_at(&mut bytes, 0)?;
         Ok(if count < bytes.len() { None } else { Self::parse(&bytes, file_bytes) })
@@ -293,8 +293,8 @@ mod tests {
     }
 
     /// Simulates a run of steps (source, whether a slab is taken and written) and leaves its memory
-    /// as a kill would. Returns the samples complete but not written, and the number begun by each
-    /// source.
+    /// as after a kill. Returns the samples that are complete but not written, and the number begun
+    /// by each source.
     fn killed_run(run_dir: &Path, steps: &[(u16, bool)]) -> (Vec<(u16, u64)>, Vec<u64>) {
         let geometry = Geometry {
             sources: SOURCES.into(),
@@ -345,7 +345,7 @@ mod tests {
                 pool.give_back(slab);
             }
         }
-        // A kill leaves the queued slabs and the open one; they are not cleared any more.
+        // A kill leaves the queued slabs and the open one uncleared.
         let queued: Vec<_> = std::iter::from_fn(|| slabs.try_recv().ok()).collect();
         let mut left: Vec<(u16, u64)> = Vec::new();
         for slab in queued.iter().map(|slab| &**slab).chain(producer.open_slab()) {
@@ -357,7 +357,7 @@ mod tests {
         (left, next)
     }
 
-    // Proves that the records that a killed run has noted are found, up to one that was cut short.
+    // Proves that the records in the notes of a killed run are found, up to one that was cut short.
     #[test]
     fn records_are_found() {
         let folder = folder();
@@ -403,8 +403,8 @@ mod tests {
         }
     }
 
-    // Proves that recorders of other directories that scan the same `run_dir` all the time hide
-    // nothing from each other, nor from a run that begins.
+    // Proves that recorders of other directories that constantly scan the same `run_dir` hide
+    // nothing from each other, nor from a run that starts.
     #[test]
     fn concurrent_scans_hide_nothing() {
         let folder = folder();
@@ -430,8 +430,8 @@ mod tests {
         });
     }
 
-    // Proves that a file of unknown owner stays: empty, with wrong content, or with a valid header
-    // before a hole of the right size.
+    // Proves that a file of unknown owner stays, whether it is empty, has wrong content, or has a
+    // valid header before a hole of the right size.
     #[test]
     fn unknown_files_are_left_alone() {
         let folder = folder();
@@ -484,8 +484,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Proves that recovery finds exactly the frames complete and not yet written, and the
-        // number of samples begun, after random steps.
+        // Proves that recovery finds exactly the frames that are complete and not yet written, and
+        // the number of samples begun, after random steps.
         #[test]
         fn everything_finished_is_found(
             steps in proptest::collection::vec((0..SOURCES, any::<bool>()), 0..200),

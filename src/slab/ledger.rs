@@ -12,9 +12,9 @@ use flatcap_format::schema::GapCauseNames;
 #[cfg(all(test, flatcap_model))]
 use crate::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
-/// Maximum number of waiting losses; of further ones only the causes and one range of sequence
-/// numbers per source are kept. The recorder polls every few milliseconds, and a series of losses
-/// is one entry.
+/// Maximum number of queued losses; beyond it only the causes and one range of sequence numbers per
+/// source are kept. The recorder polls every few milliseconds, and consecutive losses are one
+/// entry.
 const ENTRIES_MAX: usize = 4096;
 
 /// A set of causes of a loss, with the bits of `GapCause` in schemas/segment.fbs.
@@ -32,13 +32,13 @@ impl Causes {
     pub const READ_FAILED: Self = Self(1 << 3);
     /// The storage refused the write.
     pub const STORAGE: Self = Self(1 << 4);
-    /// The writer has ended in the middle of the sample.
+    /// The writer ended in the middle of the sample.
     pub const CRASH: Self = Self(1 << 5);
-    /// The bytes were not those that were written.
+    /// The bytes differed from those that were written.
     pub const DAMAGED: Self = Self(1 << 6);
     /// The source did not answer in time.
     pub const TIMED_OUT: Self = Self(1 << 7);
-    /// Left out on purpose, to record the source less often.
+    /// Omitted on purpose, to record the source less often.
     pub const THINNED: Self = Self(1 << 9);
 
     /// Returns the set with these bits.
@@ -85,7 +85,7 @@ pub struct Loss {
     pub causes: Causes,
 }
 
-/// The losses of all groups, on their way to the recorder. Lock-free and bounded.
+/// The losses of all groups, queued for the recorder. Lock-free and bounded.
 #[derive(Debug)]
 pub struct LossLedger {
     entries: ArrayQueue<Loss>,
@@ -118,7 +118,7 @@ impl LossLedger {
         }
     }
 
-    /// Records a loss. Never waits. Only for the group of the loss's source.
+    /// Records a loss. Never waits. Must only be called by the group of the loss's source.
     pub fn write(&self, loss: Loss) {
         if self.entries.push(loss).is_err()
             && let Some(overflow) = self.overflowed.get(usize::from(loss.source))
@@ -132,7 +132,7 @@ impl LossLedger {
         self.entries.pop()
     }
 
-    /// Number of waiting losses.
+    /// Returns the number of queued losses.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.entries.len()
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that the bits are those of the file format.
+    // Proves that the bits match the file format.
     #[test]
     fn bits_are_those_of_the_format() {
         let pairs = [
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(Causes::default().to_string(), "unknown");
     }
 
-    // Proves that a full ledger loses single ranges but no cause, and gives no other numbers a
+    // Proves that a full ledger loses single ranges but no cause, and that no other numbers get a
     // cause.
     #[test]
     fn a_full_ledger_keeps_the_causes() {

@@ -1,9 +1,9 @@
-//! The path of frames from the samplers to the recorder: pooled buffers of whole frames (slabs),
+//! Transfers frames from the samplers to the recorder: pooled buffers of whole frames (slabs),
 //! passed through one bounded lock-free queue per group. Every sample that does not get through is
 //! recorded as a loss.
 //!
-//! Never: waits (unless so configured), allocates after the start, knows a source's schema, a file
-//! or the meaning of a frame.
+//! Never: waits (unless configured to), allocates after the start, depends on the schema of a
+//! source, a file or the meaning of a frame.
 
 mod arena;
 mod crash_recovery;

@@ -14,10 +14,10 @@ fn loss(first_seq: u64) -> Loss {
     Loss { source: 0, first_seq, count: 1, causes: Causes::QUEUE_FULL }
 }
 
-/// Receives until the group has ended. Each jump must be explained by the ledger, by its entries or
-/// by its overflow. Runs on a thread of its own: loom takes the values that a thread has seen
-/// before it yields as replaced after that, and the main thread, which created everything, has seen
-/// them all.
+/// Receives until the group has ended. The ledger must explain each jump, by its entries or by its
+/// overflow. Runs on its own thread: after a thread yields, loom assumes that values which the
+/// thread has seen before are outdated, and the main thread, which created everything, has seen all
+/// of them.
 fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
     let ledger = Arc::clone(ledger);
     thread::spawn(move || take(queue, &ledger)).join().unwrap()
@@ -46,7 +46,7 @@ fn take(mut queue: QueueReceiver<u64>, ledger: &LossLedger) -> (u64, Vec<u64>) {
 }
 
 // Proves that a waiter that clears the event before it checks neither misses a change nor sleeps
-// for ever. An event cleared after the check, or by a store, makes this model hang.
+// forever. With an event that is cleared after the check, or by a store, this model hangs.
 #[test]
 fn model_event_wakes_whoever_has_looked() {
     check(|| {
@@ -71,7 +71,7 @@ fn model_event_wakes_whoever_has_looked() {
     });
 }
 
-// Proves that an event that stays set, such as the stop, wakes every waiter.
+// Proves that an event that stays set, such as the stop event, wakes every waiter.
 #[test]
 fn model_event_wakes_everybody() {
     check(|| {
@@ -87,8 +87,8 @@ fn model_event_wakes_everybody() {
     });
 }
 
-// Proves that the recorder never sees a slab after an evicted one before the ledger explains it,
-// and that nothing is both recorded and lost. Without the mark this fails.
+// Proves that the recorder never sees a slab after an evicted one before the ledger explains the
+// jump, and that no sample is both recorded and lost. Without the mark this fails.
 #[test]
 fn model_drop_oldest_explains_every_jump() {
     check(|| {
@@ -112,7 +112,7 @@ fn model_drop_oldest_explains_every_jump() {
 }
 
 // Proves that a group waiting for space gets it in every order, and that all slabs arrive in order.
-// A lost wake-up would be a sleep without end.
+// A lost wake-up would make this model hang.
 #[test]
 fn model_block_loses_neither_slabs_nor_wake_ups() {
     check(|| {

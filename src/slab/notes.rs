@@ -1,5 +1,5 @@
-//! What a run notes after its start, in the file of its slabs: records that a later run reads if
-//! this one was killed.
+//! The notes of a run: records that it appends to the file of its slabs after its start. A later
+//! run reads them if this one was killed.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, S
 
 use crate::os::shared_memory::SharedMemoryEnd;
 
-/// Most bytes of notes that are read, so that no file makes a recovery take more memory. The
-/// descriptors of all sources of a run take less.
+/// Maximum bytes of notes that are read, so that no file makes a recovery use more memory. The
+/// descriptors of all sources of a run are smaller.
 pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
 
 /// The notes of a run, for writing.
@@ -34,7 +34,7 @@ impl RunNotes {
     }
 }
 
-/// Returns the records, up to the first that is not whole.
+/// Returns the records, up to the first incomplete one.
 pub(super) fn records(mut notes: &[u8], checksum: ChecksumKind) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let deframer = KindDeframer::new(checksum);

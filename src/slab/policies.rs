@@ -1,4 +1,4 @@
-//! Tests of the policies for a full queue: groups with each policy beside one another, and beside a
+//! Tests of the policies for a full queue: groups with each policy run concurrently, and with a
 //! recorder that takes from all of them.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ struct PolicyRig {
     end: RecorderEnd,
 }
 
-/// The recorder's end of everything.
+/// The state of the recorder.
 struct RecorderEnd {
     inbox: Inbox,
     pool: Arc<SlabPool>,
@@ -164,9 +164,9 @@ fn append(group: &mut SlabProducer, source: u16, seq: u64, mono_ns: u64, bytes: 
 }
 
 proptest! {
-    // Proves that with every policy recorded and lost samples add up to those begun, that each loss
-    // has its cause, and that no slab is missing while a queue has space. On one thread: before a
-    // group would wait, the recorder takes.
+    // Proves that with every policy the recorded and lost samples add up to the samples begun, that
+    // each loss has its cause, and that a slab is free while a queue has space. Runs on one thread:
+    // before a group would wait, the recorder takes a slab.
     #[test]
     fn every_policy_is_exact(
         policies in proptest::collection::vec(proptest::sample::select(&POLICIES), 1..4),
@@ -195,7 +195,7 @@ proptest! {
             next[usize::from(source)] += 1;
             match kind {
                 0 => group.lose(SampleMeta { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::READ_FAILED),
-                // With one thread a large slab would never come back.
+                // On one thread a large slab would never be returned.
                 1 if policies[index] != OnFull::Block => append(group, source, seq, clock, LARGE_BYTES),
                 _ => append(group, source, seq, clock, 60),
             }
@@ -224,8 +224,9 @@ proptest! {
     }
 }
 
-// Proves the same with threads, and that no jump is seen before the ledger explains it: each
-// policy, and one more group, as fast as possible, beside a recorder that takes a batch and pauses.
+// Proves the same with threads, and that no jump is seen before the ledger explains it. Method: a
+// group per policy and one more run at full speed, concurrently with a recorder that takes a batch
+// and pauses.
 #[test]
 fn every_policy_is_exact_beside_a_recorder() {
     const READINGS: u64 = 10_000;
@@ -310,8 +311,9 @@ fn each_policy_keeps_its_slabs() {
     }
 }
 
-// Proves that the pool is never empty while a queue has space: with every queue full, the recorder
-// holding a batch and one slab of each group, and each group a full one, all slabs are in use.
+// Proves that the pool is never empty while a queue has space. Method: fill every queue; the
+// recorder holds a batch and one slab of each group, and each group has a full open slab. Then all
+// slabs are in use.
 #[test]
 fn the_pool_covers_every_queue_slot() {
     let policies = [OnFull::DropNewest, OnFull::DropOldest, OnFull::DropNewest];
@@ -327,7 +329,7 @@ fn the_pool_covers_every_queue_slot() {
         }
     };
     fill(&mut groups);
-    // The recorder holds one slab of each group, and two of them as its batch.
+    // The recorder holds one slab of each group, and takes a batch of two.
     batch.extend((0..BATCH).map(|_| end.inbox.try_recv().unwrap()));
     fill(&mut groups);
     assert!(end.inbox.len() >= policies.len() * QUEUED);
@@ -337,7 +339,7 @@ fn the_pool_covers_every_queue_slot() {
 }
 
 // Proves that a group that floods its queue does not delay another group: a slab is taken before
-// all slabs queued later, and none is lost.
+// all slabs queued later, and no slab is lost.
 #[test]
 fn a_busy_group_starves_no_other() {
     let PolicyRig { mut groups, mut end, .. } = rig(&[OnFull::DropOldest, OnFull::DropNewest], QUEUED, 2048);
@@ -366,8 +368,8 @@ fn a_busy_group_starves_no_other() {
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.source == 0), "the quiet group lost nothing");
 }
 
-// Proves that a waiting group gives up one second after the stop and not before, for a large slab
-// as for the queue, and gets space if the recorder makes some.
+// Proves that a waiting group gives up exactly one second after the stop, both for a large slab and
+// for the queue, and gets space if the recorder makes some.
 #[test]
 fn a_wait_ends_with_the_run() {
     for is_large in [false, true] {
@@ -430,7 +432,7 @@ fn a_backlog_fills_its_slabs() {
         }
         bridged += 1;
     }
-    // Four slabs of one frame each; then four, and the open one, with as many frames as fit.
+    // Four slabs with one frame each, then four and the open one with as many frames as fit.
     assert_eq!(bridged, 4 + 4 * 4 + 4, "{bridged} frames");
     assert!(group.is_due(u64::MAX / 2, u64::MAX) || group.open_slab().is_none_or(Slab::is_empty));
 }

@@ -5,12 +5,12 @@ use crossbeam_queue::ArrayQueue;
 use super::arena::Arena;
 use super::slab::Slab;
 
-/// Standard slabs that circulate while the recorder keeps up: 512 KiB of the usual size, which
-/// stays in a processor's cache.
+/// Number of standard slabs that circulate while the recorder keeps up: 512 KiB at the usual size,
+/// which stays in a processor's cache.
 const WARM_SLABS: usize = 8;
 
-/// Free slabs of two classes: standard, and large ones for frames that fit no standard slab. All
-/// are created at the start; lock-free.
+/// Free slabs of two classes: standard, and large ones for frames that do not fit a standard slab.
+/// All are created at the start; lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
     warm: ArrayQueue<Box<Slab>>, // circulating standard slabs: taken first
@@ -35,23 +35,23 @@ impl SlabPool {
         Self { warm, standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
     }
 
-    /// Takes an empty slab with space for a frame of `bytes`; none if all of that class are in use,
-    /// or none is that large.
+    /// Takes an empty slab with space for a frame of `bytes`, or returns `None` if all slabs of
+    /// that class are in use or none is large enough.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<Box<Slab>> {
         let mut slab = if bytes > self.standard_bytes {
             self.large.pop()
         } else {
-            // Try once more: one may have come back between the two attempts.
+            // Try once more: a slab may have been returned between the two attempts.
             self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
         }?;
         slab.clear();
         Some(slab)
     }
 
-    /// Puts a slab back. It is released here and cleared only when it is taken again: memory that
-    /// the recorder writes would have to come from its processor's cache, and a sampler would wait
-    /// for that.
+    /// Returns a slab to the pool. It is released here, but cleared only when it is taken again:
+    /// clearing it here would move its memory into the cache of the recorder's processor, and a
+    /// sampler would have to wait for that memory.
     pub fn give_back(&self, mut slab: Box<Slab>) {
         slab.release();
         let slab = if self.is_large(&slab) {
@@ -63,12 +63,12 @@ impl SlabPool {
         drop(slab);
     }
 
-    /// Whether a slab is a large one.
+    /// Returns whether a slab is a large one.
     pub(super) fn is_large(&self, slab: &Slab) -> bool {
         slab.capacity() > self.standard_bytes
     }
 
-    /// Number of free standard slabs at this moment.
+    /// Returns the current number of free standard slabs.
     pub fn free(&self) -> usize {
         self.warm.len() + self.standard.len()
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::slab::arena::Geometry;
 
-    // Proves that the slabs used last circulate, and that all others remain available.
+    // Proves that the most recently used slabs circulate, and that all others remain available.
     #[test]
     fn slabs_used_last_go_round() {
         let geometry =

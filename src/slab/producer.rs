@@ -1,5 +1,5 @@
-//! The sampler's end: writes frames into the open slab, queues full slabs, applies the policy for a
-//! full queue.
+//! The sampler's end: writes frames into the open slab, queues full slabs, and applies the policy
+//! for a full queue.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use crate::metrics::GroupMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 
-/// If the next tick is at most this far off, an old slab stays open during a backlog, to be filled.
+/// Maximum time to the next tick for an old slab to stay open during a backlog, so that it is
+/// filled.
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
 /// Interval at which a group that waits for space checks whether the run is stopped.
 const STOP_POLL_NS: u64 = 10_000_000;
-/// Sources by which the list of pending losses grows.
+/// Number of sources by which the list of pending losses grows.
 const PENDING_STEP: usize = 64;
-/// How long a group keeps waiting for space after the stop, all its slabs together. A healthy
-/// recorder makes space within milliseconds; a stalled one must not delay the end.
+/// Total time for which a group continues to wait for space after the stop. A healthy recorder
+/// makes space within milliseconds; a stalled one must not delay the end.
 const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 
-/// Everything a group needs to queue slabs. Shared parts are shared with the recorder and the other
-/// groups.
+/// The inputs of a group for queueing slabs. Shared parts are shared with the recorder and the
+/// other groups.
 #[derive(Debug)]
 pub struct SlabProducerSettings {
     /// Free slabs.
@@ -38,14 +39,14 @@ pub struct SlabProducerSettings {
     pub wake: Arc<WakeEvent>,
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
-    /// Longest payload of a frame, in bytes.
+    /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
-    /// A slab is queued at the latest this long after its first frame, in nanoseconds.
+    /// Maximum time from the first frame of a slab until it is queued, in nanoseconds.
     pub flush_interval_ns: u64,
     /// Sequence counters, for crash recovery after a kill of this process.
     pub sequence_counters: Arc<SequenceCounters>,
-    /// Number of sources at the start, for whose losses there is space. The first loss of a source
-    /// with a higher id makes more.
+    /// Number of sources at the start, for which losses are preallocated. The first loss of a
+    /// source with a higher id allocates more.
     pub sources: usize,
     /// The group's counters.
     pub metrics: Arc<GroupMetrics>,
@@ -60,7 +61,7 @@ pub struct SampleMeta {
     pub source: u16,
     /// The sample's sequence number.
     pub seq: u64,
-    /// When the sample began, in monotonic nanoseconds.
+    /// Begin of the sample, in monotonic nanoseconds.
     pub mono_ns: u64,
     /// Added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
@@ -77,7 +78,7 @@ pub struct SlabProducer {
 }
 
 impl SlabProducer {
-    /// Bytes that a group keeps for each source of the run, even for other groups' sources: the
+    /// Bytes that a group needs for each source of the run, including other groups' sources: the
     /// pending loss.
     pub const SOURCE_BYTES: usize = size_of::<Option<Loss>>();
 
@@ -94,8 +95,8 @@ impl SlabProducer {
         self.settings.sequence_counters.set(source, seq.saturating_add(1));
     }
 
-    /// Appends a frame; `fill` writes its payload of `payload_bytes` in place. Without space the
-    /// sample is recorded as lost.
+    /// Appends a frame; `fill` writes its payload of `payload_bytes` in place. If there is no
+    /// space, the sample is recorded as lost.
     ///
     /// # Panics
     /// Never: the reasons are at the two places that could.
@@ -113,7 +114,7 @@ impl SlabProducer {
         if self.open.as_ref().is_none_or(|slab| !slab.fits(bytes)) {
             self.queue_open_slab(sample.mono_ns);
             if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
-                // The slab left here by a full queue is too small: put it back.
+                // The slab kept here by a full queue is too small: return it to the pool.
                 self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
                 self.open = self.take_slab(bytes);
             }
@@ -135,10 +136,9 @@ impl SlabProducer {
         self.flush_loss(sample.source);
     }
 
-    /// Appends a whole frame of another slab. Without space the sample is recorded as lost.
+    /// Appends a whole frame of another slab. If there is no space, the sample is recorded as lost.
     pub fn append_frame(&mut self, sample: &SampleMeta, frame: &[u8], checksum: ChecksumKind) {
-        // The copy of the header is taken from the frame: its checksum still proves what was
-        // sampled.
+        // The header is copied from the frame, so its checksum still proves the sampled bytes.
         let header_bytes = checksum.frame_bytes(0);
         let (Some(head), Some(payload)) = (frame.get(..header_bytes), frame.get(header_bytes..)) else {
             return self.lose(*sample, Causes::default());
@@ -184,15 +184,15 @@ impl SlabProducer {
         self.record_loss(Loss { source: sample.source, first_seq: sample.seq, count: 1, causes });
     }
 
-    /// Number of slabs that can be queued without a loss.
+    /// Returns the number of slabs that can be queued without a loss.
     pub fn queue_space(&self) -> usize {
         self.settings.queue.capacity().saturating_sub(self.settings.queue.len())
     }
 
-    /// Whether the open slab should be queued: its first frame is older than the interval, or would
-    /// be before the next tick could queue it. During a backlog with frequent ticks it stays until
-    /// it is full or the queue is shorter: the recorder would not take it now, and a full slab
-    /// bridges a longer stall.
+    /// Returns whether the open slab should be queued: its first frame is older than the interval,
+    /// or would be before the next tick could queue it. During a backlog with frequent ticks it
+    /// stays open until it is full or the queue is shorter: the recorder would not take it now, and
+    /// a full slab bridges a longer stall.
     #[inline]
     pub fn is_due(&self, now_ns: u64, next_tick_ns: u64) -> bool {
         let first = self.open.as_ref().and_then(|slab| slab.first_mono_ns());
@@ -219,7 +219,7 @@ impl SlabProducer {
 
     fn note_queued(&self) {
         self.settings.metrics.slabs.add(1);
-        // Waking a parked thread costs 7 to 10 us, a push to one that polls 40 ns.
+        // Waking a parked thread costs 7 to 10 us; a push to a thread that polls costs 40 ns.
         if self.settings.queue.len() >= self.high_water {
             self.settings.wake.set();
         }
@@ -262,7 +262,7 @@ impl SlabProducer {
         let queue = &settings.queue;
         let attempt = |slab| match queue.try_send(slab) {
             Err(TrySendError::Full(mut slab)) => {
-                // Stamp it again: this wait is not time spent in the queue.
+                // Stamp it again, because this wait is not time in the queue.
                 slab.queued_ns = monotonic_ns();
                 Err(slab)
             }
@@ -274,9 +274,9 @@ impl SlabProducer {
             .unwrap_or_else(|slab| Err(TrySendError::Full(slab)))
     }
 
-    /// Takes a free slab with space for a frame of `bytes`, and waits for one with
-    /// [`OnFull::Block`]. Only a large slab is ever waited for: there are as many standard ones as
-    /// can be in use.
+    /// Takes a free slab with space for a frame of `bytes`. With [`OnFull::Block`] it waits for one
+    /// if necessary. Only a large slab can require a wait: there are as many standard slabs as can
+    /// be in use.
     fn take_slab(&mut self, bytes: usize) -> Option<Box<Slab>> {
         let Self { settings, give_up_ns, .. } = self;
         let free = settings.pool.take(bytes);
@@ -303,7 +303,7 @@ impl SlabProducer {
         (0..u16::MAX).take(self.pending.len()).for_each(|source| self.flush_loss(source));
     }
 
-    /// Drops a slab that could not be queued: the newest one.
+    /// Drops the newest slab, which could not be queued.
     #[cold]
     fn drop_slab(&mut self, slab: Box<Slab>, causes: Causes) {
         self.settings.metrics.slabs_dropped.add(1);
@@ -311,8 +311,8 @@ impl SlabProducer {
         self.reuse(slab);
     }
 
-    /// Reuses a slab whose frames are dropped. A large one goes back to the pool: it is for frames
-    /// that need it.
+    /// Reuses a slab whose frames are dropped. A large one is returned to the pool, for frames that
+    /// need it.
     fn reuse(&mut self, mut slab: Box<Slab>) {
         if self.settings.pool.is_large(&slab) {
             return self.settings.pool.give_back(slab);
@@ -383,7 +383,7 @@ impl<'a> BlockedWait<'a> {
         Self { settings, give_up_ns, counted_ns: monotonic_ns() }
     }
 
-    /// Returns the time until which to sleep; none if the wait must end.
+    /// Returns the time until which to sleep, or `None` if the wait must end.
     fn next_attempt_ns(&mut self) -> Option<u64> {
         let now = self.count_wait();
         if self.settings.stop.is_set() {
@@ -485,8 +485,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that every sample arrives exactly once or is in the ledger exactly once, with any
-        // of the limits exceeded.
+        // Proves that every sample either arrives exactly once or is in the ledger exactly once,
+        // with any of the limits exceeded.
         #[test]
         fn arrived_plus_lost_is_begun(
             slabs in 1_usize..6,

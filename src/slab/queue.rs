@@ -1,11 +1,13 @@
 //! One queue per group: bounded, lock-free, first in first out, with a policy for a full queue.
 //!
-//! Three protocols build on the channel. Eviction: a group that drops its own oldest slab marks the
-//! queue before it takes the slab and until the loss is recorded; the recorder skips a marked
-//! queue, so it never sees a slab after a loss that it cannot explain. Blocking: a group that waits
-//! clears an event, checks for space, and sleeps on the event; the recorder makes space and sets
-//! the event. The end is ownership: a queue ends when its sender is dropped and everything is
-//! taken.
+//! Three protocols build on the channel.
+//!
+//! - Eviction: a group that drops its own oldest slab marks the queue before it takes the slab, and
+//!   until it has recorded the loss. The recorder skips a marked queue, so it never sees a slab
+//!   after a loss that it cannot explain.
+//! - Blocking: a group that waits clears an event, checks for space, and sleeps on the event. The
+//!   recorder makes space and sets the event.
+//! - End: a queue ends when its sender is dropped and all slabs are taken.
 
 use std::sync::Arc;
 #[cfg(not(all(test, flatcap_model)))]
@@ -79,13 +81,13 @@ impl<T> QueueSender<T> {
         self.on_full = on_full;
     }
 
-    /// Number of queued slabs, without the one that the recorder peeks at.
+    /// Returns the number of queued slabs, without the one that the recorder has peeked at.
     #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len()
     }
 
-    /// Maximum number of queued slabs.
+    /// Returns the maximum number of queued slabs.
     pub fn capacity(&self) -> usize {
         self.slabs.capacity().unwrap_or(usize::MAX)
     }
@@ -95,15 +97,16 @@ impl<T> QueueSender<T> {
     /// # Errors
     /// Returns the slab if the queue is full or the recorder has ended.
     pub fn try_send(&self, slab: T) -> Result<(), TrySendError<T>> {
-        // The channel cannot report the recorder's end: this sender keeps a receiver of its own.
+        // The channel cannot report the recorder's end, because this sender has a receiver of its
+        // own.
         if self.shared.recorder_ended.load(Ordering::Acquire) == 1 {
             return Err(TrySendError::Disconnected(slab));
         }
         self.slabs.try_send(slab)
     }
 
-    /// Takes the oldest slab back, unless the recorder was faster. `record_loss` has seen it once
-    /// this returns, and before the recorder takes a slab queued after it.
+    /// Takes the oldest slab back, unless the recorder took it first. `record_loss` has been called
+    /// when this returns, and before the recorder takes a slab queued after it.
     pub(super) fn evict_oldest(&self, record_loss: impl FnOnce(&T)) -> Option<T> {
         let evictions = self.shared.evictions.load(Ordering::Relaxed);
         // A thread that takes the slab after ours synchronizes with our take, so it sees this mark
@@ -118,7 +121,7 @@ impl<T> QueueSender<T> {
     }
 
     /// Retries `attempt` whenever the recorder has made space. Before each wait `until` returns the
-    /// latest time of the next attempt, or none to give up.
+    /// latest time of the next attempt, or `None` to give up.
     ///
     /// # Errors
     /// Returns the value if `until` gave up.
@@ -156,7 +159,7 @@ impl<T> QueueReceiver<T> {
             self.head = Some(self.slabs.try_recv()?);
             self.notify_not_full();
         }
-        // This slab may come after an evicted one: not before that loss is recorded.
+        // This slab may follow an evicted one: do not take it before that loss is recorded.
         if self.shared.evictions.load(Ordering::Acquire) % 2 == 1 {
             return Err(TryRecvError::Empty);
         }
@@ -172,18 +175,18 @@ impl<T> QueueReceiver<T> {
         self.head.take().ok_or(TryRecvError::Empty)
     }
 
-    /// Maximum number of queued slabs, without the peeked one.
+    /// Returns the maximum number of queued slabs, without the peeked one.
     pub fn capacity(&self) -> usize {
         self.slabs.capacity().unwrap_or(usize::MAX)
     }
 
-    /// Number of queued slabs.
+    /// Returns the number of queued slabs.
     #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len() + usize::from(self.head.is_some())
     }
 
-    /// Notifies a waiting group that there may be space. No system call if none waits.
+    /// Notifies a waiting group that there may be space. Makes no system call if none waits.
     pub fn notify_not_full(&self) {
         self.shared.not_full.set();
     }
@@ -192,12 +195,12 @@ impl<T> QueueReceiver<T> {
 impl<T> Drop for QueueReceiver<T> {
     fn drop(&mut self) {
         self.shared.recorder_ended.store(1, Ordering::Release);
-        // A waiting group tries again, and sees the end.
+        // A waiting group tries again, and detects the end.
         self.shared.not_full.set();
     }
 }
 
-/// The queues of all groups, as the recorder takes from them: in the order of queueing, over all
+/// The queues of all groups as the recorder takes from them: in the order of queueing across all
 /// groups. So a busy group delays another group's slab only by the slabs queued before it.
 #[derive(Debug)]
 pub struct Inbox {
@@ -205,7 +208,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Creates an inbox of the queues of a run, one per group.
+    /// Creates an inbox from the queues of a run, one per group.
     pub fn new(queues: Vec<QueueReceiver<Box<Slab>>>) -> Self {
         Self { queues }
     }
@@ -233,17 +236,17 @@ impl Inbox {
         oldest.map_or(Err(outcome), |(_, queue)| queue.try_recv())
     }
 
-    /// Number of slabs in all queues.
+    /// Returns the number of slabs in all queues.
     pub fn len(&self) -> usize {
         self.queues.iter().map(QueueReceiver::len).sum()
     }
 
-    /// Whether all queues are empty.
+    /// Returns whether all queues are empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Notifies waiting groups that there may be space: slabs went back to the pool.
+    /// Notifies waiting groups that there may be space, because slabs were returned to the pool.
     pub fn notify_not_full(&self) {
         self.queues.iter().for_each(QueueReceiver::notify_not_full);
     }

@@ -7,12 +7,13 @@ use flatcap_stream::HEADER_BYTES_MAX;
 use crate::os::shared_memory::{SharedNumber, SharedSlice};
 
 /// Maximum number of sample ranges in one slab; a slab with more is queued early. A range ends
-/// where a source's numbers jump, so this limits the losses that one slab can show, not its frames.
+/// where a source's numbers jump, so this limits the losses that one slab can represent, not its
+/// frames.
 pub const RANGES_MAX: usize = 256;
 /// Maximum number of frames in one slab: as many of the shortest (an envelope alone) as fit into
 /// 256 KiB, the size of one write.
 const FRAMES_MAX: usize = 4096;
-/// Shortest frame in a slab: an envelope.
+/// Minimum length of a frame in a slab: an envelope.
 const FRAME_BYTES_MIN: usize = 64;
 
 /// Samples of one source with consecutive sequence numbers, all in one slab and stamped under one
@@ -31,15 +32,15 @@ pub struct SampleRange {
     pub last_mono_ns: u64,
     /// Added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
-    /// Bytes of their frames, headers included. 32 bits are enough for any slab, and fit into the
-    /// padding beside `source`.
+    /// Bytes of their frames, including headers. 32 bits suffice for any slab, and fit into the
+    /// padding next to `source`.
     pub bytes: u32,
 }
 
 /// Sizes and identity of a committed frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameMeta {
-    /// Length of the frame, header included.
+    /// Length of the frame, including the header.
     pub(super) bytes: usize,
     /// Length of the header.
     pub(super) header_bytes: usize,
@@ -78,7 +79,7 @@ pub struct Slab {
     frames: usize,        // <= frames_max
     frames_max: usize,
     ranges: Vec<SampleRange>,
-    /// When it was queued, in monotonic nanoseconds.
+    /// Time of queueing, in monotonic nanoseconds.
     pub queued_ns: u64,
 }
 
@@ -90,8 +91,8 @@ impl Slab {
             buffer,
             committed,
             length: 0,
-            // Ones, because zeroed memory need not be mapped: map it now and not at some later
-            // frame.
+            // Filled with ones, because zeroed memory need not be mapped: map it now and not at a
+            // later frame.
             headers: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
             headers_bytes: 0,
             frames: 0,
@@ -116,8 +117,8 @@ impl Slab {
         }
     }
 
-    /// Returns the bytes that a slab of this size needs besides its buffer: its lists of headers
-    /// and ranges.
+    /// Returns the bytes that a slab of this size needs in addition to its buffer: its lists of
+    /// headers and ranges.
     pub const fn overhead_bytes(bytes: usize) -> usize {
         Self::frames_max(bytes) * HEADER_BYTES_MAX + RANGES_MAX * size_of::<SampleRange>()
     }
@@ -133,7 +134,7 @@ impl Slab {
         self.headers.get(..self.headers_bytes).unwrap_or_default()
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn frames(&self) -> usize {
         self.frames
     }
@@ -143,17 +144,17 @@ impl Slab {
         &self.ranges
     }
 
-    /// Size of its buffer.
+    /// Returns the size of its buffer.
     pub fn capacity(&self) -> usize {
         self.buffer.bytes().len()
     }
 
-    /// Whether it has no frame.
+    /// Returns whether it has no frame.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Begin of the first sample in it; none if empty.
+    /// Returns the begin of the first sample in it, or `None` if it is empty.
     pub fn first_mono_ns(&self) -> Option<u64> {
         self.ranges.first().map(|run| run.first_mono_ns)
     }
@@ -163,7 +164,7 @@ impl Slab {
         self.committed.get().store(0, Ordering::Release);
     }
 
-    /// Discards the frames, keeps the memory.
+    /// Discards the frames and keeps the memory.
     pub fn clear(&mut self) {
         self.release();
         self.length = 0;
@@ -172,7 +173,7 @@ impl Slab {
         self.ranges.clear();
     }
 
-    /// Whether one more frame of `bytes` fits.
+    /// Returns whether one more frame of `bytes` fits.
     #[inline]
     pub(super) fn fits(&self, bytes: usize) -> bool {
         self.ranges.len() < RANGES_MAX
@@ -188,13 +189,13 @@ impl Slab {
         Some((frame, self.headers.get_mut(self.headers_bytes..self.headers_bytes + HEADER_BYTES_MAX)?))
     }
 
-    /// Adds the frame that was filled after the last one.
+    /// Adds the frame that was written after the last one.
     #[inline]
     pub(super) fn commit(&mut self, frame: FrameMeta) {
         let FrameMeta { bytes, header_bytes: head_bytes, source, seq, mono_ns, wall_offset_ns } = frame;
         self.headers_bytes += head_bytes;
         self.length += bytes;
-        // Release: after a kill at any moment, the frame's bytes are in memory if its length is.
+        // Release: after a kill at any time, the frame's bytes are in memory if its length is.
         self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
         #[allow(clippy::cast_possible_truncation, reason = "no frame has more than 1 GiB")]

@@ -1,8 +1,8 @@
-//! Snapshots: the full rate around a moment, copied from the ring into a directory of its own that
-//! is published whole.
+//! Snapshots: full-rate samples around a moment, copied from the ring into a directory of their own
+//! that is published atomically.
 //!
-//! Never: delays a sampler or the recorder; shows a directory before it is whole; removes one that
-//! is marked as kept.
+//! Never: delays a sampler or the recorder; publishes an incomplete directory; removes a snapshot
+//! that is marked as kept.
 
 mod order;
 mod pending_snapshot;

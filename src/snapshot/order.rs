@@ -1,4 +1,4 @@
-//! The order of a snapshot, and the handle by which any thread gives one.
+//! The order of a snapshot, and the handle with which any thread orders one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::os::host_log::HostLog;
 use crate::os::wake_event::WakeEvent;
 
-/// Most orders and extensions that wait for the snapshot thread, which takes them within
-/// milliseconds; more are refused.
+/// Maximum number of orders and extensions queued for the snapshot thread, which takes them within
+/// milliseconds; further ones are refused.
 const REQUESTS_MAX: usize = 64;
 
 /// What a snapshot shall hold, and why.
@@ -46,24 +46,25 @@ pub struct SnapshotOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderId(pub(super) u64);
 
-/// Why an order was not taken.
+/// The reason why an order was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// Too many orders wait.
+    /// Too many orders are queued.
     #[error(
         "{REQUESTS_MAX} snapshot orders are waiting already, the storage may be stalled; try again later"
     )]
     Busy,
-    /// The run ends.
+    /// The run is ending.
     #[error("the recorder is stopping; nothing more is kept")]
     Ending,
-    /// The order is not on the disk; it is tried again at the end of its window, but a kill until
+    /// The order is not on disk. The snapshot is tried again at the end of its window, but a kill
+    /// before then loses it.
     /// then loses it.
     #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
     NotWritten(String),
 }
 
-/// Gets the name of the snapshot once the order is on disk, on the snapshot thread.
+/// Receives the name of the snapshot once the order is on disk. Called on the snapshot thread.
 pub(super) struct OrderReply(Box<OrderCallback>);
 
 type OrderCallback = dyn FnOnce(Result<String, OrderError>) + Send;
@@ -80,7 +81,7 @@ impl fmt::Debug for OrderReply {
     }
 }
 
-/// What the handle asks of the snapshot thread.
+/// A request to the snapshot thread.
 #[derive(Debug)]
 pub(super) enum SnapshotRequest {
     Order(OrderId, SnapshotOrder, OrderReply),
@@ -89,7 +90,7 @@ pub(super) enum SnapshotRequest {
     KeepRun(u64),
 }
 
-/// Gives orders from any thread; never waits.
+/// Orders snapshots from any thread; never waits.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
     requests: Sender<SnapshotRequest>,
@@ -97,7 +98,7 @@ pub struct SnapshotHandle {
     wake: Arc<WakeEvent>,
 }
 
-/// The end of the snapshot thread.
+/// The receiving end, for the snapshot thread.
 #[derive(Debug)]
 pub struct SnapshotRequests {
     pub(super) receiver: Receiver<SnapshotRequest>,
@@ -121,12 +122,12 @@ impl SnapshotRequests {
 
 impl SnapshotHandle {
     /// Orders a snapshot. If its window overlaps the window of an unfinished snapshot of the same
-    /// user, that snapshot becomes longer. `reply` gets the name of the snapshot when the order is
-    /// on disk, so that a kill no longer loses it; or the error, at once if the order is refused.
-    /// It is called on the snapshot thread.
+    /// user, that snapshot is extended instead. `reply` receives the name of the snapshot once the
+    /// order is on disk and survives a kill, or the error; it is called on the snapshot thread, or
+    /// at once if the order is refused.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: nothing is kept.
+    /// `Busy` or `Ending`: no snapshot is taken.
     pub fn order(
         &self,
         order: SnapshotOrder,
@@ -148,17 +149,17 @@ impl SnapshotHandle {
         }
     }
 
-    /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Without effect
+    /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Has no effect
     /// once the window has ended.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: the end stays.
+    /// `Busy` or `Ending`: the end is unchanged.
     pub fn extend(&self, id: OrderId, last_mono_ns: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::Extend(id, last_mono_ns))
     }
 
-    /// Asks for the snapshots that earlier runs were killed in to be completed. What these runs
-    /// have left in the ring must be recovered.
+    /// Requests completion of the snapshots that were interrupted by a kill of earlier runs. The
+    /// segments of these runs in the ring must have been recovered.
     ///
     /// # Errors
     /// `Busy` or `Ending`: the next start completes them.
@@ -166,11 +167,11 @@ impl SnapshotHandle {
         self.send(SnapshotRequest::CompleteInterrupted)
     }
 
-    /// Asks for all that the ring has of an earlier run, which a crash has ended, to be kept. What
-    /// it has left in the ring must be recovered.
+    /// Requests a snapshot of everything that the ring has of an earlier run that crashed. The
+    /// run's segments in the ring must have been recovered.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: the ring keeps it for its window.
+    /// `Busy` or `Ending`: the samples stay in the ring only until they leave its window.
     pub fn keep_run(&self, run_id: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::KeepRun(run_id))
     }

@@ -1,4 +1,4 @@
-//! What is known of a snapshot, beside its segment: `snapshot.json` in its directory.
+//! The description of a snapshot, `snapshot.json`, next to the segment in its directory.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::os::host_log::HostLog;
 
 /// Name of the file that describes a published snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file that says which orders a directory was begun for.
+/// Name of the file with the orders of a directory that is not published yet.
 pub(super) const REQUEST_NAME: &str = "request.json";
-/// Name of the file that keeps a snapshot from being removed for its age.
+/// Name of the file that protects a snapshot from being removed for its age.
 pub(super) const KEEP_NAME: &str = "keep";
-/// Ends the name of a directory that is not published.
+/// Suffix of a directory that is not published.
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
-/// Most characters of an order's name in the name of a directory.
+/// Maximum number of characters of an order's name in a directory name.
 const NAME_CHARS_MAX: usize = 48;
-/// Longest text of a marker, in bytes: as for those of people.
+/// Maximum length of the text of a marker, in bytes: the same as for marks of people.
 const MARKER_BYTES_MAX: usize = 4096;
-/// Longest file that is read, in bytes: far more than descriptions have.
+/// Maximum length of a file that is read, in bytes: far more than a description has.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A published snapshot. Fields are only ever added.
@@ -64,7 +64,7 @@ impl SnapshotRecord {
     /// Returns the text of the marker at the moment of the order.
     pub(super) fn marker_text(&self) -> String {
         let mut text = match &self.rule {
-            // As the recorder has marked the firing.
+            // The same text as the recorder's marker of the firing.
             Some(_) => self.reason.clone(),
             None => format!("snapshot: {}", self.reason),
         };
@@ -95,7 +95,7 @@ pub(super) struct SnapshotRequestFile {
     pub(super) orders: Vec<SnapshotOrder>,
 }
 
-/// Returns the name of the directory of an order: the time at which it was given, and its name.
+/// Returns the directory name of an order: the time of the order, and its name.
 pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(fired_wall_ns)).unwrap_or_default();
     let name: String = order
@@ -108,7 +108,7 @@ pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> Strin
     format!("{}-{}", time.strftime("%Y%m%dT%H%M%S.%3fZ"), if name.is_empty() { "snapshot" } else { name })
 }
 
-/// Writes a small file whole, and syncs it.
+/// Writes a small file atomically, and syncs it.
 pub(super) fn write_json<T: Serialize>(storage: &dyn Storage, name: &str, value: &T) -> io::Result<()> {
     let text = to_visible_json_lines(value).map_err(io::Error::other)? + "\n";
     let file = storage.create(name)?;
@@ -128,7 +128,7 @@ pub(super) fn read_json<T: for<'de> Deserialize<'de>>(storage: &dyn Storage, nam
     serde_json::from_slice(bytes.get(..read).unwrap_or_default()).map_err(io::Error::other)
 }
 
-/// Returns what is known of the snapshot in a directory; none if there is none in it.
+/// Returns the description of the snapshot in a directory, or `None` if there is no snapshot.
 pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
     let directory = DirectoryTree::open_existing(path.parent()?).ok()?;
     let storage = directory.open(path.file_name()?.to_str()?).ok()?;
@@ -139,8 +139,8 @@ pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
 mod tests {
     use super::*;
 
-    // Proves that a directory's name begins with the time and has only characters that every tool
-    // takes.
+    // Proves that a directory's name starts with the time and contains only characters that all
+    // tools accept.
     #[test]
     fn names_are_plain() {
         let named = |name: &str| {

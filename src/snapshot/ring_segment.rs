@@ -1,4 +1,4 @@
-//! The segments of the ring, open: they can be read even when the ring has removed them.
+//! Open segments of the ring, which can be read even after the ring has removed them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,14 +8,15 @@ use std::sync::Arc;
 use flatcap_format::segment::{SealState, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage, StorageFile};
 
-/// Listings of the ring while its segments get other names: a segment is sealed every few seconds.
+/// Maximum number of attempts to list the ring while segments are renamed: one is sealed every few
+/// seconds.
 const LISTINGS_MAX: usize = 4;
-/// A segment of the ring, open: it can be read even when the ring has removed it.
+/// An open segment of the ring, which can be read even after the ring has removed it.
 #[derive(Debug, Clone)]
 pub(super) struct RingSegment {
     pub(super) name: SegmentName,
     pub(super) file: Arc<dyn StorageFile>,
-    /// When it was created, in monotonic nanoseconds.
+    /// Its creation time, in monotonic nanoseconds.
     pub(super) created_ns: u64,
 }
 
@@ -25,20 +26,20 @@ pub(super) fn open(segment: &RingSegment) -> io::Result<SegmentReader> {
     SegmentReader::over(Path::new(&segment.name.to_string()), file).map_err(io::Error::other)
 }
 
-/// Returns when the last sample of a sealed segment began; none without samples.
+/// Returns the begin of the last sample of a sealed segment, or `None` if it has no samples.
 pub(super) fn last_sample_ns(reader: &SegmentReader) -> Option<u64> {
     let totals = &reader.footer()?.totals;
     totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
 }
 
-/// Joins two lists of segments in the order of their numbers; of two with one number, the later
-/// list's counts: it may be sealed meanwhile.
+/// Merges two lists of segments in the order of their numbers. If both contain a number, uses the
+/// second list, because the segment may have been sealed since the first.
 pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
     let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
     all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
 }
 
-/// Returns whether no segment is missing in the middle: the ring may have removed some before the
+/// Returns whether the segments are consecutive: the ring may have removed some of them before the
 /// end of a long window.
 pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
     let mut pairs = segments.iter().zip(segments.iter().skip(1));
@@ -59,7 +60,7 @@ pub(super) fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<R
         for name in names {
             let file = match ring.open(&name.to_string()) {
                 Ok(file) => file,
-                // Sealed or removed in between.
+                // The segment was sealed or removed in between.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     has_missing = true;
                     continue;

@@ -1,4 +1,4 @@
-//! The directories of snapshots: begun, published by rename, listed and removed.
+//! The directories of snapshots: create, publish by rename, list and remove them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,9 +12,9 @@ use crate::os::directory_tree::DirectoryTree;
 /// Name of the directory of snapshots in the data directory.
 pub const SNAPSHOTS_NAME: &str = "snapshots";
 
-/// A directory of directories.
+/// A directory that contains directories.
 pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
-    /// Returns the names of the directories in it.
+    /// Returns the names of its subdirectories.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -84,29 +84,29 @@ pub struct ListedSnapshot {
     pub name: String,
     /// Its description.
     pub record: SnapshotRecord,
-    /// Bytes that it occupies.
+    /// Disk space that it occupies, in bytes.
     pub bytes: u64,
     /// Whether it is marked as kept.
     pub is_kept: bool,
 }
 
-/// Limits of all snapshots together. To keep them, the oldest are removed.
+/// Limits of all snapshots together, which are kept by removing the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// Bytes.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Number.
+    /// Number of snapshots.
     pub count: usize,
 }
 
-/// Returns the published snapshots, the oldest first. Directories that cannot be read are left out.
+/// Returns the published snapshots, the oldest first. Skips directories that cannot be read.
 ///
 /// # Errors
 /// The directory of snapshots cannot be listed.
 pub fn listed(folder: &dyn SnapshotFolder) -> io::Result<Vec<ListedSnapshot>> {
     let mut names = folder.names()?;
     names.retain(|name| !name.ends_with(PARTIAL_SUFFIX));
-    // Names begin with the time.
+    // Names start with the time.
     names.sort();
     Ok(names.into_iter().filter_map(|name| read(folder, name).ok()).collect())
 }
@@ -120,7 +120,7 @@ fn read(folder: &dyn SnapshotFolder, name: String) -> io::Result<ListedSnapshot>
     Ok(ListedSnapshot { name, record, bytes, is_kept })
 }
 
-/// Marks a snapshot as kept, or no longer.
+/// Marks a snapshot as kept, or removes the mark.
 ///
 /// # Errors
 /// Any error of the underlying system calls.
@@ -140,9 +140,9 @@ pub fn set_kept(folder: &dyn SnapshotFolder, name: &str, is_kept: bool) -> io::R
     }
 }
 
-/// Returns the snapshots to remove so that the others stay within the limits: the oldest ones that
-/// are not kept, and never the newest one: the last by its name, which is a time, or the one that
-/// was just published, whatever happened to the clock.
+/// Returns the snapshots to remove to stay within the limits: the oldest ones that are not kept.
+/// Never returns the newest snapshot. That is the last one by name, which starts with a time, or
+/// `newest`, which was just published, because the clock may have been set back.
 fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str>) -> BTreeSet<String> {
     let mut bytes = all.iter().fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.bytes));
     let mut count = all.len();
@@ -160,10 +160,10 @@ fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str
     removed
 }
 
-/// Removes the oldest snapshots to keep the limits. Returns the bytes of the others.
+/// Removes the oldest snapshots to stay within the limits. Returns the total size of the others.
 ///
 /// # Errors
-/// The directory cannot be listed. A snapshot that cannot be removed is reported in the log.
+/// The directory cannot be listed. A snapshot that cannot be removed is only logged.
 pub(super) fn enforce_limits(
     folder: &dyn SnapshotFolder,
     limits: SnapshotLimits,
@@ -196,7 +196,8 @@ pub(super) fn enforce_limits(
 mod tests {
     use super::*;
 
-    // Proves that the oldest go first, a kept one and the newest never, and none needlessly.
+    // Proves that the oldest snapshots are removed first, that a kept one and the newest never are,
+    // and that none is removed needlessly.
     #[test]
     fn the_oldest_go_first() {
         let all: Vec<ListedSnapshot> = (0..5)
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(removed(50, 3), "02");
         assert_eq!(removed(0, 0), "023");
         assert_eq!(to_remove(&[], SnapshotLimits { bytes: 0, count: 0 }, None).len(), 0);
-        // The clock was set back before this one.
+        // The clock was set back before snapshot 0 was taken.
         let left = to_remove(&all, SnapshotLimits { bytes: 0, count: 0 }, Some("0"));
         assert_eq!(left.into_iter().collect::<String>(), "234");
     }

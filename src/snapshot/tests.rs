@@ -1,5 +1,5 @@
 //! Tests of snapshots on a simulated disk that crashes at any operation: a snapshot is published
-//! whole or not at all, and the next start completes it.
+//! completely or not at all, and the next start completes it.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -28,13 +28,13 @@ use crate::os::host_log::{HostLog, LogWindow};
 
 /// The run in the ring.
 const RUN: u64 = 5;
-/// Images of a power cut that are checked for each crash.
+/// Number of power-cut images checked per crash.
 const POWER_CUTS: u64 = 3;
-/// The window of the tests: in the second and the third of three segments.
+/// The window of the tests, in the second and third of three segments.
 const WINDOW: (u64, u64) = (1_150, 1_250);
 
-/// Directories on a simulated disk that has none. The name of a directory is that of a file, which
-/// also says with what the names of its files begin: renaming it is one operation.
+/// Emulates directories on a simulated disk without them. A directory is a file whose name also
+/// contains the prefix of the names of its files, so that renaming it is one operation.
 #[derive(Debug)]
 struct SimulatedFolder(SimulatedStorage);
 
@@ -45,7 +45,7 @@ struct SimulatedDirectory {
 }
 
 impl SimulatedFolder {
-    /// Returns the name of the file of a directory.
+    /// Returns the file name of a directory.
     fn entry(&self, name: &str) -> io::Result<String> {
         let names = self.0.entries()?.into_iter().map(|entry| entry.name);
         let mut entries = names.filter(|entry| parts(entry).is_some_and(|(found, _)| found == name));
@@ -53,7 +53,7 @@ impl SimulatedFolder {
     }
 }
 
-/// Returns the name of a directory, and the begin of the names of its files.
+/// Returns the name of a directory, and the prefix of the names of its files.
 fn parts(entry: &str) -> Option<(&str, &str)> {
     entry.strip_prefix("dir:")?.split_once(':')
 }
@@ -184,8 +184,8 @@ fn frame_of(source: u16, seq: u64, mono_ns: u64) -> Vec<u8> {
     frame
 }
 
-/// Returns a ring of three segments of 100 ns each, the last one open, with a sample of the first
-/// source each nanosecond, but three lost ones, and one of the second each ten.
+/// Returns a ring of three segments of 100 ns each, the last one open. It has a sample of the first
+/// source every nanosecond, except three lost ones, and of the second source every 10 ns.
 fn ring() -> SimulatedStorage {
     let storage = SimulatedStorage::new(0);
     for number in 0..3 {
@@ -227,7 +227,7 @@ fn ring() -> SimulatedStorage {
     storage
 }
 
-/// Returns what a worker of a run works with: a disk, and the ring.
+/// Returns the settings of a worker of a run, with a disk and the ring.
 fn settings(disk: &SimulatedStorage, ring: &SimulatedStorage, run_id: u64) -> SnapshotSettings {
     SnapshotSettings {
         folder: Arc::new(SimulatedFolder(disk.clone())),
@@ -247,14 +247,14 @@ fn settings(disk: &SimulatedStorage, ring: &SimulatedStorage, run_id: u64) -> Sn
     }
 }
 
-/// Returns a worker of a run over a disk and the ring, and the handle that orders.
+/// Returns a worker of a run on a disk and the ring, and the handle to order snapshots.
 fn worker(
     disk: &SimulatedStorage,
     ring: &SimulatedStorage,
     run_id: u64,
 ) -> (super::SnapshotHandle, SnapshotWorker) {
     let (handle, requests) = snapshot_requests();
-    // It takes what waits, finishes that, and ends.
+    // It takes the queued orders, finishes them, and ends.
     let is_stopped = Arc::new(AtomicBool::new(true));
     (handle, SnapshotWorker::new(settings(disk, ring, run_id), requests, is_stopped))
 }
@@ -270,26 +270,26 @@ fn order(first_mono_ns: u64, last_mono_ns: u64) -> SnapshotOrder {
     }
 }
 
-/// Keeps the window, as a run does that is not killed, if the disk does not crash.
+/// Takes a snapshot of the window, as a run that is not killed does, unless the disk crashes.
 fn keep(disk: &SimulatedStorage, ring: &SimulatedStorage) {
     keep_after(disk, ring, |_| {});
 }
 
-/// As [`keep`]. `answered` gets the answer to the first order.
+/// Like [`keep`]. `answered` receives the answer to the first order.
 fn keep_after(
     disk: &SimulatedStorage,
     ring: &SimulatedStorage,
     answered: impl FnOnce(Result<String, OrderError>) + Send + 'static,
 ) {
     let (handle, worker) = worker(disk, ring, RUN);
-    // Two orders whose windows overlap, the second one longer than it was at first.
+    // Two orders with overlapping windows; the second one is extended later.
     handle.order(order(WINDOW.0, 1_180), answered).unwrap();
     let second = handle.order(order(1_170, 1_200), drop).unwrap();
     handle.extend(second, WINDOW.1).unwrap();
     worker.run();
 }
 
-/// Returns the samples of a snapshot as source, number and time, and what a verification says.
+/// Returns the samples of a snapshot as source, number and time, and the result of a verification.
 fn read(disk: &SimulatedStorage, name: &str) -> (Vec<(u16, u64, u64)>, u64, u64, bool) {
     let directory = SimulatedFolder(disk.clone()).open(name).unwrap();
     let (mut samples, mut verification) = (Vec::new(), Verification::default());
@@ -321,7 +321,7 @@ fn expected() -> BTreeMap<u16, Vec<u64>> {
     BTreeMap::from([(0, of_first.collect()), (1, of_second.collect())])
 }
 
-/// Checks that there is no snapshot, or one that is whole. Returns whether there is one.
+/// Checks that there is no snapshot or a complete one. Returns whether there is one.
 fn assert_whole(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -337,8 +337,8 @@ fn assert_whole(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a snapshot has exactly the samples of its window, of fast and slow sources, over the
-// boundaries of segments and with the losses in it, and that overlapping orders are joined.
+// Proves that a snapshot has exactly the samples of its window, from fast and slow sources, across
+// segment boundaries and with the losses in it, and that overlapping orders are joined.
 #[test]
 fn a_window_is_cut_exactly() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -348,7 +348,8 @@ fn a_window_is_cut_exactly() {
     assert!(all[0].record.complete && all[0].record.samples == 109, "{all:?}");
 }
 
-// Proves that a window that the ring does not reach back to is kept as far as it goes, and marked.
+// Proves that a window that starts before the ring is copied as far as possible and marked as
+// incomplete.
 #[test]
 fn a_window_before_the_ring_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -359,8 +360,8 @@ fn a_window_before_the_ring_is_a_part() {
     assert_eq!((all.len(), all[0].record.complete, all[0].record.samples), (1, false, 11));
 }
 
-// Proves that a snapshot whose window lasts longer than the ring keeps segments, so that one in its
-// middle is gone, is marked as a part, and that orders join only within a limit.
+// Proves that a snapshot with a longer window than the ring is marked as incomplete if a segment in
+// its middle is gone, and that orders are joined only within a limit.
 #[test]
 fn a_window_with_a_hole_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -375,8 +376,8 @@ fn a_window_with_a_hole_is_a_part() {
     assert!(all.iter().all(|snapshot| !snapshot.record.complete), "{all:?}");
 }
 
-// Proves that the logs of the host that an order wants are attached for its window, and that one
-// that cannot be read is named with the reason and costs nothing else.
+// Proves that requested logs of the host are attached for the window, and that a log that cannot be
+// read is named with the reason and affects nothing else.
 #[test]
 fn logs_are_attached() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -410,9 +411,9 @@ fn logs_are_attached() {
     assert!(!attached.contains_key("journal.txt"));
 }
 
-// Proves that with a crash before, within or after any storage operation a snapshot is whole or
-// not there, that the next start completes each one whose order was on the disk, and that an order
-// is on the disk when it is answered.
+// Proves that after a crash before, within or after any storage operation a snapshot is complete or
+// absent, that the next start completes each snapshot whose order was on disk, and that an order is
+// on disk when it is answered.
 #[test]
 fn crashes_leave_whole_snapshots() {
     let ring = ring();
@@ -450,7 +451,7 @@ fn crashes_leave_whole_snapshots() {
     assert!(accepted > 10, "{accepted} orders were answered before a crash");
 }
 
-/// As [`assert_whole`], but the crash may have come before the longer window was written down.
+/// Like [`assert_whole`], but the crash may have happened before the longer window was written.
 fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -465,8 +466,8 @@ fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a window whose copy finds no space is copied again, whole, although the ring has
-// removed its samples meanwhile, and that this is no failure.
+// Proves that a window whose copy fails for lack of space is copied again completely, although the
+// ring has removed its samples since, and that this does not count as a failure.
 #[test]
 fn a_copy_without_space_is_tried_again() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -503,8 +504,9 @@ fn a_copy_without_space_is_tried_again() {
     assert_eq!((metrics.published.get(), metrics.failed.get(), metrics.copies_begun.get()), (1, 0, 2));
 }
 
-// Proves that a snapshot whose run is not in the ring is given up, a crashed run that is not there
-// counts as a failure, and a snapshot that cannot be begun for lack of space is not left behind.
+// Proves that a snapshot whose run is not in the ring is abandoned, that a crashed run without
+// segments in the ring counts as a failure, and that a snapshot that cannot be started for lack of
+// space leaves nothing behind.
 #[test]
 fn snapshots_without_ring_or_space() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());

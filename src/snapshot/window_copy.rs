@@ -1,4 +1,4 @@
-//! Copies a window of time from the segments of a run into one segment, exact to the sample at both
+//! Copies a time window from the segments of a run into one segment, exact to the sample at both
 //! ends.
 
 use std::collections::BTreeMap;
@@ -16,43 +16,44 @@ use flatcap_stream::SliceFramer;
 
 use super::ring_segment::{RingSegment, open};
 
-/// Raw bytes that are written together, and become one compressed block.
+/// Raw bytes per write, which become one compressed block.
 const WRITE_BYTES: usize = 1 << 20;
-/// Segments that are searched for the first sample of each source: the one that was open at the
-/// begin of the window, and the next. Of a source without a sample in them, the next header says
-/// from which number on it is.
+/// Number of segments searched for the first sample of each source: the segment open at the begin
+/// of the window, and the next. If they have no sample of a source, the next header has the number
+/// of its next sample.
 const SEGMENTS_SEARCHED: usize = 2;
 
-/// What to copy.
+/// The parameters of a copy.
 pub(super) struct WindowCopy<'a> {
-    /// The segments in the order of their numbers. All samples of the window are in them or gone.
+    /// The segments in the order of their numbers. All existing samples of the window must be in
+    /// them.
     pub(super) segments: &'a [RingSegment],
-    /// Begin of the first sample to copy, at the earliest, in monotonic nanoseconds.
+    /// Minimum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) first_mono_ns: u64,
-    /// Begin of the last sample to copy, at the latest, in monotonic nanoseconds.
+    /// Maximum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add, unless the window has that of a rule with the same time, and attachments.
+    /// A marker to add, unless the window contains the marker of a rule with the same time.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
-    /// How to compress it.
+    /// Returns the compression settings for a header.
     pub(super) compression: &'a dyn Fn(&SegmentHeader) -> SourceCompression,
 }
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CopiedWindow {
     pub(super) samples: u64,
     pub(super) lost: u64,
-    /// Wall times of the first and the last sample; none without samples.
+    /// Wall times of the first and the last sample; `None` without samples.
     pub(super) wall_ns: Option<(i64, i64)>,
 }
 
-/// Copies a window into a segment of `target`, which gets its final name when it is on disk.
+/// Copies a window into a segment of `target`, which gets its final name once it is on disk.
 ///
 /// # Errors
 /// `NotFound` if there is no segment. Errors of reading the ring and of writing the segment.
 pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Result<CopiedWindow> {
-    // The segment that was open at the begin of the window: earlier ones were sealed before.
+    // The segment that was open at the begin of the window; earlier ones were sealed before.
     let begin = copy.segments.iter().rposition(|segment| segment.created_ns <= copy.first_mono_ns);
     let segments = copy.segments.get(begin.unwrap_or(0)..).unwrap_or_default();
     let first = segments.first().ok_or(io::ErrorKind::NotFound)?;
@@ -95,7 +96,7 @@ pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Re
     Ok(cut.copied)
 }
 
-/// Where the sources begin in a window.
+/// The first samples of the sources in a window.
 struct WindowStart {
     next_seq: BTreeMap<u16, u64>,
     configuration: Option<Attachment>,
@@ -134,12 +135,12 @@ impl WindowStart {
     }
 }
 
-/// A source in the window that is being cut out.
+/// The state of a source during the copy.
 #[derive(Debug, Default)]
 struct SourceCut {
     next_seq: u64,
     last_mono_ns: u64,
-    /// Gaps whose numbers no sample has passed yet.
+    /// Gaps that no sample has followed yet.
     gaps: Vec<Gap>,
     has_ended: bool,
 }
@@ -151,8 +152,8 @@ impl From<u64> for SourceCut {
 }
 
 impl SourceCut {
-    /// Returns the gaps before a sample: those of the ring, and `damaged` for numbers that it lacks
-    /// without a reason.
+    /// Returns the gaps before a sample: the gaps in the ring, and one with cause `damaged` for
+    /// missing numbers without a gap.
     fn gaps_before(&mut self, source: u16, seq: u64, mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let mut next = self.next_seq;
@@ -178,7 +179,7 @@ impl SourceCut {
     }
 }
 
-/// The cut that is being written.
+/// The copy that is being written.
 struct WindowCut {
     writer: SegmentWriter,
     sources: BTreeMap<u16, SourceCut>,
@@ -193,7 +194,7 @@ struct WindowCut {
 }
 
 impl WindowCut {
-    /// Adds the sources that the segment has so far.
+    /// Adds the sources that the segment describes so far.
     fn add_sources(&mut self, reader: &SegmentReader) -> io::Result<()> {
         let is_new = |source: &&SourceInfo| !self.sources.contains_key(&source.id);
         let new: Vec<SourceInfo> = reader.header().sources.iter().filter(is_new).cloned().collect();
@@ -234,7 +235,7 @@ impl WindowCut {
                     let (first, last) = self.window;
                     let marker = Marker::decode(reader.payload(at));
                     if let Some(marker) = marker.filter(|marker| (first..=last).contains(&marker.mono_ns)) {
-                        // The recorder has marked the firing of the rule itself.
+                        // The recorder has already marked the firing of the rule.
                         let is_same = |own: &mut Marker| {
                             (own.mono_ns, own.origin) == (marker.mono_ns, MarkerOrigin::Trigger)
                         };
@@ -260,7 +261,7 @@ impl WindowCut {
         let gaps = source.gaps_before(sample.source, sample.seq, sample.mono_ns);
         source.next_seq = sample.seq.saturating_add(1);
         source.last_mono_ns = sample.mono_ns;
-        // That of a rule may follow.
+        // A marker of a rule may still follow.
         if self.marker.as_ref().is_some_and(|marker| marker.origin == MarkerOrigin::Person) {
             self.add_marker(sample.mono_ns)?;
         }

@@ -1,7 +1,7 @@
-//! The snapshot thread: takes orders, waits for the ends of their windows, and keeps these.
+//! The snapshot thread: takes orders, waits for the ends of their windows, and copies the windows.
 //!
-//! A directory is begun, with the order in it, when the order arrives. So if this process is
-//! killed, the next one completes the snapshot from the ring.
+//! The directory is created, with the order in it, as soon as the order arrives. So if this process
+//! is killed, the next one completes the snapshot from the ring.
 
 use std::fmt;
 use std::io;
@@ -26,33 +26,33 @@ use crate::metrics::SnapshotMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::host_log::{HostLog, LogWindow};
 
-/// Most numbered names that are tried for a directory.
+/// Maximum number of numbered names tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;
 
 /// Reads a log of the host for a window, as text.
 pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
 
-/// What the thread works with.
+/// The settings of the thread.
 pub struct SnapshotSettings {
-    /// Where snapshots are kept.
+    /// The directory of snapshots.
     pub folder: Arc<dyn SnapshotFolder>,
     /// The ring.
     pub ring: Arc<dyn Storage>,
-    /// The run whose samples the ring gets.
+    /// The run that records into the ring.
     pub run_id: u64,
     /// Limits of all snapshots.
     pub limits: SnapshotLimits,
-    /// How snapshots are compressed.
+    /// Returns the compression settings for a header.
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
-    /// How long after the end of a window its last samples reach the ring, in nanoseconds.
+    /// Time after the end of a window until its last samples are in the ring, in nanoseconds.
     pub settle_ns: u64,
-    /// Waits until the ring has everything that was queued. Returns whether it has.
+    /// Waits until the ring has all queued samples. Returns whether it does.
     pub settle: Box<dyn FnMut() -> bool + Send>,
-    /// Returns what is added to monotonic time to get wall time, in nanoseconds.
+    /// Returns the difference of wall time and monotonic time, in nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
     /// Reads a log of the host for a window.
     pub read_log: Box<LogReader>,
-    /// Gets the bytes of all snapshots whenever they change.
+    /// Receives the total size of all snapshots whenever it changes.
     pub note_bytes: Box<dyn Fn(u64) + Send>,
     /// Counters.
     pub metrics: Arc<SnapshotMetrics>,
@@ -74,13 +74,13 @@ pub struct SnapshotWorker {
 }
 
 impl SnapshotWorker {
-    /// Creates the thread's state. Once `stop` is true and the thread is woken, it ends: windows
-    /// that have not ended are kept as far as they go.
+    /// Creates the thread's state. Once `stop` is true and the thread is woken, it ends. Windows
+    /// that have not ended are copied up to then.
     pub fn new(settings: SnapshotSettings, requests: SnapshotRequests, stop: Arc<AtomicBool>) -> Self {
         Self { settings, requests, stop, pending: Vec::new() }
     }
 
-    /// Runs until it is stopped, on a thread of its own.
+    /// Runs until it is stopped, on its own thread.
     pub fn run(mut self) {
         self.keep_limits(None);
         loop {
@@ -116,7 +116,7 @@ impl SnapshotWorker {
                 let found = self.pending.iter_mut().find(|pending| pending.ids.contains(&id));
                 if let Some(pending) = found {
                     pending.window.1 = pending.window.1.max(last_mono_ns);
-                    // It has been reported.
+                    // The failure was logged.
                     let _shorter_after_a_kill = self.write_request_of(id);
                 }
             }
@@ -134,8 +134,8 @@ impl SnapshotWorker {
         }
     }
 
-    /// Takes an order, and returns the name of the snapshot if the order is on disk. It is pending
-    /// in any case.
+    /// Accepts an order. Returns the name of the snapshot if the order is on disk. The snapshot is
+    /// pending in any case.
     fn take_order(&mut self, id: OrderId, order: SnapshotOrder) -> io::Result<String> {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
@@ -174,7 +174,8 @@ impl SnapshotWorker {
         begun.map(|()| name)
     }
 
-    /// Opens the segments that the window needs. Those that cannot be opened now may be at its end.
+    /// Opens the segments that the window needs. A segment that cannot be opened now may be
+    /// readable at the end of the window.
     fn held_segments(&self, run_id: u64, first_mono_ns: u64) -> Vec<RingSegment> {
         let segments = ring_segments(&*self.settings.ring, run_id).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the ring for a snapshot; it is tried again at the end of its window");
@@ -227,8 +228,8 @@ impl SnapshotWorker {
         storage.sync_directory()
     }
 
-    /// Keeps a window that has ended. What fails is tried again, unless the thread ends: then the
-    /// next start does.
+    /// Finishes a window that has ended. A failed copy is tried again, unless the thread ends: then
+    /// the next start tries.
     fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64, is_last: bool) {
         self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
@@ -276,7 +277,7 @@ impl SnapshotWorker {
         }
     }
 
-    /// Copies a window into its directory, and publishes that.
+    /// Copies a window into its directory, and publishes the directory.
     fn keep(
         &self,
         pending: &PendingSnapshot,
@@ -290,7 +291,7 @@ impl SnapshotWorker {
             _ => {}
         }
         let storage = folder.open(&partial)?;
-        // An earlier attempt may have left a part.
+        // Remove the partial result of an earlier attempt.
         for entry in storage.entries()?.iter().filter(|entry| entry.name != REQUEST_NAME) {
             storage.remove(&entry.name)?;
         }
@@ -345,7 +346,7 @@ impl SnapshotWorker {
         let reaches_back = segments.first().is_some_and(|first| first.created_ns <= pending.window.0);
         record.complete = is_whole && reaches_back && follow_each_other(segments);
         write_json(&*storage, RECORD_NAME, &record)?;
-        // Before the order goes: a power cut must not leave neither.
+        // Sync before the order is removed, so that a power cut cannot lose both files.
         storage.sync_directory()?;
         remove_if_there(&*storage, REQUEST_NAME)?;
         storage.sync_directory()?;
@@ -354,8 +355,8 @@ impl SnapshotWorker {
         Ok(record)
     }
 
-    /// Completes the snapshots that earlier runs were killed in, from what the ring still has.
-    /// Their segments in the ring must be completed before.
+    /// Completes the snapshots that were interrupted by a kill of earlier runs, from the rest of
+    /// the ring. The segments of these runs in the ring must have been recovered.
     fn complete_interrupted(&self) {
         let names = match self.settings.folder.names() {
             Ok(names) => names,
@@ -376,7 +377,7 @@ impl SnapshotWorker {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
         if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-            // It is whole. Only the last steps were missing, or a power cut has undone them.
+            // It is complete. Only the last steps were missing, or a power cut has undone them.
             remove_if_there(&*storage, REQUEST_NAME)?;
             storage.sync_directory()?;
             folder.rename(&partial, name)?;
@@ -428,10 +429,10 @@ impl SnapshotWorker {
         Ok(())
     }
 
-    /// Keeps all that the ring has of a run that a crash has ended.
+    /// Takes a snapshot of everything that the ring has of a crashed run.
     fn keep_run(&self, run_id: u64) -> io::Result<()> {
         let segments = ring_segments(&*self.settings.ring, run_id)?;
-        // The recovery of its segments has asked for this, so they were there.
+        // The recovery of its segments requested this, so they existed then.
         let gone = || {
             let reason = format!("the segments of run {run_id:016x} in the ring are gone or cannot be read");
             io::Error::new(io::ErrorKind::NotFound, reason)
@@ -462,7 +463,7 @@ impl SnapshotWorker {
         Ok(())
     }
 
-    /// Removes the oldest snapshots beyond the limits, but not the one that was just published.
+    /// Removes the oldest snapshots beyond the limits, except the one that was just published.
     fn keep_limits(&self, newest: Option<&str>) {
         match enforce_limits(&*self.settings.folder, self.settings.limits, newest) {
             Ok(bytes) => {

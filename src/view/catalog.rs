@@ -1,5 +1,5 @@
-//! What of a recording is worth showing: charts and tables, by the fields, units, kinds and lists
-//! in its schemas.
+//! Chooses the charts and tables of a recording, by the fields, units, kinds and lists in its
+//! schemas.
 
 use flatcap_format::query::{FieldInfo, Recording, SourceFields};
 use flatcap_format::schema::MetricKind;
@@ -8,17 +8,17 @@ use super::element_shape::{ElementShape, leaf_of, list_of};
 use super::formula::{Formula, FormulaField, resolution_ns};
 use super::known::{CHARTS, KnownValue, columns};
 
-/// Charts of a source that has no well-known ones...
+/// Maximum number of charts of a source that has no well-known charts...
 const OTHER_CHARTS: usize = 2;
-/// ...and of one in a recording without any, such as an imported one.
+/// ...and of such a source in a recording without any well-known chart, such as an imported one.
 const OTHER_CHARTS_ALONE: usize = 6;
-/// Columns of a list whose fields are not well known.
+/// Maximum number of columns of a list whose fields are not well known.
 const OTHER_COLUMNS: usize = 12;
 
-/// What a recording offers.
+/// The charts and tables that a recording offers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
-    /// The charts of the overview, the most telling first.
+    /// The charts of the overview, the most informative first.
     pub charts: Vec<Chart>,
     /// Lists of processes, control groups, disks and interfaces.
     pub tables: Vec<ElementTable>,
@@ -26,42 +26,42 @@ pub struct Catalog {
     pub fields: Vec<Chart>,
 }
 
-/// A value over time. Of a list it is the largest one of its elements.
+/// A value over time. The value of a list is the largest value of its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// The source.
+    /// Name of the source.
     pub source: String,
     /// The source's nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// How it is computed.
+    /// Formula that computes the value.
     pub formula: Formula,
-    /// It goes from 0 to 100 %.
+    /// Whether the scale is fixed to 0 to 100 %.
     pub is_share: bool,
-    /// What the schema says of it; empty for a value of several fields.
+    /// The field's description in the schema; empty if the value combines several fields.
     pub meaning: String,
 }
 
-/// A list whose elements are rows.
+/// A list whose elements are the rows of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElementTable {
-    /// What the elements are.
+    /// Kind of the elements.
     pub shape: ElementShape,
-    /// The source.
+    /// Name of the source.
     pub source: String,
     /// The source's nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// The columns, the most telling first.
+    /// The columns, the most informative first.
     pub columns: Vec<TableColumn>,
 }
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableColumn {
-    /// Its heading.
+    /// Heading of the column.
     pub title: String,
-    /// Its value.
+    /// Value of the column.
     pub value: ColumnValue,
 }
 
@@ -70,12 +70,12 @@ pub struct TableColumn {
 pub enum ColumnValue {
     /// A number.
     Number(Formula),
-    /// The text at a path below the source.
+    /// The string at this path below the source.
     Text(String),
 }
 
 impl Catalog {
-    /// Returns what a recording offers.
+    /// Returns the charts and tables that a recording offers.
     pub fn of(recording: &Recording) -> Self {
         let sources = recording.fields();
         let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
@@ -131,7 +131,7 @@ fn field_charts(source: &SourceFields) -> Vec<(MetricKind, Chart)> {
     let mut charts: Vec<(MetricKind, Chart)> = Vec::new();
     for field in &source.fields {
         let is_text = field.kind == MetricKind::Text || field.type_name == "string";
-        // Runs may have one field with two types.
+        // Different runs may record one field with different types.
         let is_known =
             charts.iter().any(|(_, chart)| chart.formula.fields.iter().all(|own| own.path == field.path));
         if is_text || is_known {
@@ -181,8 +181,8 @@ fn tables(source: &SourceFields) -> Vec<ElementTable> {
     lists.into_iter().filter_map(table).collect()
 }
 
-/// Returns a well-known value of the elements of a list, or of none; none if a field of it that
-/// matters is not recorded.
+/// Returns a well-known value of the elements of `list`, or of the source itself if `list` is
+/// empty. Returns `None` if a required field is not recorded.
 fn known_value(value: KnownValue, list: &str, fields: &[&FieldInfo]) -> Option<ColumnValue> {
     let path = |name: &str| if list.is_empty() { name.to_owned() } else { format!("{list}[*].{name}") };
     let find = |name: &str| {
@@ -211,7 +211,7 @@ fn known_value(value: KnownValue, list: &str, fields: &[&FieldInfo]) -> Option<C
     }))
 }
 
-/// Returns a quotient of weighted fields, of which each group has one at least.
+/// Returns a quotient of weighted fields, or `None` if a group has no field.
 fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> Option<Formula> {
     if groups.iter().any(Vec::is_empty) {
         return None;

@@ -1,4 +1,4 @@
-//! Reads the values of charts up to a time that moves: extrema by step, and the last values.
+//! Reads the values of charts up to a moving time: extrema of each step, and the latest values.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -14,15 +14,15 @@ use super::history::{ChangeTime, History};
 use super::step_columns::{StepColumn, StepColumns};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Values that are kept of each chart, so that a step back by some samples reads nothing.
+/// Values kept per chart, so that a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
-/// Markers that are kept; the newest ones.
+/// Maximum number of markers kept; older ones are dropped.
 const MARKERS_MAX: usize = 1000;
-/// Elements of a list that are followed: further ones are left out.
+/// Maximum number of elements of a list; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 14;
-/// Periods for which the last value is the current one: a source may miss one tick.
+/// Number of periods for which the last value is current: a source may miss one tick.
 const PERIODS_HELD: i64 = 2;
-/// The period of a source without one.
+/// The period assumed for a source without one.
 const PERIOD_DEFAULT_NS: u64 = 1_000_000_000;
 
 /// The values of some charts.
@@ -39,7 +39,7 @@ pub struct ChartSeries {
     columns: StepColumns,
     /// Time, value and element, the oldest first.
     recent: VecDeque<(i64, f64, Option<ElementName>)>,
-    /// There were older ones.
+    /// Whether older values were dropped.
     has_forgotten: bool,
     held_ns: i64,
 }
@@ -47,12 +47,12 @@ pub struct ChartSeries {
 #[derive(Debug)]
 struct ChartFold {
     charts: Vec<Chart>,
-    /// Chart and field of each path of the query.
+    /// Chart and field of each path in the query.
     owners: Vec<(usize, usize)>,
-    /// By table: the charts in it, and the column of each of their fields.
+    /// By table: its charts, with the column of each of their fields.
     bindings: Vec<Vec<BoundChart>>,
     series: Vec<ChartSeries>,
-    /// By chart, id of the source, and element.
+    /// By chart, source id and element.
     histories: HashMap<(usize, u16, Option<u32>), (i64, History)>,
     swept_ns: i64,
     markers: VecDeque<Marker>,
@@ -65,7 +65,7 @@ struct BoundChart {
 }
 
 impl ChartFeed {
-    /// Begins to read charts from a wall time on, in steps of this length.
+    /// Starts to read charts at a wall time, in steps of the given length.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -98,7 +98,7 @@ impl ChartFeed {
         Ok(Self { stream, fold, from_ns })
     }
 
-    /// Reads up to a wall time as long as there is time. Returns whether it got there.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -106,7 +106,7 @@ impl ChartFeed {
         Ok(self.stream.advance(until_ns, has_time, &mut self.fold)? == StreamState::Reached)
     }
 
-    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted.
+    /// Checks for new samples of a running recorder, and for new segments if `wants_segments`.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -114,7 +114,7 @@ impl ChartFeed {
         self.stream.refresh(wants_segments)
     }
 
-    /// Returns whether the values at a wall time are known without reading from before it.
+    /// Returns whether the values at a wall time are known without reading earlier samples.
     pub fn covers(&self, wall_ns: i64) -> bool {
         let is_known = |series: &ChartSeries| {
             !series.has_forgotten || series.recent.front().is_some_and(|(at, ..)| *at <= wall_ns)
@@ -144,7 +144,7 @@ fn period_ns(chart: &Chart) -> u64 {
     if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns }
 }
 
-/// Returns how long a value holds of which the next one is due after this time.
+/// Returns how long a value of a source with this period stays current, in nanoseconds.
 fn held_ns(period_ns: u64) -> i64 {
     i64::try_from(period_ns).unwrap_or(i64::MAX).saturating_mul(PERIODS_HELD)
 }
@@ -152,7 +152,7 @@ fn held_ns(period_ns: u64) -> i64 {
 fn change_time(chart: &Chart) -> ChangeTime {
     let period_ns = period_ns(chart);
     let resolution_ns = chart.formula.resolution_ns;
-    // A source that is slowed down by a budget is read at every second, third, ... tick.
+    // A source that its budget slows down is read at every second, third, ... tick.
     let most_ns = period_ns.saturating_mul(5).max(resolution_ns * 3).max(2 * PERIOD_DEFAULT_NS);
     ChangeTime { wanted_ns: resolution_ns, least_ns: resolution_ns, most_ns }
 }
@@ -167,8 +167,8 @@ impl ChartSeries {
         }
     }
 
-    /// Returns the steps up to the one of a wall time, the oldest first. The last value holds for
-    /// two periods.
+    /// Returns the last `count` steps up to the step of `until_ns`, the oldest first. The last
+    /// value stays current for two periods.
     pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
         let last = self.columns.number(until_ns);
         let held = self.at(until_ns).map(|(value, _)| value);
@@ -185,7 +185,7 @@ impl ChartSeries {
         (first..=last).map(column).collect()
     }
 
-    /// Returns some steps by their numbers, with what was read of them.
+    /// Returns the steps with these numbers, as far as they were read.
     pub(super) fn known_columns(&self, first: i64, last: i64) -> Vec<StepColumn> {
         (first..=last).map(|number| self.columns.get(number)).collect()
     }
@@ -205,7 +205,7 @@ impl ChartSeries {
     fn add(&mut self, wall_ns: i64, value: f64, element: Option<ElementName>, is_change: bool) {
         let before = self.recent.back().copied();
         match before.filter(|(at, ..)| (1..=self.held_ns).contains(&wall_ns.saturating_sub(*at))) {
-            // A change per second is one of the time since the sample before.
+            // A change per second covers the time since the previous sample.
             Some((at, ..)) if is_change => self.columns.add_between(at.saturating_add(1), wall_ns, value),
             Some((at, held, _)) => self.columns.add_between(at, wall_ns.saturating_sub(1), held),
             None => {}
@@ -220,7 +220,7 @@ impl ChartSeries {
 }
 
 impl ChartFold {
-    /// Finds the charts in tables that are new.
+    /// Finds the charts in tables that were added since the last call.
     fn bind(&mut self, rows: StreamedRows<'_>) {
         for table in rows.tables.iter().skip(self.bindings.len()) {
             let mut bound: Vec<BoundChart> = Vec::new();
@@ -239,7 +239,7 @@ impl ChartFold {
         }
     }
 
-    /// Forgets elements that were not seen for long.
+    /// Drops elements that were not seen for a long time.
     fn sweep(&mut self, wall_ns: i64) {
         const SWEEP_NS: i64 = 10_000_000_000;
         if wall_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
@@ -265,7 +265,7 @@ impl StreamVisitor for ChartFold {
             };
             let time = change_time(chart);
             let is_change = chart.formula.has_counters();
-            // The largest value of a sample's elements.
+            // The largest value among the elements of a sample.
             let mut largest: Option<(usize, f64, Option<ElementName>)> = None;
             let mut put = |largest: &mut Option<(usize, f64, Option<ElementName>)>| {
                 if let Some((sample, value, element)) = largest.take()

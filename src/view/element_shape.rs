@@ -1,9 +1,9 @@
-//! What the elements of a list are, by the shape of the list.
+//! Classifies the elements of a list by the fields of the list.
 
 use flatcap_format::query::FieldInfo;
 use flatcap_format::schema::MetricKind;
 
-/// What the elements of a list are.
+/// Kind of the elements of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ElementShape {
     /// Processes: they have a process id and memory.
@@ -17,7 +17,8 @@ pub enum ElementShape {
 }
 
 impl ElementShape {
-    /// Returns what the elements of a list are, from the fields below it; none for any other list.
+    /// Returns the kind of the elements of a list, by the fields below it, or `None` if it is
+    /// unknown.
     pub(super) fn of(list: &str, fields: &[&FieldInfo]) -> Option<Self> {
         let has = |name: &str| fields.iter().any(|field| leaf_of(&field.path) == name);
         let has_unit = |unit: &str, kind: MetricKind| {
@@ -44,8 +45,8 @@ pub(super) fn leaf_of(path: &str) -> &str {
     path.rsplit_once("[*].").map_or(path, |(_, leaf)| leaf)
 }
 
-/// Returns the list of a path: `devices` of `devices[*].reads`; none without a list, and of a list
-/// in a list.
+/// Returns the list of a path: `devices` of `devices[*].reads`. Returns `None` for a path without a
+/// list or with nested lists.
 pub(super) fn list_of(path: &str) -> Option<&str> {
     let (list, leaf) = path.split_once("[*].")?;
     (!leaf.contains("[*]")).then_some(list)

@@ -1,4 +1,4 @@
-//! Values that are computed from fields of one source: sums, shares and quotients.
+//! Values computed from fields of one source: sums, shares and quotients.
 
 use flatcap_format::query::CommonUnit;
 use flatcap_format::schema::{FieldValue, MetricKind};
@@ -8,12 +8,12 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 pub struct Formula {
     /// The fields, by their paths below the source; all in one list, or in none.
     pub(super) fields: Vec<FormulaField>,
-    /// The unit of the value, as of [`CommonUnit`].
+    /// The unit of the value, as in [`CommonUnit`].
     pub unit: String,
-    /// The factor of a quotient; none if the value is a sum.
+    /// The factor of a quotient; `None` if the value is a sum.
     pub(super) quotient: Option<f64>,
-    /// Shortest time over which a change is known, in nanoseconds: a counter of coarse units moves
-    /// in jumps.
+    /// Shortest time over which a change is accurate, in nanoseconds: a counter with a coarse unit
+    /// moves in jumps.
     pub(super) resolution_ns: u64,
 }
 
@@ -21,24 +21,24 @@ pub struct Formula {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FormulaField {
     pub(super) path: String,
-    /// It counts, so its change per second is used.
+    /// Whether the field is a counter, so that its change per second is used.
     pub(super) is_counter: bool,
-    /// Its weight in the sum, or in the upper part of the quotient.
+    /// Weight in the sum, or in the numerator of the quotient.
     pub(super) part: f64,
-    /// Its weight in the lower part.
+    /// Weight in the denominator.
     pub(super) whole: f64,
 }
 
-/// A number of a sample.
+/// A numeric value of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
-    /// Differences of integers are exact.
+    /// An integer: differences are exact.
     Integer(u64),
     Float(f64),
 }
 
-/// Units that a counter moves within the time over which its change is known: a tenth is enough to
-/// see.
+/// Number of units by which a busy counter moves within its resolution: a step of a tenth is fine
+/// enough for a chart.
 const RESOLUTION_UNITS: u64 = 10;
 
 impl Formula {
@@ -58,12 +58,13 @@ impl Formula {
         self
     }
 
-    /// Returns the path of its first field.
+    /// Returns the path of the first field.
     pub(super) fn first_path(&self) -> &str {
         self.fields.first().map_or("", |field| &field.path)
     }
 
-    /// Returns the path of the one field whose value it is, with a change of any length of time.
+    /// Returns the path of the field if the formula is that field alone and its change is accurate
+    /// over any length of time.
     pub(super) fn exact_path(&self) -> Option<&str> {
         match self.fields.as_slice() {
             [field] if self.quotient.is_none() && self.resolution_ns == 0 => Some(&field.path),
@@ -71,13 +72,13 @@ impl Formula {
         }
     }
 
-    /// Returns whether fields of it count.
+    /// Returns whether any field is a counter.
     pub(super) fn has_counters(&self) -> bool {
         self.fields.iter().any(|field| field.is_counter)
     }
 
-    /// Computes the value. A field without a value counts as 0 beside others; without any value of
-    /// the upper part there is none.
+    /// Computes the value. An absent field counts as 0 if another one is present. Returns `None` if
+    /// all fields of the numerator are absent.
     pub(super) fn value(&self, numbers: &[Option<f64>]) -> Option<f64> {
         let pairs = || self.fields.iter().zip(numbers);
         if !pairs().any(|(field, number)| field.part.abs() > 0.0 && number.is_some()) {
@@ -93,7 +94,7 @@ impl Formula {
     }
 }
 
-/// Returns the shortest time over which a change of a counter in this unit is known.
+/// Returns the shortest time over which a change of a counter with this unit is accurate.
 pub(super) fn resolution_ns(unit: Option<&str>) -> u64 {
     match unit {
         Some("jiffies") => 10_000_000 * RESOLUTION_UNITS,
@@ -124,7 +125,7 @@ impl Number {
         }
     }
 
-    /// Returns the growth since an earlier value; none if a counter began anew.
+    /// Returns the increase since an earlier value, or `None` if the counter was reset.
     pub(super) fn since(self, before: Self) -> Option<f64> {
         match (self, before) {
             (Self::Integer(now), Self::Integer(before)) => {
@@ -143,8 +144,8 @@ mod tests {
         FormulaField { path: String::new(), is_counter: true, part, whole }
     }
 
-    // Proves that sums, shares and quotients are as their names say, that an absent field counts as
-    // 0 beside others, and that nothing is computed from nothing.
+    // Proves that sums, shares and quotients are computed as named, that an absent field counts as
+    // 0 if others are present, and that absent fields alone give no value.
     #[test]
     fn values_are_computed() {
         let share = Formula {

@@ -1,11 +1,11 @@
-//! The last readings of counters, from which their change per second over a given time is computed.
+//! The last readings of counters, to compute their change per second over a given time.
 
 use std::collections::VecDeque;
 
 use super::formula::{Formula, Number};
 
-/// Readings that are kept of the time over which a change is computed: the time is met to this
-/// part, and memory is bounded at any rate of samples.
+/// Readings kept per change time: this bounds both the error in the length of the interval and the
+/// memory at any sample rate.
 const READINGS: u64 = 16;
 
 /// The numbers of a formula in one sample, by field.
@@ -21,16 +21,17 @@ pub(super) struct History {
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChangeTime {
-    /// If there are readings that old.
+    /// The preferred age of the base reading, if there is a reading that old.
     pub(super) wanted_ns: u64,
-    /// Without a reading of this age there is no value.
+    /// Minimum age of the base reading: without one there is no value.
     pub(super) least_ns: u64,
-    /// A reading that is older says nothing about now.
+    /// Maximum age of the base reading: an older one says nothing about the present.
     pub(super) most_ns: u64,
 }
 
 impl History {
-    /// Returns the value of a formula, with the change of counters over a time that ends now.
+    /// Returns the value of a formula, with the change of its counters over an interval that ends
+    /// now.
     pub(super) fn value(
         &mut self,
         formula: &Formula,
@@ -85,8 +86,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    // Proves that a change is computed over the wanted time, over less at the begin, and over none
-    // after a hole; and that a counter that begins anew has none.
+    // Proves that a change is computed over the wanted time, over a shorter time at the start, and
+    // not across a gap; and that a counter that is reset has no change.
     #[test]
     fn changes_are_computed_over_the_wanted_time() {
         let formula = Formula::of_field("a", None, MetricKind::Counter);

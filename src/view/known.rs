@@ -1,20 +1,20 @@
-//! The charts and columns that people look for first, of sources of the host. Fields of all other
-//! sources are shown by their units and kinds.
+//! The charts and columns of host sources that users look for first. Fields of all other sources
+//! are shown by their units and kinds.
 
 use super::element_shape::ElementShape;
 
-/// A value of well-known fields.
+/// A value computed from well-known fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KnownValue {
-    /// The sum of fields of one unit.
+    /// The sum of fields with one unit.
     Sum(&'static [&'static str]),
-    /// The share of the first fields in these and the second ones.
+    /// The sum of the first fields as a share of the sum of the first and second fields.
     Share(&'static [&'static str], &'static [&'static str]),
-    /// The share of the first field that the second one does not leave.
+    /// The part of the first field that is not in the second one, as a share of the first.
     Used(&'static str, &'static str),
-    /// Milliseconds of the first fields for each of what the second ones count.
+    /// Milliseconds in the first fields per operation counted by the second fields.
     TimePer(&'static [&'static str], &'static [&'static str]),
-    /// A text.
+    /// A string.
     Text(&'static str),
 }
 
@@ -23,7 +23,7 @@ pub(super) enum KnownValue {
 pub(super) struct KnownChart {
     pub(super) title: &'static str,
     pub(super) source: &'static str,
-    /// Path of the list of whose elements the largest value is shown; empty for none.
+    /// Path of the list whose largest value is shown; empty if the fields are in no list.
     pub(super) list: &'static str,
     pub(super) value: KnownValue,
 }
@@ -48,7 +48,7 @@ const fn largest(
     KnownChart { title, source, list, value }
 }
 
-/// The charts of the overview, the most telling first.
+/// The charts of the overview, the most informative first.
 pub(super) const CHARTS: [KnownChart; 19] = [
     chart("cpu pressure", "pressure", KnownValue::Sum(&["cpu_some.total"])),
     chart("memory pressure", "pressure", KnownValue::Sum(&["memory_some.total"])),
@@ -134,7 +134,7 @@ const INTERFACES: [KnownColumn; 8] = [
     ("FIFO/s", KnownValue::Sum(&["rx_fifo", "tx_fifo"])),
 ];
 
-/// Returns the columns of a list, the most telling first.
+/// Returns the columns of a list, the most informative first.
 pub(super) fn columns(shape: ElementShape) -> &'static [KnownColumn] {
     match shape {
         ElementShape::Processes => &PROCESSES,

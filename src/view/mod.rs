@@ -1,9 +1,9 @@
-//! Shows a recording: what of it is worth showing, and its values up to a time.
+//! Shows a recording: chooses charts and tables, and reads their values up to a moving time.
 //!
-//! The [`Catalog`] says which charts and tables a recording offers, by the fields, units, kinds and
-//! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read their values up to a time that moves,
-//! live or in a replay. Both know nothing of how these are drawn; [`terminal`] draws them, and
-//! [`web`] serves a page that does.
+//! The [`Catalog`] lists the charts and tables of a recording, by the fields, units, kinds and
+//! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read their values up to a moving time,
+//! live or in a replay. Neither depends on how the values are drawn: [`terminal`] draws them, and
+//! [`web`] serves a page that draws them.
 //!
 //! Never: changes a recording, or shows a gap as data.
 

@@ -6,11 +6,11 @@ use flatcap_format::replay::{HostIdentity, MergedReader, ReplayFilter, ReplayIte
 
 use super::error::ViewError;
 
-/// Time before a sample that is searched first for the one before it; each further search takes
-/// four times as much.
+/// Length of the first backward search for the previous sample; each further search is four times
+/// as long.
 const FIRST_SEARCH_NS: i64 = 200_000_000;
 
-/// Where samples are searched.
+/// Paths and host in which samples are searched.
 #[derive(Debug, Clone)]
 pub(super) struct SampleSearch {
     pub(super) paths: Vec<PathBuf>,
@@ -24,8 +24,8 @@ impl SampleSearch {
         Ok(first_sample(&self.paths, filter)?.map(|sample| sample.wall_ns))
     }
 
-    /// Returns the wall time of the last sample of a source before a wall time, but not before
-    /// another one.
+    /// Returns the wall time of the last sample of a source before a wall time and not before
+    /// `least_ns`.
     pub(super) fn before(&self, source: &str, wall_ns: i64, least_ns: i64) -> Result<Option<i64>, ViewError> {
         let mut length_ns = FIRST_SEARCH_NS;
         loop {

@@ -1,16 +1,16 @@
-//! The extrema of a value over equal steps of time: what a chart draws.
+//! The extrema of a value over equal time steps, as a chart draws them.
 
 use std::collections::VecDeque;
 
-/// Most steps that are kept: twice the columns of a wide terminal, so that a step back has them.
+/// Maximum number of steps kept: twice the columns of a wide terminal, for a step back.
 const COLUMNS_MAX: usize = 2048;
 
-/// A step of time.
+/// One time step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepColumn {
-    /// The smallest and the largest value; none without one.
+    /// The smallest and the largest value; `None` without a value.
     pub extrema: Option<(f64, f64)>,
-    /// Samples of it were lost.
+    /// Whether samples of this step were lost.
     pub is_lost: bool,
 }
 
@@ -18,7 +18,7 @@ pub struct StepColumn {
 #[derive(Debug, Clone)]
 pub struct StepColumns {
     step_ns: i64,
-    /// Number of the first step that is kept.
+    /// Number of the first step kept.
     first: i64,
     columns: VecDeque<StepColumn>,
 }
@@ -31,7 +31,7 @@ impl StepColumn {
 }
 
 impl StepColumns {
-    /// Creates steps of this length from a wall time on.
+    /// Creates steps of the given length that start at a wall time.
     pub(super) fn new(step_ns: i64, from_ns: i64) -> Self {
         let step_ns = step_ns.max(1);
         Self { step_ns, first: from_ns.div_euclid(step_ns), columns: VecDeque::new() }
@@ -53,8 +53,8 @@ impl StepColumns {
         self.change(wall_ns, wall_ns, |column| column.include(value));
     }
 
-    /// Adds a value that held between two samples. Steps in which samples were lost are left out:
-    /// nobody knows what held then.
+    /// Adds a value that held between two samples. Skips steps in which samples were lost, because
+    /// the value there is unknown.
     pub(super) fn add_between(&mut self, from_ns: i64, to_ns: i64, value: f64) {
         self.change(from_ns, to_ns, |column| {
             if !column.is_lost {
@@ -63,7 +63,7 @@ impl StepColumns {
         });
     }
 
-    /// Notes that samples were lost.
+    /// Records that samples were lost between two wall times.
     pub(super) fn add_loss(&mut self, from_ns: i64, to_ns: i64) {
         self.change(from_ns, to_ns, |column| column.is_lost = true);
     }
@@ -95,8 +95,8 @@ impl StepColumns {
 mod tests {
     use super::*;
 
-    // Proves that a step has both extrema of what held in it, that one without a value has none,
-    // and that the number of kept steps is bounded.
+    // Proves that a step has the smallest and largest value that held in it, that a step without a
+    // value has none, and that the number of steps is bounded.
     #[test]
     fn steps_have_their_extrema() {
         let mut steps = StepColumns::new(10, 100);

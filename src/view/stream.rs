@@ -1,4 +1,4 @@
-//! Reads fields of a recording forward, up to a time that moves.
+//! Reads fields of a recording forward, up to a moving time.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,47 +11,47 @@ use flatcap_format::segment::{Gap, Marker};
 
 use super::error::ViewError;
 
-/// What is read, and from when on.
+/// The fields, host and start time to read.
 #[derive(Debug, Clone)]
 pub(super) struct StreamRequest {
     /// Full paths of the fields.
     pub(super) fields: Vec<String>,
-    /// The host; none if all segments are of one.
+    /// The host; `None` if all segments are from one host.
     pub(super) host: Option<HostIdentity>,
     /// Wall time of the first samples, in nanoseconds.
     pub(super) since_ns: i64,
 }
 
-/// Receives what was read, in the order of time for each table.
+/// Receives the items read, ordered by time within each table.
 pub(super) trait StreamVisitor {
-    /// A run begins: counters begin anew.
+    /// A new run begins: counters restart.
     fn begin_run(&mut self);
     /// Rows of a batch.
     fn add_rows(&mut self, rows: StreamedRows<'_>);
     /// Samples of a source were lost between two wall times.
     fn add_gap(&mut self, source: &str, lost_ns: Range<i64>);
-    /// Samples of a source were left out on purpose: so many in a row, in this time.
+    /// A source was thinned on purpose: `count` consecutive samples were dropped, in `time_ns`.
     fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64);
-    /// A note.
+    /// A marker of the recording.
     fn add_marker(&mut self, marker: Marker);
 }
 
-/// Rows of a batch, with what describes them.
+/// Rows of a batch, with the tables and elements that describe them.
 #[derive(Clone, Copy)]
 pub(super) struct StreamedRows<'s> {
     pub(super) batch: &'s ColumnBatch,
-    /// First row, and the row after the last one.
+    /// The first row, and one past the last row.
     pub(super) first: usize,
     pub(super) end: usize,
     pub(super) tables: &'s [TableInfo],
 }
 
-/// How far a stream was read.
+/// The progress of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamState {
     /// Up to the wanted time, or to the end of the recording.
     Reached,
-    /// There was no time for more.
+    /// The time limit was reached first.
     Interrupted,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum StreamState {
 #[derive(Debug)]
 pub(super) struct SampleStream {
     results: QueryResults,
-    /// What was read, and is not before the wanted time.
+    /// Items that were read but lie after the wanted time.
     pending: VecDeque<PendingPart>,
     /// Everything before this wall time was read.
     complete_ns: i64,
@@ -72,7 +72,7 @@ pub(super) struct SampleStream {
 
 #[derive(Debug)]
 enum PendingPart {
-    /// A batch, and its first row that was not passed on.
+    /// A batch, and the first row that was not delivered.
     Rows(Box<ColumnBatch>, usize),
     Run,
     Gap(String, Gap),
@@ -98,13 +98,13 @@ impl SampleStream {
         })
     }
 
-    /// Returns the elements of lists that were seen.
+    /// Returns the list elements seen so far.
     pub(super) fn elements(&self) -> &ElementNames {
         self.results.elements()
     }
 
-    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted:
-    /// that lists the directory.
+    /// Checks for new samples of a running recorder. If `wants_segments`, also lists the directory
+    /// to find new segments.
     pub(super) fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
         self.is_at_end = false;
         if wants_segments {
@@ -113,7 +113,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Passes on everything up to a wall time, as long as there is time.
+    /// Delivers everything up to a wall time, while there is time.
     pub(super) fn advance(
         &mut self,
         until_ns: i64,
@@ -152,10 +152,10 @@ impl SampleStream {
         }
     }
 
-    /// Passes on what is pending up to a wall time.
+    /// Delivers the pending items up to a wall time.
     fn pass_on(&mut self, until_ns: i64, visitor: &mut impl StreamVisitor) {
         let offset_ns = self.offset_ns;
-        // Gaps come before the batches that they are between.
+        // A gap is pending before the batches around it.
         let wall_ns = |mono_ns: u64| Some(offset_ns?.saturating_add_unsigned(mono_ns));
         let mut is_waiting = false;
         let mut kept = VecDeque::new();
@@ -209,7 +209,7 @@ impl SampleStream {
     }
 }
 
-/// Returns the row of a batch after the last one up to a wall time.
+/// Returns one past the last row of a batch that is not after a wall time.
 fn end_of(batch: &ColumnBatch, first: usize, until_ns: i64) -> usize {
     let is_past =
         |row: usize| batch.times.wall_ns.get(batch.sample(row)).is_some_and(|wall_ns| *wall_ns <= until_ns);

@@ -1,4 +1,4 @@
-//! Reads the elements of a list up to a time that moves.
+//! Reads the elements of a list up to a moving time.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +15,12 @@ use super::formula::{Formula, Number};
 use super::history::{ChangeTime, History};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Longest time over which a change is computed, whatever the step: what a table shows is about
-/// now.
+/// Maximum time over which a change is computed, whatever the step: a table shows the present.
 const CHANGE_MAX_NS: u64 = 10_000_000_000;
-/// Time for which an element stays without being in a sample: between two full passes, samples of
-/// processes leave some out.
+/// Time for which an element is kept without a sample: between two full passes, process samples
+/// leave some processes out.
 const HELD_MIN_NS: i64 = 1_200_000_000;
-/// Elements that are followed: further ones are left out.
+/// Maximum number of elements; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 16;
 
 /// The elements of a list.
@@ -40,9 +39,9 @@ pub struct ElementValues {
     pub name: String,
     /// Its process id, if it has one.
     pub pid: Option<u64>,
-    /// The numbers, by column; none for a text or without a value.
+    /// The numbers, by column; `None` for a string or an absent value.
     pub numbers: Vec<Option<f64>>,
-    /// The texts, by column; empty for a number.
+    /// The strings, by column; empty for a number.
     pub texts: Vec<String>,
 }
 
@@ -51,7 +50,7 @@ struct TableFold {
     table: ElementTable,
     /// Column and field of each path of the query.
     owners: Vec<(usize, usize)>,
-    /// By table: the query's paths in it, as column of the table, its column and field.
+    /// By table: for each path of the query its table column, and the output column and field.
     bindings: Vec<Vec<(usize, usize, usize)>>,
     elements: HashMap<u32, FollowedElement>,
     wanted_ns: u64,
@@ -60,7 +59,7 @@ struct TableFold {
 
 #[derive(Debug)]
 struct FollowedElement {
-    /// As it was named then.
+    /// The name when the element was last seen.
     name: ElementName,
     seen_ns: i64,
     cells: Vec<FollowedCell>,
@@ -74,7 +73,7 @@ struct FollowedCell {
 }
 
 impl TableFeed {
-    /// Begins to read a table so that its values are known at a wall time, and changes over this
+    /// Starts to read a table so that its values are known at a wall time, with changes over one
     /// step.
     ///
     /// # Errors
@@ -117,7 +116,7 @@ impl TableFeed {
         Ok(Self { stream, fold, from_ns: wall_ns, reached_ns: wall_ns })
     }
 
-    /// Reads up to a wall time as long as there is time. Returns whether it got there.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -126,7 +125,7 @@ impl TableFeed {
         Ok(self.stream.advance(until_ns, has_time, &mut self.fold)? == StreamState::Reached)
     }
 
-    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted.
+    /// Checks for new samples of a running recorder, and for new segments if `wants_segments`.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -134,14 +133,14 @@ impl TableFeed {
         self.stream.refresh(wants_segments)
     }
 
-    /// Returns whether the values at a wall time can be reached by reading on: they were not yet
-    /// passed, and are not far ahead.
+    /// Returns whether reading forward leads to the values at a wall time: the feed has not passed
+    /// it, and it is less than 60 s ahead.
     pub fn covers(&self, wall_ns: i64) -> bool {
         const AHEAD_NS: i64 = 60_000_000_000;
         wall_ns >= self.reached_ns && wall_ns.saturating_sub(self.from_ns.max(self.reached_ns)) < AHEAD_NS
     }
 
-    /// Returns the elements at the wall time that was reached, in no order.
+    /// Returns the elements at the time reached, in no particular order.
     pub fn elements(&self) -> Vec<ElementValues> {
         let names = self.stream.elements();
         let oldest_ns = self.reached_ns.saturating_sub(self.fold.held_ns);
@@ -162,8 +161,8 @@ impl TableFeed {
     }
 }
 
-/// Returns the name of an element: its text without the number that is a column of its own, or that
-/// nobody looks for.
+/// Returns the name of an element without its number, which has a column of its own or is not
+/// useful.
 fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> String {
     let number = match shape {
         ElementShape::Processes => "pid",
@@ -173,14 +172,14 @@ fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> St
     let number = identity.iter().find(|part| &*part.field == number).map_or("", |part| &part.value);
     match label.strip_suffix(&format!("[{number}]")) {
         Some(name) => name.to_owned(),
-        // The root of the control groups has no name.
+        // The root cgroup has no name.
         None if shape == ElementShape::ControlGroups && label == number => "/".to_owned(),
         None => label.to_owned(),
     }
 }
 
 impl TableFold {
-    /// Finds the columns in tables that are new.
+    /// Finds the columns in tables that were added since the last call.
     fn bind(&mut self, rows: StreamedRows<'_>) {
         for table in rows.tables.iter().skip(self.bindings.len()) {
             let places = table.columns.iter().enumerate().filter_map(|(place, info)| {

@@ -22,20 +22,20 @@ use crate::schemas::host::{
 };
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
-/// Monotonic time of the first tick: the host has run for a while.
+/// Monotonic time of the first tick: the host has run for a while before.
 pub(super) const START_MONO_NS: u64 = 1_000_000_000_000;
-/// A tick is 10 ms.
+/// Length of a tick, 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;
 pub(super) const TICKS: u64 = 1600;
-/// The one sample in which the disk wrote 10 MiB more.
+/// The tick of the one sample in which the disk wrote 10 MiB more.
 pub(super) const SPIKE: u64 = 1000;
-/// Samples of the processor that were lost.
+/// Ticks whose cpu samples were lost.
 pub(super) const LOST: std::ops::Range<u64> = 500..600;
-/// When billing takes a core.
+/// Ticks during which billing uses a whole core.
 pub(super) const BUSY: std::ops::Range<u64> = 1000..1100;
-/// When a mark was written.
+/// Tick at which a mark was written.
 pub(super) const MARK: u64 = 1300;
-/// A name with a color, a title of the window, and a mark that writes from right to left.
+/// A name with a color escape, a right-to-left override and a bell.
 pub(super) const HOSTILE: &str = "\x1b[31m\u{202e}evil\x07";
 
 const SOURCES: [(&str, &str, u64, &[u8]); 5] = [
@@ -64,7 +64,7 @@ pub(super) fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
 
-/// Two cores, of which the first one is busy half of the time.
+/// Two cores; the first one is busy half of the time.
 fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let times = |user, idle| CpuTimes::new(user, 0, 0, idle, 0, 0, 0, 0, 0, 0);
     let busy = tick / 2;
@@ -76,7 +76,7 @@ fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// A disk that is busy a tenth of the time and writes 100 KiB/s, and one that does nothing.
+/// A disk that is busy a tenth of the time and writes 100 KiB/s, and an idle disk.
 fn disk(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let mut devices = [DiskCounters([0; size_of::<DiskCounters>()]); 2];
     devices[0].set_name(&text("vda"));
@@ -102,8 +102,8 @@ fn network(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// A process that is busy a tenth of the time, one that takes a core for a second, and one with a
-/// hostile name.
+/// A process that is busy a tenth of the time, one that uses a whole core for a second, and one
+/// with a hostile name.
 fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let busy = tick.clamp(BUSY.start, BUSY.end) - BUSY.start;
     let all = [
@@ -112,7 +112,7 @@ fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
         (666, HOSTILE, "S", 0, 1 << 20),
     ];
     let counters = all.map(|(pid, name, state, run_time, resident)| {
-        // What this recording says nothing about is absent.
+        // All fields that are not set below are absent.
         let mut counters = ProcessCounters([0xff; size_of::<ProcessCounters>()]);
         counters.set_pid(pid);
         counters.set_start(pid);
@@ -136,7 +136,7 @@ fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// The root, and a service that takes half a core.
+/// The root cgroup, and a service that uses half a core.
 fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let groups = [(1, "", 2), (7, "system.slice/db.service", 1)].map(|(id, path, part)| {
         let mut counters = CgroupCounters([0xff; size_of::<CgroupCounters>()]);
@@ -193,11 +193,11 @@ pub(super) fn write_recording(folder: &Path) {
     recording.seal();
 }
 
-/// The recording while it is written.
+/// A recording that is being written.
 pub(super) struct GrowingRecording {
     storage: Arc<dyn Storage>,
     writer: SegmentWriter,
-    /// The next one.
+    /// The next tick to write.
     tick: u64,
 }
 
@@ -208,7 +208,7 @@ impl GrowingRecording {
         Self { storage, writer, tick: 0 }
     }
 
-    /// Writes everything before a tick.
+    /// Writes all ticks before `until`.
     pub(super) fn grow(&mut self, until: u64) {
         let from = std::mem::replace(&mut self.tick, until);
         (from..until).for_each(|tick| write_tick(&mut self.writer, tick));
@@ -266,11 +266,11 @@ fn append_payload(writer: &mut SegmentWriter, source: u16, (mono_ns, seq): (u64,
     writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
 }
 
-/// A sample of the scheduler: its number, when it was read, and its payload.
+/// A sample of the scheduler source: its number, when it was read, and its payload.
 pub(super) type SchedSample = (u64, u64, Vec<u8>);
 
-/// Writes a recording of the processor and of these samples of the scheduler. Numbers that are left
-/// out are lost.
+/// Writes a recording of the cpu source and of these scheduler samples. Numbers that are missing
+/// are lost.
 pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
     let sched = ("sched", schema::SCHED_ROOT, 1, schema::SCHED);

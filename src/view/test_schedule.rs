@@ -5,7 +5,7 @@ use flatcap_tasks::{TaskName, ThreadInfo};
 
 use super::test_recording::{START_MONO_NS, SchedSample};
 
-/// A sample is read so long after its end.
+/// Delay between the end of a sample and its reading.
 const READ_LATE_NS: u64 = 200_000;
 
 /// Time of a thread on a CPU, in monotonic nanoseconds.
@@ -17,11 +17,11 @@ pub(super) struct PlannedSlice {
     pub(super) is_preempted: bool,
 }
 
-/// What each CPU does: slices that follow each other, all from one time to another one.
+/// The slices of each CPU: consecutive and without holes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Schedule {
     pub(super) cpus: Vec<Vec<PlannedSlice>>,
-    /// Time, CPU, thread, waker.
+    /// Time, CPU, thread and waker of each wakeup.
     pub(super) wakeups: Vec<(u64, u16, ThreadInfo, ThreadInfo)>,
 }
 
@@ -31,8 +31,8 @@ pub(super) fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
 }
 
 impl Schedule {
-    /// Lets a CPU run threads one after the other, from the begin of the recording on: each for so
-    /// many nanoseconds.
+    /// Adds a CPU that runs threads one after the other from the start of the recording, each for
+    /// the given number of nanoseconds.
     pub(super) fn run(&mut self, slices: impl IntoIterator<Item = (ThreadInfo, u64, bool)>) {
         let mut at_ns = START_MONO_NS;
         let slice = |(thread, length_ns, is_preempted)| {
@@ -43,12 +43,12 @@ impl Schedule {
         self.cpus.push(slices.into_iter().map(slice).collect());
     }
 
-    /// The time at which all CPUs end.
+    /// Returns the time up to which all CPUs have slices.
     pub(super) fn end_ns(&self) -> u64 {
         self.cpus.iter().filter_map(|slices| Some(slices.last()?.end_ns)).min().unwrap_or(START_MONO_NS)
     }
 
-    /// Returns a payload with what happens between two times.
+    /// Returns a payload with the events between two times.
     pub(super) fn payload(&self, begin_ns: u64, end_ns: u64) -> SchedPayload {
         let mut payload = SchedPayload { begin_ns, end_ns, ..SchedPayload::default() };
         let mut threads: Vec<ThreadInfo> = Vec::new();
@@ -61,7 +61,7 @@ impl Schedule {
             u16::try_from(at).unwrap()
         };
         for (cpu, slices) in (0..).zip(&self.cpus) {
-            // A switch at the begin is an event.
+            // A switch at exactly the start is an event.
             let at = slices.partition_point(|slice| slice.begin_ns < begin_ns).saturating_sub(1);
             payload.running.push((cpu, index(slices[at].thread)));
             for pair in slices.windows(2) {
@@ -83,7 +83,7 @@ impl Schedule {
         payload
     }
 
-    /// Returns payloads that end at these times and at the end.
+    /// Returns payloads that end at these times and at the end of the schedule.
     pub(super) fn payloads(&self, cuts: &[u64]) -> Vec<SchedPayload> {
         let end_ns = self.end_ns();
         let mut times: Vec<u64> =
@@ -95,7 +95,7 @@ impl Schedule {
     }
 }
 
-/// Returns the samples of payloads, numbered one after the other.
+/// Returns the samples of payloads, numbered consecutively.
 pub(super) fn samples(payloads: &[SchedPayload]) -> Vec<SchedSample> {
     let sample = |(seq, payload): (u64, &SchedPayload)| (seq, payload.end_ns + READ_LATE_NS, payload.bytes());
     (0..).zip(payloads).map(sample).collect()

@@ -4,21 +4,21 @@ use std::fmt;
 
 use flatbuffers::InvalidFlatbuffer;
 
-/// A payload that cannot be read. Whoever wrote the recording has an error, or the file is damaged.
+/// A payload that cannot be read: its writer has a bug, or the file is damaged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// The bytes are no FlatBuffer of this schema.
+    /// The bytes are not a FlatBuffer of this schema.
     Malformed(InvalidFlatbuffer),
-    /// An index of one list leads outside of another.
+    /// An index is out of range.
     Index {
-        /// The list that has the index.
+        /// The list that contains the index.
         list: &'static str,
-        /// The list that is meant.
+        /// The list that the index refers to.
         of: &'static str,
         /// The index.
         index: u16,
-        /// Length of the list that is meant.
+        /// Length of the list that it refers to.
         length: usize,
     },
     /// The payload ends before it begins.
@@ -28,7 +28,7 @@ pub enum PayloadError {
         /// Its `end`, in monotonic nanoseconds.
         end_ns: u64,
     },
-    /// The payload is about more time than a source records at once.
+    /// The payload covers more time than a source records at once.
     TooLong {
         /// Its length in nanoseconds.
         length_ns: u64,
@@ -69,7 +69,7 @@ impl From<InvalidFlatbuffer> for PayloadError {
     }
 }
 
-/// Most time that one payload is about: the work and the memory for its steps have a limit.
+/// Maximum time that a payload covers, in nanoseconds: it bounds the work and the memory for steps.
 pub const PAYLOAD_NS_MAX: u64 = 60_000_000_000;
 
 /// Checks the times of a payload.
@@ -83,7 +83,7 @@ pub(crate) fn check_times(begin_ns: u64, end_ns: u64) -> Result<(), PayloadError
     Ok(())
 }
 
-/// Checks that an index of `list` leads into `of`.
+/// Checks that an index in `list` is within the length of `of`.
 pub(crate) fn check_index(
     (list, index): (&'static str, u16),
     (of, length): (&'static str, usize),

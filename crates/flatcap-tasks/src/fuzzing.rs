@@ -1,8 +1,8 @@
-//! Properties that must hold for any payloads: the entry points of `fuzz/`, which tests use, too.
+//! Properties that must hold for any payloads: the entry points of `fuzz/`, also used by tests.
 //!
-//! Only tests and the feature `fuzzing` compile this module; releases do not. The bytes are several
-//! payloads: before each is a byte that says by how much its number exceeds the last one, or
-//! [`NEW_RUN`], and its length as two bytes, the low one first.
+//! Only tests and the feature `fuzzing` compile this module; releases do not. The input is a
+//! sequence of payloads. Before each is a byte with the increase of its number over the previous
+//! one, or [`NEW_RUN`], and then its length as two bytes, little-endian.
 
 use std::collections::HashMap;
 
@@ -15,17 +15,17 @@ use crate::{
 
 /// A payload of another run follows.
 const NEW_RUN: u8 = u8::MAX;
-/// A window in which everything is, and one that cuts what is near the begin of the clock.
+/// A window that contains everything, and one that cuts the events near time 0.
 const ALL_NS: std::ops::Range<u64> = 0..u64::MAX;
 const CUT_NS: std::ops::Range<u64> = 150..1_000;
-/// Time between two samples of the steps, and their most in a payload of the greatest length.
+/// Interval between the samples of steps, and their maximum number in a payload of maximum length.
 const STEP_NS: u64 = 1_000_000_000;
 const STEPS_MAX: usize = 63;
 
-/// Reads payloads of the source `sched` and derives times, steps and holes of them.
+/// Reads payloads of the source `sched` and derives times, steps and holes from them.
 ///
 /// # Panics
-/// What follows from the payloads contradicts itself.
+/// The derived results are inconsistent.
 pub fn sched(data: &[u8]) {
     let mut timeline = Timeline::new();
     let mut observed = ObservedTimes::new();
@@ -63,10 +63,10 @@ pub fn sched(data: &[u8]) {
     timeline.finish(&mut observed);
 }
 
-/// Reads payloads of the source `profile` and adds up their call chains.
+/// Reads payloads of the source `profile` and sums their call chains.
 ///
 /// # Panics
-/// The sums contradict themselves, or have more than there was.
+/// The sums are inconsistent, or exceed the input.
 pub fn profile(data: &[u8]) {
     let (mut all, mut cut) = (StackTotals::new(ALL_NS), StackTotals::new(CUT_NS));
     let (mut known, mut samples, mut bytes) = (KnownCode::default(), 0, 0);
@@ -114,7 +114,7 @@ pub fn kmsg(data: &[u8]) {
     }
 }
 
-/// Returns the payloads, each with what is before it. The last one may be cut.
+/// Returns the payloads, each with the byte before it. The last one may be truncated.
 fn payloads(data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = data;
     std::iter::from_fn(move || {
@@ -126,7 +126,7 @@ fn payloads(data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// Returns the batch, or checks that the error says something.
+/// Returns the batch, or checks that the error has a message.
 fn checked<T>(read: Result<T, PayloadError>) -> Option<T> {
     read.inspect_err(|error| assert!(!error.to_string().is_empty())).ok()
 }
@@ -147,13 +147,13 @@ fn check_times(times: &TaskTimes) {
     assert!(times.blocking_processes(|_| true).len() <= times.blockers(|_| true).len());
 }
 
-/// Derives everything from a timeline, and checks what it says.
+/// Derives everything from a timeline, and checks that it is consistent.
 struct ObservedTimes {
     all: TaskTimes,
     cut: TaskTimes,
     steps: TaskSteps,
     holes: RecordingHoles,
-    /// When the last interval of each task ended, and that of each CPU.
+    /// The end of the last interval of each task, and of each CPU.
     task_ends: HashMap<u64, u64>,
     cpu_ends: HashMap<u16, u64>,
 }
@@ -170,7 +170,7 @@ impl ObservedTimes {
         }
     }
 
-    /// Checks the times so far, and begins anew: the clock of another run may be behind.
+    /// Checks the times so far, and restarts, because the clock of another run may be behind.
     fn begin_run(&mut self) {
         self.check();
         (self.all, self.cut) = (TaskTimes::new(ALL_NS), TaskTimes::new(CUT_NS));
@@ -222,7 +222,7 @@ mod tests {
     use crate::task::{TaskName, ThreadInfo};
     use crate::testing::{KmsgPayload, ProfilePayload, SchedPayload};
 
-    /// Joins payloads as the entry points read them.
+    /// Encodes payloads as input of the entry points.
     fn joined(payloads: &[(u8, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (step, payload) in payloads {
@@ -309,16 +309,16 @@ mod tests {
     }
 
     type Entry = fn(&[u8]);
-    /// Payloads, each with what is before it.
+    /// Payloads, each with the byte before it.
     type Payloads = Vec<(u8, Vec<u8>)>;
 
-    /// Each entry point, its name, and its seeds.
+    /// Returns each entry point with its name and seeds.
     fn targets() -> [(&'static str, Entry, Payloads); 3] {
         [("sched", sched, scheduled()), ("profile", profile, profiled()), ("kmsg", kmsg, logged())]
     }
 
-    // Proves that the properties hold for the seeds, which all can be read, and that the seeds in
-    // fuzz/corpus are these. FLATCAP_CORPUS=write writes them.
+    // Proves that the properties hold for the seeds, that all seeds can be read, and that the seeds
+    // in fuzz/corpus are current. FLATCAP_CORPUS=write writes them.
     #[test]
     fn the_corpus_has_the_seeds() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
@@ -350,7 +350,7 @@ mod tests {
         prop_oneof![4 => 0..2_000_u64, 1 => any::<u64>()]
     }
 
-    /// A payload whose indexes are mostly valid, and whose numbers may be any.
+    /// A payload with mostly valid indexes and arbitrary numbers.
     fn any_sched() -> impl Strategy<Value = SchedPayload> {
         let (cpu, thread) = (0..3_u16, 0..4_u16);
         let kinds = prop_oneof![
@@ -397,8 +397,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any payloads of the scheduler that can be read, in any order and with any
-        // numbers, contradict nothing.
+        // Proves that any readable payloads of the scheduler, in any order and with any numbers,
+        // give consistent results.
         #[test]
         fn sched_holds_for_any_values(
             payloads in prop::collection::vec((any_step(), any_sched()), 0..12),
@@ -408,7 +408,8 @@ mod tests {
             sched(&joined(&payloads));
         }
 
-        // Proves that no bytes make a reader of a source panic, or let it have more than there is.
+        // Proves that no bytes make a reader of a source panic or return more than the input
+        // contains.
         #[test]
         fn readers_hold_for_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             for (_, entry, _) in targets() {
@@ -417,7 +418,7 @@ mod tests {
             }
         }
 
-        // Proves the same of payloads that were damaged, cut and repeated.
+        // Proves the same for payloads that were damaged, truncated and repeated.
         #[test]
         fn readers_hold_for_damaged_payloads(
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

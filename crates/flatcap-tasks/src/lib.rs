@@ -1,20 +1,20 @@
-//! What threads did: who ran, who waited for a CPU, who slept, which code ran, what the kernel
-//! logged.
+//! Reconstructs the activity of threads: which ran, which waited for a CPU or slept, which code
+//! ran, and what the kernel logged.
 //!
 //! | to | use |
 //! |---|---|
 //! | read the events of the scheduler | [`SchedBatch`] |
-//! | know what each thread and CPU did | [`Timeline`], which tells a [`TimelineObserver`] |
-//! | add up times in a window | [`TaskTimes`] |
-//! | know what of a window was not recorded | [`RecordingHoles`] |
-//! | have the counters of threads and processes at equal steps | [`TaskSteps`] |
+//! | get the states of each thread and CPU | [`Timeline`], which calls a [`TimelineObserver`] |
+//! | sum times in a window | [`TaskTimes`] |
+//! | find the unrecorded parts of a window | [`RecordingHoles`] |
+//! | sample the counters of threads and processes at equal steps | [`TaskSteps`] |
 //! | read sampled stacks | [`ProfileBatch`] |
 //! | add them up | [`StackTotals`] |
 //! | know what identifies files that were recorded without | [`KnownCode`] |
 //! | read lines of the kernel log | [`LogBatch`] |
 //!
 //! The caller passes payloads of the sources `sched`, `profile` and `kmsg` in the order of their
-//! numbers. [`schema`] has their schemas.
+//! numbers. [`schema`] contains their schemas.
 //!
 //! Never: reads a file or a clock, or trusts a payload.
 
@@ -60,7 +60,7 @@ pub mod schema {
     pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
     /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
     pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
-    /// Name of the source of these samples. The source is computed: no segment contains it.
+    /// Name of the source of these samples. The source is derived: no segment contains it.
     pub const TASKS_NAME: &str = "tasks";
     /// Full name of its root table.
     pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";

@@ -1,4 +1,4 @@
-//! What the kernel logged: payloads of the source `kmsg`.
+//! The kernel log: payloads of the source `kmsg`.
 
 use flatbuffers::{ForwardsUOffset, Vector};
 
@@ -15,16 +15,16 @@ pub struct LogBatch<'p> {
 /// A line of the kernel log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLineView<'p> {
-    /// When, in nanoseconds of the clock of the kernel log. This clock is CLOCK_MONOTONIC without
-    /// its corrections, and deviates from it by up to 4 s a day.
+    /// Time in nanoseconds of the kernel log's clock. This clock is CLOCK_MONOTONIC without its
+    /// corrections, and deviates from it by up to 4 s a day.
     pub time_ns: u64,
     /// Number of the line since boot.
     pub sequence: u64,
     /// Severity: 0 is an emergency, 3 an error, 4 a warning, 6 information, 7 for debugging.
     pub priority: u8,
-    /// Who wrote it: 0 is the kernel; others are facilities of syslog(3).
+    /// Facility: 0 is the kernel; others are facilities of syslog(3).
     pub facility: u8,
-    /// The text. It may have control characters.
+    /// The text. It may contain control characters.
     pub text: &'p str,
 }
 
@@ -32,18 +32,19 @@ impl<'p> LogBatch<'p> {
     /// Checks a payload.
     ///
     /// # Errors
-    /// The payload cannot be read.
+    /// The payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let kmsg = root_as_kmsg(payload)?;
         Ok(Self { lost: kmsg.lost(), lines: kmsg.lines() })
     }
 
-    /// Lines that were overwritten before they were read, since the source was opened.
+    /// Returns the number of lines that were overwritten before they were read, since the source
+    /// was opened.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The lines, in the order of their numbers.
+    /// Returns the lines in the order of their numbers.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = LogLineView<'p>> + use<'p> {
         self.lines.iter().map(|line| LogLineView {
             time_ns: line.time(),

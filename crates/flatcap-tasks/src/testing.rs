@@ -1,4 +1,4 @@
-//! Payloads from plain values, for tests.
+//! Builds payloads from plain values, for tests.
 
 use flatbuffers::FlatBufferBuilder;
 
@@ -9,7 +9,7 @@ use crate::generated::kernel::{
 };
 use crate::task::ThreadInfo;
 
-/// What a payload of the source `sched` has. Threads are named by their index.
+/// Contents of a payload of the source `sched`. Threads are referred to by their index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SchedPayload {
     /// `begin`, in nanoseconds.
@@ -24,19 +24,19 @@ pub struct SchedPayload {
     pub switches: Vec<(u64, u16, u16, u16, bool)>,
     /// Time, CPU, thread, waker.
     pub wakeups: Vec<(u64, u16, u16, u16)>,
-    /// Time, thread, what happened.
+    /// Time, thread, kind of the event.
     pub events: Vec<(u64, u16, TaskEventKind)>,
-    /// Wakeups are not recorded.
+    /// Whether wakeups are not recorded.
     pub lacks_wakeups: bool,
-    /// Records that the kernel could not deliver.
+    /// Number of records that the kernel could not deliver.
     pub lost: u64,
-    /// How long switches were not recorded, in nanoseconds.
+    /// Time for which switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Whether switches are not recorded at the end.
+    /// Whether recording of switches is stopped at the end.
     pub is_stopped: bool,
 }
 
-/// What a payload of the source `profile` has.
+/// Contents of a payload of the source `profile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProfilePayload {
     /// `begin`, in nanoseconds.
@@ -61,12 +61,12 @@ pub struct ProfilePayload {
     pub lost: u64,
 }
 
-/// What a payload of the source `kmsg` has.
+/// Contents of a payload of the source `kmsg`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KmsgPayload {
     /// Time, number, priority, text.
     pub lines: Vec<(u64, u64, u8, String)>,
-    /// Lines that were overwritten.
+    /// Number of lines that were overwritten.
     pub lost: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Compiles conditions against the schemas of sources: which fields are read, and what is compared.
+//! Compiles conditions against the schemas of sources into programs, and collects the fields to
+//! read.
 
 use std::sync::Arc;
 
@@ -20,42 +21,42 @@ use crate::slot::{Reading, SlotPlan, SlotSparse};
 use crate::transform::Transform;
 use crate::unit::Dimension;
 
-/// Samples beyond those that a period accounts for: a window of late samples has a few more.
+/// Extra samples per window beyond its length divided by the period, because samples may be late.
 const SPARE_SAMPLES: u64 = 16;
 
-/// Lists whose elements are events: each is there once, so numbering them would only fill memory.
+/// Lists whose elements are events: each occurs only once, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
-/// Compiles the conditions of all rules: fields that several of them read are read once.
+/// Compiles the conditions of all rules. A field that several rules use is read once.
 #[derive(Debug)]
 pub(crate) struct RuleCompiler<'s> {
     sources: &'s [RuleSource<'s>],
-    /// The sources that have a schema.
+    /// Name and schema of each source with a schema.
     known: Vec<(&'s str, &'s CompiledSchema)>,
     /// Their positions among all sources.
     positions: Vec<usize>,
-    /// The fields that are read of each source, with the lists that they are in.
+    /// By source: the fields to read, including fields of the lists that contain them.
     pub(crate) fields: Vec<Vec<FieldPath>>,
     pub(crate) slots: Vec<SlotPlan>,
     pub(crate) watches: Vec<ExitWatch>,
 }
 
-/// The condition that is being compiled.
+/// Context of the condition that is being compiled.
 struct Scope<'c> {
     operands: &'c [FieldOperand],
     located: Vec<LocatedField>,
     program: Program,
 }
 
-/// The list that the conditions in `any` or `all` are about.
+/// The list that the conditions in `any` or `all` apply to.
 #[derive(Default)]
 struct ElementScope {
-    /// The position of the source, the path with its picks, and a slot.
+    /// The position of the source, the path including the selection of elements, and a slot.
     list: Option<(usize, Box<str>, usize)>,
     is_every_element: bool,
 }
 
-/// A value with its dimension; none for a number without a unit.
+/// A value with its dimension; `None` for a number without a unit.
 struct TypedValue {
     value: Computed,
     dimension: Option<Dimension>,
@@ -74,7 +75,7 @@ impl<'s> RuleCompiler<'s> {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// A field that does not exist, or a comparison that makes no sense.
+    /// A field does not exist, or a comparison is invalid.
     pub(crate) fn compile(&mut self, condition: &TriggerCondition) -> Result<Program, RuleError> {
         let located = condition.operands.iter().map(|operand| self.locate(&operand.path));
         let located = located.collect::<Result<Vec<_>, _>>()?;
@@ -93,7 +94,7 @@ impl<'s> RuleCompiler<'s> {
         Ok(program)
     }
 
-    /// Finds the field that a path means, with the position of its source among all.
+    /// Finds the field of a path, and the position of its source among all sources.
     fn locate(&self, path: &FieldPath) -> Result<LocatedField, RuleError> {
         let mut located = locate_field(&self.known, path)?;
         located.source = self.positions.get(located.source).copied().unwrap_or(usize::MAX);
@@ -154,7 +155,7 @@ impl<'s> RuleCompiler<'s> {
                         "no field in it is of a list; leave out any() or all()",
                     ));
                 };
-                // Whether all of no elements pass is a question of taste, and no reason to fire.
+                // `all` is vacuously true for a list without elements, which is no reason to fire.
                 let needs_element = *is_every || !elements.is_every_element;
                 let is_every = *is_every;
                 Ok(Check::Elements(Box::new(ElementsCheck { is_every, anchor, needs_element, inner })))
@@ -184,8 +185,8 @@ impl<'s> RuleCompiler<'s> {
         parts.iter().map(|part| self.clause(scope, part, elements.as_deref_mut())).collect()
     }
 
-    /// Compiles a comparison. One that is about picked elements, and stands in no `any` or `all`,
-    /// holds if it holds for one of them.
+    /// Compiles a comparison. If it refers to selected elements outside of `any` and `all`, it
+    /// holds if it holds for any of them.
     fn about_elements(
         &mut self,
         scope: &mut Scope<'_>,
@@ -291,7 +292,7 @@ impl<'s> RuleCompiler<'s> {
         }
     }
 
-    /// Returns the slot of an operand. Without a reading it must be a number.
+    /// Returns the slot of an operand. Without a `reading`, the field must be a number.
     fn slot_of(
         &mut self,
         scope: &mut Scope<'_>,
@@ -339,7 +340,7 @@ impl<'s> RuleCompiler<'s> {
         Ok(TypedValue { value: Computed::Slot(slot), dimension: Some(dimension) })
     }
 
-    /// Returns the dimension of an operand, the factor of its values, and its transforms.
+    /// Returns the dimension of an operand, the scale of its values, and its transforms.
     fn stages(
         &self,
         operand: &FieldOperand,
@@ -360,8 +361,8 @@ impl<'s> RuleCompiler<'s> {
                         flatcap_duration(period_ns),
                     )));
                 }
-                // A source without a period has as many samples as it likes; the window is bounded
-                // all the same.
+                // A source without a period may have any number of samples; the window is bounded
+                // anyway.
                 samples = window_ns.checked_div(period_ns).unwrap_or(0);
                 let limit = match transform {
                     Transform::Quantile(..) => limits::QUANTILE_SAMPLES_MAX,
@@ -390,7 +391,7 @@ impl<'s> RuleCompiler<'s> {
         Ok((dimension, factor, stages))
     }
 
-    /// Returns the slot of a field, which is added if no rule has it yet.
+    /// Returns the slot of a field, and adds it if no rule uses it yet.
     fn slot(
         &mut self,
         located: &LocatedField,
@@ -399,7 +400,8 @@ impl<'s> RuleCompiler<'s> {
         (stages, scale): (Vec<Stage>, Scale),
     ) -> usize {
         let (source, is_list) = (located.source, located.list.is_some());
-        // Fields are read in the order of their numbers: the range of a counter before the counter.
+        // Fields are read in the order of their numbers, so the range of a counter is numbered
+        // first.
         let range = located.range.as_ref().map(|range| self.field(source, range));
         let sparse = SlotSparse::of(&located.sparse, |path| self.field(source, path));
         let field = self.field(source, path);
@@ -411,7 +413,7 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the number of a field among the fields of its source that are read.
+    /// Returns the number of a field among the fields that are read of its source.
     fn field(&mut self, source: usize, path: &FieldPath) -> usize {
         let Some(fields) = self.fields.get_mut(source) else { return 0 };
         let known = fields.iter().position(|known| known == path);
@@ -441,7 +443,7 @@ impl<'s> RuleCompiler<'s> {
     }
 }
 
-/// Returns the dimension of two values that are compared or added.
+/// Returns the common dimension of two values that are compared or added.
 fn common(text: &str, left: &TypedValue, right: &TypedValue) -> Result<Option<Dimension>, RuleError> {
     let is_zero = |value: &TypedValue| matches!(value.value, Computed::Number(number) if number == 0.0);
     match (&left.dimension, &right.dimension) {
@@ -466,7 +468,7 @@ fn common(text: &str, left: &TypedValue, right: &TypedValue) -> Result<Option<Di
     }
 }
 
-/// Returns the dimension of what is computed of two values.
+/// Returns the dimension of the result of an operation.
 fn computed(
     operation: Arithmetic,
     text: &str,
@@ -492,7 +494,7 @@ fn computed(
     }
 }
 
-/// Returns a duration as conditions write it.
+/// Returns a duration in the notation of conditions.
 fn flatcap_duration(ns: u64) -> String {
     for (unit, factor) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
         if ns.is_multiple_of(factor) {

@@ -1,4 +1,4 @@
-//! Conditions of rules as users write them, parsed: `pressure.io_some.total:rate(100ms) > 20%`.
+//! Parsed conditions of rules, such as `pressure.io_some.total:rate(100ms) > 20%`.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use crate::transform::Transform;
 
-/// A condition on samples, parsed.
+/// A parsed condition on samples.
 ///
 /// ```text
 /// condition  = all { "or" all }
@@ -26,9 +26,9 @@ use crate::transform::Transform;
 /// transform  = ":" name [ "(" [share ","] duration ")" ]
 /// ```
 ///
-/// Paths are those of queries, texts stand in double quotes, and an operator `-` after a path
-/// between spaces. What is not known - a value that is absent, a window that is not filled, a
-/// division by zero - makes a comparison unknown, and a rule never fires by it.
+/// Paths are written as in queries, and strings in double quotes. An operator `-` after a path
+/// needs spaces around it. An absent value, a window that is not filled, or a division by zero
+/// makes a comparison unknown, and an unknown condition never fires a rule.
 #[derive(Debug, Clone)]
 pub struct TriggerCondition {
     text: Box<str>,
@@ -41,9 +41,9 @@ pub struct TriggerCondition {
 pub(crate) struct FieldOperand {
     pub(crate) path: FieldPath,
     pub(crate) transforms: Vec<Transform>,
-    /// A name for the same field of all elements, which need no `any`.
+    /// Whether it is an alias for the same field of all elements, which needs no `any`.
     pub(crate) is_alias: bool,
-    /// As written, with transforms.
+    /// The operand as written, with transforms.
     pub(crate) text: Box<str>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Clause {
     Any(Vec<Clause>),
     Not(Box<Clause>),
     Compare(CompareClause),
-    /// About the elements of one list: of each of them, or of one.
+    /// A condition on the elements of one list: on each of them, or on any of them.
     Elements {
         is_every: bool,
         inner: Box<Clause>,
@@ -81,7 +81,7 @@ pub(crate) struct CompareClause {
     pub(crate) right: RightSide,
 }
 
-/// What a value is compared with.
+/// The right side of a comparison.
 #[derive(Debug, Clone)]
 pub(crate) enum RightSide {
     Value(ValueTerm),
@@ -90,7 +90,7 @@ pub(crate) enum RightSide {
     Truth(bool),
 }
 
-/// How a comparison compares.
+/// The operator of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompareSign {
     Equal,
@@ -102,7 +102,7 @@ pub(crate) enum CompareSign {
     Matches,
 }
 
-/// A value computed of numbers and fields.
+/// A value computed from numbers and fields.
 #[derive(Debug, Clone)]
 pub(crate) enum ValueTerm {
     Number { value: f64, unit: Option<Box<str>>, text: Box<str> },
@@ -111,7 +111,7 @@ pub(crate) enum ValueTerm {
     Pair(Arithmetic, Box<(ValueTerm, ValueTerm)>),
 }
 
-/// How two values become one.
+/// An operation on two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     Add,
@@ -120,20 +120,20 @@ pub(crate) enum Arithmetic {
     Divide,
 }
 
-/// Which ends of processes count.
+/// Selects ends of processes.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitTests {
-    /// The processes, as a path to their ids; none: any process.
+    /// The processes, as a path to their ids; `None` for any process.
     pub(crate) processes: Option<FieldPath>,
-    /// Their ends, as a path to the ids of ended processes.
+    /// The ends, as a path to the ids of ended processes.
     pub(crate) exits: FieldPath,
-    /// A test is about how the process ended.
+    /// Whether a test refers to how the process ended.
     pub(crate) needs_events: bool,
     pub(crate) text: Arc<str>,
 }
 
 impl CompareSign {
-    /// The longer ones first: `<` begins `<=`.
+    /// Longer operators first, because `<` is a prefix of `<=`.
     pub(crate) const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
@@ -145,12 +145,12 @@ impl CompareSign {
         (">", Self::Greater),
     ];
 
-    /// Returns whether it compares by size.
+    /// Returns whether it compares by order.
     pub(crate) fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 
-    /// Returns whether two known numbers compare so.
+    /// Returns whether the comparison of two known numbers is true.
     #[inline]
     #[allow(clippy::float_cmp, reason = "the operator that was asked for")]
     pub(crate) fn holds(self, left: f64, right: f64) -> bool {
@@ -166,7 +166,7 @@ impl CompareSign {
 }
 
 impl TriggerCondition {
-    /// Creates a condition of what was parsed.
+    /// Creates a condition from its parsed parts.
     pub(crate) fn new(text: &str, root: Clause, operands: Vec<FieldOperand>) -> Self {
         Self { text: text.into(), root, operands }
     }
@@ -184,7 +184,7 @@ impl Display for TriggerCondition {
 }
 
 impl PartialEq for TriggerCondition {
-    /// Conditions are equal if they are written equally.
+    /// Conditions are equal if their text is equal.
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }

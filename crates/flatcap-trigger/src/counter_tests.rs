@@ -18,8 +18,8 @@ const LISTS: [&str; 3] = ["total", "devices", "processes"];
 /// An element: its id, and the numbers of [`COUNTERS`] and of the range.
 type Element = (u64, [u64; 3], u64);
 
-/// A sample: the time since the one before, whether it was cut, how many elements it leaves out,
-/// and its elements by list.
+/// A sample: the time since the previous sample, whether it was cut, the number of omitted
+/// elements, and its elements by list.
 type Sample = (u64, bool, u64, [Vec<Element>; 3]);
 
 fn any_element() -> impl Strategy<Value = Element> {
@@ -88,9 +88,9 @@ fn is_same(found: Option<f64>, expected: Option<f64>) -> bool {
 }
 
 proptest! {
-    // Proves that the rate of a counter in a rule is the rate that `dump` prints, at each sample
-    // and for each element. Counters wrap, are reset, fall a little and are absent. Elements end,
-    // come back, are left out and occur twice.
+    // Proves that the rate of a counter in a rule equals the rate that `dump` prints, at each
+    // sample and for each element. Counters wrap, are reset, decrease slightly and are absent.
+    // Elements end, return, are omitted and occur twice.
     #[test]
     fn rates_are_those_of_other_outputs(samples in prop::collection::vec(any_sample(), 2..30)) {
         let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();

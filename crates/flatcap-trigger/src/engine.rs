@@ -1,4 +1,5 @@
-//! Rules over samples as they come: reads the fields, evaluates the conditions, steps the machines.
+//! Evaluates rules sample by sample: reads the fields, evaluates the conditions, steps the state
+//! machines.
 
 use std::sync::Arc;
 
@@ -23,33 +24,34 @@ pub struct TriggerRule {
     pub name: Arc<str>,
     /// The condition that fires it.
     pub when: TriggerCondition,
-    /// The condition that clears it, so that it may fire again; none: that `when` does not hold.
+    /// The condition that rearms the rule after a firing; `None` to rearm when `when` no longer
+    /// holds.
     pub clear: Option<TriggerCondition>,
     /// Its times and limits.
     pub times: TriggerTimes,
 }
 
-/// What a rule did since the engine was created.
+/// Counts of a rule since the engine was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
     /// Evaluations of its condition.
     pub evaluated: u64,
-    /// Those with an unknown result.
+    /// Evaluations with an unknown result.
     pub unknown: u64,
-    /// Episodes begun.
+    /// Episodes started.
     pub fired: u64,
     /// Firings that extended an episode.
     pub extended: u64,
-    /// Firings suppressed since the last episode had just ended.
+    /// Firings suppressed because the last episode ended less than `hold_off` before.
     pub suppressed_hold_off: u64,
-    /// Firings suppressed since the day had its share.
+    /// Firings suppressed because the daily limit was reached.
     pub suppressed_per_day: u64,
-    /// Firings suppressed since the episode was too long.
+    /// Firings suppressed because the episode would have become too long.
     pub suppressed_length: u64,
 }
 
 impl TriggerCounts {
-    /// Returns the sum of both.
+    /// Returns the sum of the two.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -63,13 +65,13 @@ impl TriggerCounts {
         }
     }
 
-    /// Returns the suppressed firings, for whatever reason.
+    /// Returns the number of suppressed firings, for any reason.
     pub fn suppressed(self) -> u64 {
         self.suppressed_hold_off + self.suppressed_per_day + self.suppressed_length
     }
 }
 
-/// Rules, compiled for some sources, and their state. The default has none.
+/// Rules compiled for a set of sources, and their state. The default has no rules.
 #[derive(Debug, Default)]
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
@@ -81,14 +83,14 @@ pub struct TriggerEngine {
     now_ns: u64,
 }
 
-/// What is read of a source.
+/// The fields and rules of a source.
 #[derive(Debug)]
 struct ObservedSource {
-    /// None if no rule reads a field of it.
+    /// `None` if no rule reads a field of the source.
     reader: Option<PayloadReader>,
     /// The slots that use each field, and the role of the field in each slot.
     field_slots: Vec<Vec<(usize, SlotField)>>,
-    /// All slots.
+    /// All slots of the source.
     slots: Vec<usize>,
     watches: Vec<usize>,
     rules: Vec<usize>,
@@ -99,9 +101,9 @@ struct ObservedSource {
 #[derive(Debug, Clone, Copy)]
 enum SlotField {
     Value,
-    /// The value at which the counter begins again at 0.
+    /// The value at which the counter wraps to 0.
     Range,
-    /// The number of elements that a sample leaves out.
+    /// The number of elements that a sample omits.
     LeftOut,
 }
 
@@ -120,7 +122,7 @@ struct RuleState {
     clear: Option<Program>,
     machine: TriggerMachine,
     counts: TriggerCounts,
-    /// Its time, which does not step back although sources do against each other.
+    /// The rule's current time. It never steps back, even if the clocks of sources differ.
     now_ns: u64,
     /// The values at the latest firing.
     values: Vec<ComparedQuantity>,
@@ -130,7 +132,7 @@ impl TriggerEngine {
     /// Compiles rules for these sources.
     ///
     /// # Errors
-    /// All conditions that do not fit them.
+    /// All conditions that do not match the sources.
     pub fn new(rules: &[TriggerRule], sources: &[RuleSource<'_>]) -> Result<Self, Vec<RuleProblem>> {
         if rules.len() > limits::RULES_MAX {
             let error = RuleError::TooManyRules { count: rules.len() };
@@ -230,20 +232,20 @@ impl TriggerEngine {
         })
     }
 
-    /// Returns whether samples of a source, by its position among the sources, matter to a rule.
+    /// Returns whether any rule uses samples of a source, given by its position among the sources.
     #[inline]
     pub fn observes(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|source| !source.rules.is_empty())
     }
 
-    /// Returns whether any rule is evaluated at all.
+    /// Returns whether there are no rules to evaluate.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
     /// Observes a sample. `source` is the position of its source, `mono_ns` the begin of the
-    /// sample, and `flags` has the flags of its header. Samples of one source come in the order of
-    /// time.
+    /// sample, and `flags` the flags of its header. Samples of one source must be passed in time
+    /// order.
     #[inline]
     pub fn observe(
         &mut self,
@@ -308,7 +310,7 @@ impl TriggerEngine {
         self.start_ns.get_or_insert(mono_ns);
         self.now_ns = self.now_ns.max(mono_ns);
         self.evaluate_rules(source, mono_ns, events);
-        // An end of a process is an event of this sample.
+        // The end of a process is an event of this sample only.
         let mut has_ended = false;
         for watch in self.sources.get(source).map_or(&[][..], |own| own.watches.as_slice()) {
             if let Some(watch) = self.watches.get_mut(*watch).filter(|watch| watch.truth == Truth::True) {
@@ -317,7 +319,8 @@ impl TriggerEngine {
             }
         }
         if has_ended {
-            // After it the condition holds no longer, so that an end in the next sample is another.
+            // The condition no longer holds after the event, so an end in the next sample fires
+            // again.
             self.evaluate_rules(source, mono_ns, events);
         }
     }
@@ -340,7 +343,7 @@ impl TriggerEngine {
         }
     }
 
-    /// Observes a mark that a person or another program has set.
+    /// Observes a mark set by a person or another program.
     pub fn observe_mark(&mut self, mono_ns: u64, text: &str, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         let start_ns = *start_ns.get_or_insert(mono_ns);
@@ -348,14 +351,14 @@ impl TriggerEngine {
             let now_ns = rule.now_ns.max(mono_ns);
             let mut inputs = Inputs { now_ns, start_ns, slots, sources: states, watches, mark: Some(text) };
             rule.step(&inputs, sources, events);
-            // A mark is a point in time: after it the condition holds no longer.
+            // A mark is a point in time: the condition no longer holds after it.
             inputs.mark = None;
             rule.step(&inputs, sources, events);
         }
     }
 
-    /// Lets time pass: all samples before `mono_ns` were observed. Ends episodes, and finds sources
-    /// that are absent.
+    /// Advances the time to `mono_ns`; all earlier samples must have been observed. Ends episodes,
+    /// and detects absent sources.
     pub fn advance(&mut self, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, now_ns } = self;
         let start_ns = *start_ns.get_or_insert(mono_ns);
@@ -375,10 +378,10 @@ impl TriggerEngine {
         }
     }
 
-    /// Notes that samples were not observed: windows and rates begin anew, so that no rule fires by
-    /// what nobody saw.
+    /// Records that samples were not observed. Windows and rates restart, so that no rule fires
+    /// because of unobserved samples.
     pub fn interrupt(&mut self) {
-        // Absence is counted from the next sample or time on.
+        // Absence is measured from the next sample or time on.
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         *start_ns = None;
         for rule in rules.iter_mut() {
@@ -392,8 +395,9 @@ impl TriggerEngine {
         }
     }
 
-    /// Continues with what an earlier engine allows: rules with the same name keep their hold-off
-    /// and their firings of the day. One whose condition is the same and holds does not fire again.
+    /// Takes over state from an earlier engine: rules with the same name keep their hold-off and
+    /// their firings of the day. A rule with the same condition that already fired does not fire
+    /// again.
     pub fn adopt(&mut self, earlier: &Self) {
         for rule in &mut self.rules {
             let same = |before: &&RuleState| before.rule.name == rule.rule.name;
@@ -410,24 +414,24 @@ impl TriggerEngine {
         }
     }
 
-    /// Returns what each rule did, in their order.
+    /// Returns the counts of each rule, in the order of the rules.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, TriggerCounts)> {
         self.rules.iter().map(|rule| (&rule.rule.name, rule.counts))
     }
 
-    /// Returns how many values were left out, for a list had too many elements.
+    /// Returns the number of values left out because a list had too many elements.
     pub fn left_out(&self) -> u64 {
         self.slots.iter().map(|slot| slot.left_out).sum()
     }
 
-    /// Returns the most bytes that the windows of all rules take.
+    /// Returns the maximum memory of the windows of all rules, in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.slots.iter().map(|slot| slot.plan.bytes_max()).sum()
     }
 }
 
 impl SourceState {
-    /// Notes the time of a sample.
+    /// Records the time of a sample.
     #[inline]
     #[allow(clippy::cast_precision_loss, reason = "a lateness: 53 bits are plenty")]
     fn arrive(&mut self, mono_ns: u64) {
@@ -439,7 +443,7 @@ impl SourceState {
 }
 
 impl ObservedSource {
-    /// Forgets the values of the source.
+    /// Discards the values of the source.
     fn reset(&self, slots: &mut [FieldSlot], watches: &mut [ExitWatch]) {
         for slot in &self.slots {
             if let Some(slot) = slots.get_mut(*slot) {
@@ -479,7 +483,7 @@ impl RuleState {
         due
     }
 
-    /// Evaluates the conditions and steps the machine.
+    /// Evaluates the conditions and steps the state machine.
     #[inline]
     fn step(&mut self, inputs: &Inputs<'_>, sources: &[ObservedSource], events: &mut Vec<TriggerEvent>) {
         self.now_ns = inputs.now_ns;
@@ -489,7 +493,7 @@ impl RuleState {
         self.counts.unknown += u64::from(when == Truth::Unknown);
         let Some(result) = self.machine.observe(inputs.now_ns, when, clear) else { return };
         if result.fired.is_some() {
-            // Before the values change, those of an episode that ends are reported.
+            // Report an ended episode before the values of the comparisons change.
             self.report(StepResult { fired: None, suppressed: None, ..result }, events);
             let label = |source: usize, element: u32| {
                 let reader = sources.get(source).and_then(|source| source.reader.as_ref());
@@ -505,7 +509,7 @@ impl RuleState {
         self.report(result, events);
     }
 
-    /// Counts and reports what a step led to.
+    /// Counts and reports the result of a step.
     fn report(&mut self, result: StepResult, events: &mut Vec<TriggerEvent>) {
         let StepResult { ended, fired, suppressed } = result;
         if let Some(episode) = ended {

@@ -1,4 +1,4 @@
-//! Rules over generated samples: what they see of fields, lists, marks and times.
+//! Tests of rules on generated samples, with fields, lists, marks and times.
 
 use proptest::prelude::*;
 
@@ -8,14 +8,14 @@ use crate::fixtures::{MS, TIMES, compile, firings, point, processes, rule, zones
 use crate::machine::TriggerTimes;
 use crate::{TriggerEvent, TriggerRule};
 
-/// The times at which a condition begins to hold, for samples of the synthetic source at 1 kHz.
+/// Returns the times at which a condition fires, for samples of the synthetic source at 1 kHz.
 fn fired(when: &str, samples: &[(u64, f64)]) -> Vec<u64> {
     let samples: Vec<_> =
         (1..).zip(samples).map(|(time, (counter, wave))| (0, time, point(*counter, *wave))).collect();
     firings(rule(when), &samples).0
 }
 
-// Proves that numbers are compared with units, computed with, and combined as usual.
+// Proves that numbers are compared with units, used in arithmetic, and combined with operators.
 #[test]
 fn values_are_compared() {
     let samples = [(0, 0.1), (5, 0.9), (20, 0.9), (21, 0.2), (30, 2.0)];
@@ -30,8 +30,8 @@ fn values_are_compared() {
     assert_eq!(fired("counter:max(2ms) - counter:min(2ms) > 10", &samples), [3]);
 }
 
-// Proves that a division by zero, a window that is not filled and the first sample of a rate fire
-// nothing, nor does their negation.
+// Proves that a division by zero, a window that is not filled and the first sample of a rate do not
+// fire, nor does their negation.
 #[test]
 fn the_unknown_fires_nothing() {
     let samples = [(0, 0.0), (0, 0.0), (0, 0.0)];
@@ -46,7 +46,7 @@ fn the_unknown_fires_nothing() {
 }
 
 // Proves that a condition on a list holds for any or for all of its elements, that elements are
-// picked as in a query, and that an element that is gone is unknown.
+// selected as in a query, and that a missing element is unknown.
 #[test]
 fn elements_are_quantified_and_picked() {
     let hot = 96_000.0;
@@ -75,8 +75,8 @@ fn elements_are_quantified_and_picked() {
     assert_eq!(event.to_string(), "rule: thermal.zones[*].temperature > 95degC (cpu[0]: 96 degC)");
 }
 
-// Proves that the end of a process is seen by its id and its signal, or by its absence from a
-// sample that skips none.
+// Proves that the end of a process is detected by its id and signal, or by its absence from a
+// sample that omits no processes.
 #[test]
 fn ends_of_processes_are_seen() {
     let (both, one) = ([(10, "postgres"), (11, "bash")], [(11, "bash")]);
@@ -106,8 +106,8 @@ fn ends_of_processes_are_seen() {
     assert!(times("not exited(name=\"postgres\", signal=9)", &without).is_empty());
 }
 
-// Proves that a source that sends nothing is absent from the very time on, that samples end that,
-// and that late samples are late.
+// Proves that a source that sends nothing becomes absent at the exact time, that a sample ends the
+// absence, and that late samples are late.
 #[test]
 fn sources_are_absent_and_late() {
     let mut engine = compile(&[rule("absent(synthetic, 50ms)"), rule("lateness(synthetic) > 5ms")]).unwrap();
@@ -131,7 +131,7 @@ fn sources_are_absent_and_late() {
     assert_eq!(events[0].values[0].to_string(), "lateness(synthetic) > 5ms (69 ms)");
 }
 
-// Proves that marks fire by their whole text, at their time, and that other rules do not notice.
+// Proves that a mark fires a rule if its whole text matches, at its time, and no other rule.
 #[test]
 fn marks_fire() {
     let mut engine = compile(&[rule("mark(\"deploy .*\")"), rule("not mark(\"deploy .*\")")]).unwrap();
@@ -150,8 +150,8 @@ fn marks_fire() {
     assert_eq!(fired, [6, 9]);
 }
 
-// Proves that a value of another source holds for some time and is unknown afterwards, and that a
-// pause of a source makes its windows begin anew.
+// Proves that a value of another source stays valid for some time and is unknown afterwards, and
+// that a pause of a source restarts its windows.
 #[test]
 fn values_hold_for_some_time() {
     let hot = zones(&[(0, "cpu", 96_000.0)]);
@@ -166,14 +166,14 @@ fn values_hold_for_some_time() {
     assert_eq!(firings(delta, &paused).0, [2]);
 }
 
-// Proves that a payload that does not fit its schema makes everything unknown, lists included.
+// Proves that a payload that does not match its schema makes all values unknown, including lists.
 #[test]
 fn malformed_payloads_are_unknown() {
     let samples = vec![(1, 100, zones(&[(0, "cpu", 1.0)])), (1, 200, vec![1, 2, 3]), (1, 300, Vec::new())];
     assert!(firings(rule("not any(thermal.zones[*].temperature > 0degC)"), &samples).0.is_empty());
 }
 
-// Proves that skipped samples make everything begin anew, and that a successor keeps the limits.
+// Proves that skipped samples restart everything, and that a successor keeps the limits.
 #[test]
 fn interruptions_and_successors() {
     let limited = TriggerRule { times: TriggerTimes { hold_off_ns: 1000 * MS, ..TIMES }, ..rule("wave > 1") };
@@ -196,7 +196,8 @@ fn interruptions_and_successors() {
     next.adopt(&engine);
     next.observe(0, (5 * MS, 0), &point(6, 2.0), &mut events);
     assert_eq!(next.counts().next().unwrap().1.suppressed_hold_off, 1);
-    // It holds, so another reload is no firing; with another limit it is one, within the hold-off.
+    // The condition holds, so another reload does not fire; with a changed condition it would, but
+    // for the hold-off.
     let mut again = compile(std::slice::from_ref(&limited)).unwrap();
     again.adopt(&next);
     again.observe(0, (7 * MS, 0), &point(7, 2.0), &mut events);
@@ -207,8 +208,7 @@ fn interruptions_and_successors() {
     assert_eq!(other.counts().next().unwrap().1.suppressed_hold_off, 2);
 }
 
-// Proves that a condition which must hold for a while is not known to have held while samples were
-// skipped, or its source paused.
+// Proves that time in which samples were skipped or the source paused does not count toward `for`.
 #[test]
 fn nothing_holds_unseen() {
     let lasting = TriggerRule { times: TriggerTimes { for_ns: 10 * MS, ..TIMES }, ..rule("wave > 1") };
@@ -226,7 +226,8 @@ fn nothing_holds_unseen() {
     assert_eq!(events.len(), 1, "{events:?}");
 }
 
-// Proves that each sample with an end of a process is an event of its own, also one after another.
+// Proves that each sample with an end of a process is a separate event, even directly after
+// another.
 #[test]
 fn ends_in_a_row_are_events() {
     let samples: Vec<_> = [
@@ -242,13 +243,13 @@ fn ends_in_a_row_are_events() {
     assert_eq!(firings(rule("exited(name=\"worker\")"), &samples).0, [200, 300]);
 }
 
-/// A random number from 0 to below a limit.
+/// Returns a random number from 0 to below `limit`.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn random_below(state: &mut u64, limit: u64) -> f64 {
     (next_random(state) % limit) as f64
 }
 
-/// The next number of a generator that is good enough for test data (splitmix64).
+/// Returns the next number of a generator that suffices for test data (splitmix64).
 fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -256,9 +257,9 @@ fn next_random(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-// Proves that of 10,000 spikes at known places, of two to six samples and of any height above the
-// threshold, each fires once at its second sample with exact ends, and nothing else fires: noise
-// below the threshold and single samples above it do not.
+// Proves that each of 10,000 spikes at known positions, with two to six samples and any height
+// above the threshold, fires exactly once, at its second sample and with exact ends. Noise below
+// the threshold and single samples above it do not fire.
 #[test]
 fn no_spike_is_missed_and_none_is_invented() {
     const SPIKES: usize = 10_000;
@@ -295,7 +296,7 @@ fn no_spike_is_missed_and_none_is_invented() {
     assert_eq!(of(TriggerChange::Ended).count(), SPIKES);
 }
 
-/// Says why a condition is refused, by its parser or its compiler.
+/// Returns the error with which the parser or the compiler refuses a condition.
 fn refused(when: &str) -> String {
     match when.parse::<crate::TriggerCondition>() {
         Err(error) => error.to_string(),
@@ -306,7 +307,7 @@ fn refused(when: &str) -> String {
     }
 }
 
-// Proves that each mistake is refused with its place or its part, and with what to write.
+// Proves that each error names the position or part of the mistake and what to write instead.
 #[test]
 fn mistakes_are_named() {
     let mut wrong = Vec::new();
@@ -365,7 +366,7 @@ fn mistakes_are_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Proves that rules that are too large are refused, each by its limit.
+// Proves that rules that are too large are refused, each with its limit.
 #[test]
 fn hostile_rules_are_bounded() {
     let deep = |open: &str, times| format!("{}wave > 1{}", open.repeat(times), ")".repeat(times));
@@ -381,8 +382,8 @@ fn hostile_rules_are_bounded() {
 }
 
 proptest! {
-    // Proves that no text makes the parser, the compiler or the engine panic: texts of words of the
-    // language in any order.
+    // Proves that no text makes the parser, the compiler or the engine panic. Method: texts of
+    // words of the language in any order.
     #[test]
     fn any_words_are_parsed_or_refused(words in prop::collection::vec(prop::sample::select(vec![
         "wave", "counter", "synthetic.wave", "thermal.zones[*].temperature", "zones[cpu].type", "(", ")", "any(",

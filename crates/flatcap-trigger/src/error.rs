@@ -1,10 +1,10 @@
-//! What is wrong with a rule.
+//! Errors of rules.
 
 use flatcap_format::query::{PathError, QueryError};
 
 use crate::limits;
 
-/// Why a condition is refused. Each message is one line that says what to write instead.
+/// The reason why a condition is refused. Each message is one line that says what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     /// The text is longer than [`CONDITION_BYTES_MAX`](limits::CONDITION_BYTES_MAX).
@@ -16,17 +16,17 @@ pub enum RuleError {
         /// Its length.
         bytes: usize,
     },
-    /// The text is not well formed.
+    /// A syntax error.
     #[error("condition {text:?}, byte {at}: {what}")]
     Syntax {
         /// The condition.
         text: String,
-        /// The place, in bytes.
+        /// The position, in bytes.
         at: usize,
-        /// What is wrong, or what is expected there.
+        /// The mistake, or what is expected at the position.
         what: String,
     },
-    /// A field path is not well formed.
+    /// A field path has a syntax error.
     #[error(transparent)]
     Path(#[from] PathError),
     /// No source has a field with this path.
@@ -37,7 +37,7 @@ pub enum RuleError {
         /// Similar paths.
         nearest: Vec<String>,
     },
-    /// A path leads to several fields, or does not fit the schema.
+    /// A path matches several fields, or does not match the schema.
     #[error("{0}")]
     Field(String),
     /// No source has this name.
@@ -48,12 +48,12 @@ pub enum RuleError {
         /// Similar names.
         nearest: Vec<String>,
     },
-    /// A comparison of what cannot be compared, or a transform that does not fit.
+    /// A comparison of incomparable values, or a transform that does not apply.
     #[error("{part:?}: {what}")]
     Mismatch {
         /// The part of the condition.
         part: String,
-        /// What is wrong, and what to write instead.
+        /// The mistake, and what to write instead.
         what: String,
     },
     /// More rules than [`RULES_MAX`](limits::RULES_MAX).
@@ -64,15 +64,15 @@ pub enum RuleError {
     },
 }
 
-/// A rule that cannot be used.
+/// An error in a rule.
 #[derive(Debug, thiserror::Error)]
 #[error("rule {rule}, {key}: {error}")]
 pub struct RuleProblem {
     /// The rule's name.
     pub rule: String,
-    /// The condition that is wrong: `when` or `clear`.
+    /// The condition with the error: `when` or `clear`.
     pub key: &'static str,
-    /// What is wrong.
+    /// The error.
     #[source]
     pub error: RuleError,
 }

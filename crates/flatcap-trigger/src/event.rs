@@ -1,46 +1,47 @@
-//! What a rule reports: that it fired, and the time around it that is worth keeping.
+//! The events of rules: firings, and the time range around them that is worth keeping.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use crate::unit::UnitValue;
 
-/// A firing of a rule, or the end of what it asks to keep. All times are monotonic nanoseconds.
+/// A firing of a rule, or the end of the range that it asks to keep. All times are monotonic
+/// nanoseconds.
 ///
-/// An *episode* is a firing and those that follow before its interval ends. It has one
+/// An *episode* consists of a firing and all firings that follow before its range ends. It has one
 /// [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended) and, unless
-/// the run ends before, one [`Ended`](TriggerChange::Ended).
+/// the run ends first, one [`Ended`](TriggerChange::Ended).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggerEvent {
     /// The rule's name.
     pub rule: Arc<str>,
-    /// What happened.
+    /// The kind of event.
     pub change: TriggerChange,
     /// Number of the episode of this rule in this run, from 1.
     pub episode: u64,
-    /// When the condition began to hold before the latest firing.
+    /// When the condition became true before the latest firing.
     pub condition_mono_ns: u64,
     /// The first firing of the episode.
     pub fired_mono_ns: u64,
     /// The latest firing of the episode.
     pub last_fired_mono_ns: u64,
-    /// Begin of the interval to keep, inclusive: `before` before the first firing.
+    /// Begin of the range to keep, inclusive: `before` before the first firing.
     pub from_mono_ns: u64,
-    /// End of the interval to keep, inclusive: `after` after the latest firing.
+    /// End of the range to keep, inclusive: `after` after the latest firing.
     pub until_mono_ns: u64,
     /// The comparisons of the condition with their values at the latest firing, in the order of the
     /// text.
     pub values: Vec<ComparedQuantity>,
 }
 
-/// What happened to an episode.
+/// A change of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerChange {
     /// It began.
     Fired,
-    /// The rule fired again before its interval ended, which is longer now.
+    /// The rule fired again before the end of the range, which was extended.
     Extended,
-    /// Its interval has ended: all samples in it were observed.
+    /// The range has ended: all samples in it were observed.
     Ended,
 }
 
@@ -49,9 +50,9 @@ pub enum TriggerChange {
 pub struct ComparedQuantity {
     /// The part of the condition, as written: `pressure.io_some.total:rate > 20%`.
     pub text: Arc<str>,
-    /// The value on the left; none if it was unknown, or is a text.
+    /// The value of the left side; `None` if it is unknown or a string.
     pub value: Option<UnitValue>,
-    /// The element that decided, such as `vda`; none if the field is in no list.
+    /// The element that decided, such as `vda`; `None` if the field is in no list.
     pub element: Option<Box<str>>,
 }
 

@@ -1,29 +1,29 @@
-//! Ends of processes: which processes there were, and which of them ended.
+//! Detects ends of processes: tracks which processes exist, and which of them ended.
 
 use std::collections::HashMap;
 
 use crate::slot::FieldSlot;
 use crate::truth::Truth;
 
-/// Most processes that are remembered: as many as a host may have by default (`pid_max` of 32,768),
-/// twice. Beyond, all are forgotten.
+/// Maximum number of processes tracked: twice the default maximum of a host (`pid_max` of 32,768).
+/// Beyond it, all are discarded.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// Watches for ends of processes.
+/// Watches for ends of selected processes.
 #[derive(Debug)]
 pub(crate) struct ExitWatch {
-    /// The slot of the ids of the processes that count; none: all ends count.
+    /// The slot with the ids of the selected processes; `None` to select all.
     pub(crate) processes: Option<usize>,
-    /// The slot of the ids of those that ended.
+    /// The slot with the ids of ended processes.
     pub(crate) exits: usize,
     /// The slot of a counter that only the kernel's process events provide.
     pub(crate) events: usize,
-    /// The slot of the number of processes that a sample skips.
+    /// The slot of the number of processes that a sample omits.
     pub(crate) skipped: usize,
-    /// How a process ended counts, which only the events say.
+    /// Whether a test refers to how a process ended, which only the events report.
     pub(crate) needs_events: bool,
     pub(crate) source: usize,
-    /// Whether one of them ended, as of the sample that is being observed.
+    /// Whether a selected process ended, as of the current sample.
     pub(crate) truth: Truth,
     known: HashMap<u64, u64>, // the sample in which each was last, by the bits of its id
     samples: u64,
@@ -49,18 +49,18 @@ impl ExitWatch {
         }
     }
 
-    /// Returns whether two watches watch for the same.
+    /// Returns whether two watches have the same selection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.processes, self.exits, self.needs_events) == (other.processes, other.exits, other.needs_events)
     }
 
-    /// Forgets all processes.
+    /// Discards all processes.
     pub(crate) fn reset(&mut self) {
         self.known.clear();
         self.truth = Truth::Unknown;
     }
 
-    /// Takes the values of a sample.
+    /// Updates the watch with the values of a sample.
     pub(crate) fn observe(&mut self, slots: &[FieldSlot]) {
         self.samples += 1;
         let rows = |slot: usize| slots.get(slot).map_or(&[][..], |slot| slot.rows.as_slice());
@@ -77,7 +77,7 @@ impl ExitWatch {
         for id in rows(processes).iter().filter(|id| !id.is_nan()) {
             self.known.insert(id.to_bits(), self.samples);
         }
-        // A sample that skips none has all processes: those that are missing have ended.
+        // A sample that omits nothing lists all processes: the missing ones have ended.
         let is_complete = value(self.skipped) == 0.0;
         if is_complete {
             let before = self.known.len();

@@ -17,13 +17,13 @@ pub(crate) const MS: u64 = 1_000_000;
 pub(crate) enum FixtureField<'w> {
     Word(u64),
     Double(f64),
-    /// Words of some structs, and their number.
+    /// Words of consecutive structs, and the number of structs.
     Structs(&'w [u64], usize),
     /// Words of one struct.
     Struct(&'w [u64]),
 }
 
-/// Returns a payload with these fields of its root, by position.
+/// Returns a payload whose root table has these fields, by position.
 pub(crate) fn payload(fields: &[(u16, FixtureField<'_>)]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let lists: Vec<Option<WIPOffset<Vector<'_, u64>>>> = fields
@@ -69,7 +69,7 @@ fn text_words<const WORDS: usize>(text: &str) -> [u64; WORDS] {
     words.try_into().unwrap()
 }
 
-/// A sample of thermal zones: number, kind, temperature in thousandths of a degree.
+/// A sample of thermal zones: number, kind, temperature in millidegrees.
 pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
     let mut words = Vec::new();
     for (zone, kind, temperature) in zones {
@@ -80,8 +80,8 @@ pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
     payload(&[(0, FixtureField::Structs(&words, zones.len()))])
 }
 
-/// A sample of processes, by id and name; of ends, by process id and signal; whether the kernel
-/// reports ends, and how many processes are skipped.
+/// A sample of processes: running ones by id and name, ended ones by process id and signal, whether
+/// the kernel reports ends, and the number of omitted processes.
 pub(crate) fn processes(
     running: &[(u64, &str)],
     ended: &[(u64, Option<u64>)],

@@ -1,4 +1,4 @@
-//! Properties that must hold for any condition: the entry point of `fuzz/`, which tests use, too.
+//! Properties that must hold for any condition: the entry point of `fuzz/`, also used by tests.
 //!
 //! Only tests and the feature `fuzzing` compile this module; releases do not.
 
@@ -11,18 +11,18 @@ use crate::engine::{TriggerEngine, TriggerRule};
 use crate::machine::TriggerTimes;
 use crate::rule_source::RuleSource;
 
-/// A payload of flatc's, and its schema.
+/// A payload written by flatc, and its schema.
 const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/marked.bfbs");
 const PAYLOAD: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
 const SYNTHETIC: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
 
-/// Parses a condition; if it is one, compiles it and observes samples, whole and damaged, and
+/// Parses a condition. If it is valid, compiles it and observes intact and damaged samples, and
 /// marks.
 ///
 /// # Panics
-/// A condition that is printed is another one, or a rule is evaluated more often than it had
-/// samples, marks and times.
+/// A condition parsed from the printed text differs, or a rule is evaluated more often than there
+/// were samples, marks and times.
 pub fn condition(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(when) = text.parse::<TriggerCondition>() else { return };
@@ -54,7 +54,7 @@ pub fn condition(data: &[u8]) {
         engine.observe_mark(mono_ns, "a", &mut events);
         engine.advance(mono_ns, &mut events);
     }
-    // Once for each source, twice for each mark, once for each absence that is due and each time.
+    // Once per source, twice per mark, and once per due absence and per time.
     let (_, counts) = engine.counts().next().unzip();
     let evaluated = counts.map_or(0, |counts| counts.evaluated);
     assert!(evaluated <= 19 * (3 + 2 + 65), "{evaluated} evaluations");

@@ -1,14 +1,14 @@
-//! The state machine of a rule: when a condition that holds becomes a firing. Driven by samples and
-//! times alone.
+//! The state machine of a rule, which turns a condition over time into firings. Depends only on
+//! samples and times.
 
 use std::collections::VecDeque;
 
 use crate::truth::Truth;
 
-/// Longest episode, from the first firing on: a rule that flaps must not hold a snapshot open for
-/// ever. Later firings are suppressed until the episode has ended.
+/// Maximum length of an episode, from its first firing: a rule that flaps must not keep a snapshot
+/// open forever. Later firings are suppressed until the episode has ended.
 pub const EPISODE_NS_MAX: u64 = 600_000_000_000;
-/// Most firings that a rule may be allowed in a day: the times of all of them are kept.
+/// Maximum of `max_per_day`, because the times of all firings of a day are kept.
 pub const FIRINGS_PER_DAY_MAX: u32 = 10_000;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
@@ -25,11 +25,11 @@ pub struct TriggerTimes {
     pub after_ns: u64,
     /// How long the rule does not fire after the end of an episode, in nanoseconds.
     pub hold_off_ns: u64,
-    /// Most episodes in any 24 hours, 1 to [`FIRINGS_PER_DAY_MAX`].
+    /// Maximum number of episodes in any 24 hours, 1 to [`FIRINGS_PER_DAY_MAX`].
     pub max_per_day: u32,
 }
 
-/// Why a rule whose condition held long enough did not fire.
+/// The reason why a rule did not fire although its condition held long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suppression {
     /// The last episode ended less than `hold_off` ago.
@@ -50,18 +50,18 @@ pub(crate) struct Episode {
     pub(crate) until_ns: u64,
 }
 
-/// What a step led to, in this order.
+/// The results of a step, in this order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepResult {
     /// The episode that has ended.
     pub(crate) ended: Option<Episode>,
     /// The firing, and whether it extends an episode.
     pub(crate) fired: Option<(Episode, bool)>,
-    /// The firing that did not take place.
+    /// The reason, if a firing was suppressed.
     pub(crate) suppressed: Option<Suppression>,
 }
 
-/// The condition of a rule, over time.
+/// The state of the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConditionState {
     /// It does not hold.
@@ -72,7 +72,7 @@ enum ConditionState {
     Firing,
 }
 
-/// What earlier firings allow.
+/// Whether earlier firings allow a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EpisodeState {
     Ready,
@@ -88,7 +88,7 @@ pub(crate) struct TriggerMachine {
     condition: ConditionState,
     episode: EpisodeState,
     episodes: u64,
-    /// The first firings of the last 24 hours, oldest first.
+    /// The first firing of each episode of the last 24 hours, oldest first.
     firings: VecDeque<u64>,
 }
 
@@ -108,16 +108,16 @@ impl TriggerMachine {
         self.times
     }
 
-    /// Notes that the condition was not observed: whether it held meanwhile is not known.
+    /// Records that the condition was not observed for a while, so it may not have held.
     pub(crate) fn interrupt(&mut self) {
         if matches!(self.condition, ConditionState::Pending { .. }) {
             self.condition = ConditionState::Idle;
         }
     }
 
-    /// Continues with what an earlier machine of the same rule allows: a reload neither shortens a
-    /// hold-off nor forgets the day's firings. A condition that has fired is still to be cleared,
-    /// if it is the same.
+    /// Takes over state from an earlier machine of the same rule: a reload neither shortens a
+    /// hold-off nor discards the day's firings. If the condition is the same and has fired, it must
+    /// still be cleared.
     pub(crate) fn adopt(&mut self, earlier: &Self, is_same_condition: bool) {
         if is_same_condition && earlier.condition == ConditionState::Firing {
             self.condition = ConditionState::Firing;
@@ -128,12 +128,12 @@ impl TriggerMachine {
         self.firings.clone_from(&earlier.firings);
     }
 
-    /// Takes the results of the condition and of `clear` at a time. A time before an earlier one
-    /// counts as that one. Where both hold, the condition counts. Returns none if the machine did
-    /// nothing.
+    /// Processes the results of the condition and of `clear` at a time. An earlier time than before
+    /// counts as the latest one so far. If both hold, `clear` is ignored. Returns `None` if nothing
+    /// happened.
     #[inline]
     pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> Option<StepResult> {
-        // As after almost every sample.
+        // The common case, after almost every sample.
         if when != Truth::True
             && self.condition == ConditionState::Idle
             && matches!(self.episode, EpisodeState::Ready)
@@ -172,7 +172,7 @@ impl TriggerMachine {
         result
     }
 
-    /// Lets time pass: all that happened before `mono_ns` was observed.
+    /// Advances the time to `mono_ns`; everything before it must have been observed.
     pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
         self.now_ns = self.now_ns.max(mono_ns);
         let mut result = StepResult::default();
@@ -191,7 +191,7 @@ impl TriggerMachine {
         result
     }
 
-    /// Begins an episode, or extends the open one.
+    /// Starts an episode, or extends the current one.
     fn fire(&mut self, condition_ns: u64) -> Result<(Episode, bool), Suppression> {
         let now_ns = self.now_ns;
         let until_ns = now_ns.saturating_add(self.times.after_ns);
@@ -233,16 +233,16 @@ mod tests {
     const TIMES: TriggerTimes =
         TriggerTimes { for_ns: 0, before_ns: 0, after_ns: 0, hold_off_ns: 0, max_per_day: 1000 };
 
-    /// A step as the tests write it: time, condition, clear.
+    /// A step of a test: time, condition, clear.
     type Step = (u64, Truth, Truth);
 
-    /// All episodes of some steps, found over the whole history instead of step by step: first the
-    /// times at which the condition was met, then the episodes that these make.
+    /// Returns the episodes of some steps, computed from the whole history instead of step by step:
+    /// first the times at which the condition was met, then the episodes that follow from them.
     fn expected(times: TriggerTimes, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
         let mut met: Vec<(u64, u64)> = Vec::new();
         let mut at = 0;
         while at < steps.len() {
-            // The longest stretch from here on in which the condition holds.
+            // The longest run of steps from here in which the condition holds.
             let held = steps[at..].iter().take_while(|(_, when, _)| *when == Truth::True).count();
             let long_enough = steps[at..at + held].iter().position(|(t, ..)| t - steps[at].0 >= times.for_ns);
             let Some(first) = long_enough else {
@@ -309,8 +309,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the machine finds the episodes and suppressions that the whole history has,
-        // for any results of the conditions, any steps of time and any settings.
+        // Proves that the machine finds the same episodes and suppressions as a computation over
+        // the whole history, for any results of the conditions, any steps of time and any settings.
         #[test]
         fn episodes_are_those_of_the_history(
             steps in prop::collection::vec((0..8_u64, truth(), truth()), 0..120),
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    // Proves that what is unknown neither fires nor clears, and interrupts `for`.
+    // Proves that an unknown result neither fires nor clears, and restarts `for`.
     #[test]
     fn the_unknown_does_nothing() {
         let (t, f, u) = (Truth::True, Truth::False, Truth::Unknown);
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(fired.iter().map(|episode| episode.fired_ns).collect::<Vec<_>>(), [0, 4]);
     }
 
-    // Proves that a time before an earlier one counts as that one.
+    // Proves that a time that steps back counts as the latest one so far.
     #[test]
     fn time_does_not_step_back() {
         let mut machine = TriggerMachine::new(TriggerTimes { after_ns: 5, ..TIMES });

@@ -1,4 +1,4 @@
-//! Parses conditions: one pass, bounded recursion, and the place of each mistake.
+//! Parses conditions in one pass, with bounded recursion, and reports the position of each error.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::limits;
 use crate::scanner::Scanner;
 use crate::transform::{TRANSFORM_NAMES, Transform};
 
-/// Names for the same field of all sources, as rules about the recorder itself need them.
+/// Aliases for the same field of all sources, which rules about the recorder itself need.
 const ALIASES: [(&str, &str); 2] = [
     ("self.lateness_p99", "self.sources[*].lateness.p99_ns"),
     ("self.lateness_max", "self.sources[*].lateness.max_ns"),
 ];
 
-/// Tests of `exited` that are about how a process ended; all others are about the process.
+/// Tests of `exited` that refer to how a process ended; all others refer to the process.
 const TESTS_OF_ENDS: [&str; 2] = ["signal", "exit_code"];
 
 impl FromStr for TriggerCondition {
@@ -33,20 +33,20 @@ impl FromStr for TriggerCondition {
     }
 }
 
-/// What an expression in parentheses may be.
+/// The result of an expression in parentheses.
 enum Parsed {
     Value(ValueTerm),
     Clause(Clause),
 }
 
-/// Reads a condition.
+/// Parses a condition.
 struct ConditionReader<'t> {
     scanner: Scanner<'t>,
     operands: Vec<FieldOperand>,
 }
 
 impl<'t> ConditionReader<'t> {
-    /// Parses a whole text.
+    /// Parses a complete text.
     fn read(text: &'t str) -> Result<(Clause, Vec<FieldOperand>), RuleError> {
         if text.len() > limits::CONDITION_BYTES_MAX {
             return Err(RuleError::TooLong { bytes: text.len() });
@@ -61,7 +61,7 @@ impl<'t> ConditionReader<'t> {
         Ok((root, reader.operands))
     }
 
-    /// Returns a part that must be a condition.
+    /// Returns a part as a condition, or an error if it is a value.
     fn clause(&self, parsed: Parsed, start: usize) -> Result<Clause, RuleError> {
         match parsed {
             Parsed::Clause(clause) => Ok(clause),
@@ -91,7 +91,7 @@ impl<'t> ConditionReader<'t> {
         self.joined(depth, "and", Self::single, Clause::All)
     }
 
-    /// Reads parts with a word between them.
+    /// Parses parts separated by a word.
     fn joined(
         &mut self,
         depth: usize,
@@ -159,7 +159,7 @@ impl<'t> ConditionReader<'t> {
             .error(format!("more than {} parentheses and nots around each other", limits::NESTING_MAX)))
     }
 
-    /// Reads a function that is a condition by itself.
+    /// Parses a function that is a condition by itself.
     fn function(&mut self, start: usize) -> Result<Option<Clause>, RuleError> {
         let clause = if self.scanner.take_function("changed") {
             let begin = self.scanner.start();
@@ -194,7 +194,7 @@ impl<'t> ConditionReader<'t> {
         Ok(Some(clause))
     }
 
-    /// Reads the tests of `exited`, which are those of an element of a list.
+    /// Parses the tests of `exited`, which have the syntax of an element selection.
     fn exit_tests(&mut self) -> Result<ExitTests, RuleError> {
         let (mut of_process, mut of_end) = (Vec::new(), Vec::new());
         while !self.scanner.take(")") {
@@ -221,7 +221,7 @@ impl<'t> ConditionReader<'t> {
         Ok(ExitTests { processes, exits, needs_events: !of_end.is_empty(), text: Arc::from("") })
     }
 
-    /// Reads what a value is compared with.
+    /// Parses the right side of a comparison.
     fn right_side(&mut self, operator: CompareSign, depth: usize) -> Result<RightSide, RuleError> {
         if operator == CompareSign::Matches {
             return self.scanner.expression().map(RightSide::Expression);
@@ -248,7 +248,7 @@ impl<'t> ConditionReader<'t> {
         self.computed(depth, signs, Self::factor)
     }
 
-    /// Reads values with one of two operators between them.
+    /// Parses values separated by one of two operators.
     fn computed(
         &mut self,
         depth: usize,
@@ -310,7 +310,7 @@ impl<'t> ConditionReader<'t> {
         Ok(self.operands.len() - 1)
     }
 
-    /// Reads a path up to space, an operator, a colon, a comma or a parenthesis, outside of
+    /// Parses a path up to a space, an operator, a colon, a comma or a parenthesis outside of
     /// brackets.
     fn path(&mut self) -> Result<FieldPath, RuleError> {
         let rest = self.scanner.rest();

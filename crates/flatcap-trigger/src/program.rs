@@ -17,9 +17,9 @@ pub(crate) struct Program {
     pub(crate) root: Check,
     /// The sources whose samples may change the result.
     pub(crate) sources: Vec<usize>,
-    /// The sources whose absence counts, and for how long, in nanoseconds.
+    /// The sources whose absence is tested, each with the time in nanoseconds.
     pub(crate) absences: Vec<(usize, u64)>,
-    /// Marks may change the result.
+    /// Whether marks may change the result.
     pub(crate) reads_marks: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct CompiledComparison {
     pub(crate) left: Computed,
     pub(crate) sign: CompareSign,
     pub(crate) right: Computed,
-    /// That of the left value; none if it is a text.
+    /// The dimension of the left value; `None` if it is a string.
     pub(crate) dimension: Option<Dimension>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ElementsCheck {
     pub(crate) is_every: bool,
     /// A slot of the list.
     pub(crate) anchor: usize,
-    /// Without elements the result is unknown.
+    /// Whether the result is unknown if the list has no elements.
     pub(crate) needs_element: bool,
     pub(crate) inner: Check,
 }
@@ -67,24 +67,25 @@ pub(crate) enum Computed {
     Pair(Arithmetic, Box<(Computed, Computed)>),
 }
 
-/// What is known of a source.
+/// The state of a source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SourceState {
     pub(crate) period_ns: u64,
-    /// Its values hold for this long.
+    /// Time in nanoseconds for which its values stay valid.
     pub(crate) pause_ns: u64,
     pub(crate) last_ns: Option<u64>,
-    /// The last sample could be read.
+    /// Whether the last sample could be read.
     pub(crate) is_readable: bool,
-    /// How much later than a period after the sample before the last one began, in seconds.
+    /// Delay of the last sample, in seconds: how much later it began than one period after the
+    /// previous sample.
     pub(crate) lateness_s: f64,
 }
 
-/// The current values.
+/// The current values, which a program is evaluated on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'e> {
     pub(crate) now_ns: u64,
-    /// When the observation began.
+    /// When the observation started.
     pub(crate) start_ns: u64,
     pub(crate) slots: &'e [FieldSlot],
     pub(crate) sources: &'e [SourceState],
@@ -94,7 +95,7 @@ pub(crate) struct Inputs<'e> {
 }
 
 impl Program {
-    /// Returns whether the condition holds.
+    /// Evaluates the condition.
     #[inline]
     pub(crate) fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
         match &self.root {
@@ -154,7 +155,7 @@ impl Check {
             Self::Elements(check) => check.describe(inputs, label, found),
             Self::Absent { text, .. } => found.push(bare(text)),
             Self::Exited { text, .. } | Self::Mark { text, .. } => {
-                // Beside `or`, the other part may have fired.
+                // In an `or`, the other part may have fired.
                 if self.evaluate(inputs, None) == Truth::True {
                     found.push(bare(text));
                 }
@@ -188,7 +189,7 @@ impl ElementsCheck {
         if self.is_every { every(results) } else { some(results) }
     }
 
-    /// Describes the first element for which the condition holds, or the first one.
+    /// Describes the first element for which the condition holds, or else the first element.
     fn describe(
         &self,
         inputs: &Inputs<'_>,
@@ -239,8 +240,8 @@ impl Computed {
         }
     }
 
-    /// Returns the value of a pair. Apart from [`value`](Self::value), which is inlined since it is
-    /// not recursive itself: most comparisons are of a field with a number.
+    /// Computes an operation. It is separate from [`value`](Self::value), which can be inlined only
+    /// because it does not recurse: most comparisons are of a field with a number.
     fn combined(
         operation: Arithmetic,
         (left, right): &(Self, Self),
@@ -259,7 +260,7 @@ impl Computed {
 }
 
 impl Inputs<'_> {
-    /// Returns the value of a slot, in a row if it has rows; NaN if it is unknown.
+    /// Returns the value of a slot, for a list the value in `row`; NaN if it is unknown.
     #[inline]
     fn slot_value(&self, slot: usize, row: Option<usize>) -> f64 {
         let Some(slot) = self.slots.get(slot).filter(|slot| self.is_current(slot)) else { return f64::NAN };
@@ -269,7 +270,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// Returns whether the values of a slot still hold.
+    /// Returns whether the values of a slot are still valid.
     #[inline]
     fn is_current(&self, slot: &FieldSlot) -> bool {
         self.sources.get(slot.plan.source).is_some_and(|source| {

@@ -1,18 +1,19 @@
-//! How values become base units.
+//! Scales values to base units.
 
-/// What values are multiplied by or divided by.
+/// The factor that converts a value to base units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
-    /// They are in base units.
+    /// The value is in base units.
     One,
     Times(f64),
-    /// By a whole number: exact more often than a multiplication with its reciprocal, as in
+    /// Division by a whole number: more often exact than multiplication by its reciprocal, as in
     /// [`CommonUnit`](flatcap_format::query::CommonUnit).
     Over(f64),
 }
 
 impl Scale {
-    /// Returns the scale of a positive factor; one below 1 is the reciprocal of a whole number.
+    /// Returns the scale of a positive factor. A factor below 1 must be the reciprocal of a whole
+    /// number.
     pub(crate) fn of(factor: f64) -> Self {
         if factor < 1.0 {
             Self::Over((1.0 / factor).round())
@@ -23,7 +24,7 @@ impl Scale {
         }
     }
 
-    /// Returns a value in base units.
+    /// Converts a value to base units.
     #[inline]
     pub(crate) fn apply(self, value: f64) -> f64 {
         match self {

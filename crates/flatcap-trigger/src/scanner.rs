@@ -1,4 +1,4 @@
-//! Reads the words of a condition: names, numbers with units, durations, texts and expressions.
+//! Reads the tokens of a condition: names, numbers with units, durations, strings and expressions.
 
 use flatcap_format::duration::parse_duration;
 use flatcap_format::query::read_quoted_value;
@@ -9,11 +9,11 @@ use crate::error::RuleError;
 use crate::limits;
 use crate::unit::Dimension;
 
-/// What makes an expression match a whole text.
+/// Prefix and suffix that make an expression match a whole text.
 const WHOLE_BEGIN: &str = "^(?:";
 const WHOLE_END: &str = ")$";
 
-/// A text, and the place up to which it was read.
+/// A text, and the position up to which it was read.
 pub(crate) struct Scanner<'t> {
     pub(crate) text: &'t str,
     pub(crate) at: usize,
@@ -28,7 +28,7 @@ impl<'t> Scanner<'t> {
         RuleError::Syntax { text: self.text.to_owned(), at: self.at, what: what.into() }
     }
 
-    /// Returns what is left, without leading space.
+    /// Returns the rest of the text, without leading space.
     pub(crate) fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();
@@ -36,13 +36,13 @@ impl<'t> Scanner<'t> {
         trimmed
     }
 
-    /// Returns the place of the next part.
+    /// Returns the position of the next token.
     pub(crate) fn start(&mut self) -> usize {
         self.rest();
         self.at
     }
 
-    /// Returns the text from a place up to here.
+    /// Returns the text from `start` to the current position.
     pub(crate) fn since(&self, start: usize) -> &'t str {
         self.text.get(start..self.at).unwrap_or_default().trim()
     }
@@ -57,7 +57,7 @@ impl<'t> Scanner<'t> {
         if self.take(token) { Ok(()) } else { Err(self.error(format!("expected {token}"))) }
     }
 
-    /// Takes a word that is not the beginning of a longer one, in any case of letters.
+    /// Takes a word if it is not the prefix of a longer one. Ignores case.
     pub(crate) fn take_word(&mut self, word: &str) -> bool {
         let rest = self.rest();
         let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
@@ -103,7 +103,7 @@ impl<'t> Scanner<'t> {
         Ok(ValueTerm::Number { value, unit, text })
     }
 
-    /// Takes the unit of a number; it may stand after a space.
+    /// Takes the unit of a number; a space may precede it.
     fn unit(&mut self) -> Result<Option<Box<str>>, RuleError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let spaced = rest.trim_start_matches(' ');
@@ -116,7 +116,7 @@ impl<'t> Scanner<'t> {
         let is_rate = after.strip_prefix("/s").is_some_and(|after| {
             !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
         });
-        // Apart from its number, a slash divides.
+        // A slash that is separated from the number is a division.
         end += if is_rate && !(is_apart && end == 0) { 2 } else { 0 };
         let unit = spaced.get(..end).unwrap_or_default();
         if unit.is_empty() {
@@ -169,7 +169,7 @@ impl<'t> Scanner<'t> {
         Ok(name.into())
     }
 
-    /// Reads a regular expression in quotes, which must match a whole text.
+    /// Reads a quoted regular expression, which must match the whole text.
     pub(crate) fn expression(&mut self) -> Result<Regex, RuleError> {
         let start = self.start();
         let text = self.quoted()?;
@@ -186,7 +186,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Reads a text in double quotes.
+    /// Reads a string in double quotes.
     pub(crate) fn quoted(&mut self) -> Result<String, RuleError> {
         if !self.take("\"") {
             return Err(self.error("expected a text in double quotes"));

@@ -7,7 +7,7 @@ use flatcap_format::schema::{CountedValue, FieldValue, Growth};
 use crate::transform::Transform;
 use crate::window::{Fold, FoldedWindow, SortedWindow};
 
-/// A number as the payload has it. Differences of large counters are exact.
+/// A number as in the payload. Differences of large counters are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RawNumber {
     Unknown,
@@ -75,10 +75,10 @@ pub(crate) struct Stage {
 /// The state of one transform.
 #[derive(Debug, Clone)]
 enum StageState {
-    /// The samples from which changes are counted, oldest first: one for the change since the
-    /// sample before.
+    /// The samples that a change is measured from, oldest first; only the previous sample if there
+    /// is no window.
     Change(VecDeque<(u64, RawNumber)>),
-    /// The same for a counter.
+    /// The samples of a counter that growth is measured from.
     Growth(VecDeque<CountedSample>),
     Folded(FoldedWindow),
     Sorted(SortedWindow),
@@ -96,7 +96,7 @@ struct CountedSample {
     grown: f64,
 }
 
-/// The state of all transforms of a field, of one element.
+/// The state of all transforms of a field, for one element.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     stages: Vec<(StageState, Option<u64>)>, // with the time since which there were values
@@ -107,8 +107,8 @@ impl Series {
         Self { stages: stages.iter().map(|stage| (StageState::new(*stage), None)).collect() }
     }
 
-    /// Takes the value of a sample and returns the result of the transforms, or NaN if the result
-    /// is unknown. A counter begins again at 0 when it reaches `wraps_at`.
+    /// Adds the value of a sample and returns the result of the transforms, or NaN if the result is
+    /// unknown. A counter wraps to 0 when it reaches `wraps_at`.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -198,7 +198,8 @@ impl StageState {
             }
         };
         if held > stage.samples_max {
-            // Samples come faster than the source's period allows, which the limits rest on.
+            // Samples come faster than the period of the source allows, so the limit does not hold:
+            // restart.
             *self = Self::new(stage);
             *since_ns = None;
             return f64::NAN;
@@ -211,12 +212,12 @@ impl StageState {
 /// sample.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
     let start_ns = start_ns(stage, mono_ns);
-    // The latest sample that the window begins after, and all later ones, are kept.
+    // Keep the latest sample at or before the start of the window, and all later ones.
     while samples.get(1).is_some_and(|(time, _)| start_ns.is_some_and(|start| *time <= start)) {
         samples.pop_front();
     }
     let first = samples.front().copied();
-    // A second sample of the same time replaces the first.
+    // A second sample with the same time replaces the first.
     if samples.back().is_some_and(|(time, _)| *time == mono_ns) {
         samples.pop_back();
     }
@@ -241,11 +242,11 @@ fn growth(
     while samples.get(1).is_some_and(|sample| start_ns.is_some_and(|start| sample.mono_ns <= start)) {
         samples.pop_front();
     }
-    // A second sample of the same time replaces the first.
+    // A second sample with the same time replaces the first.
     if samples.back().is_some_and(|last| last.mono_ns == mono_ns) {
         samples.pop_back();
     }
-    // Sums beyond this would lose whole numbers.
+    // Larger sums would lose integer precision.
     if samples.back().is_some_and(|last| last.grown.abs() > GROWN_MAX) {
         let begin = samples.front().map_or(0.0, |first| first.grown);
         for sample in samples.iter_mut() {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     // Proves that a window is unknown until it is filled, and again after an unknown value; that
-    // transforms follow each other; and that count and last bear values that are missing.
+    // transforms can be chained; and that count and last accept absent values.
     #[test]
     fn windows_are_filled_before_they_say_something() {
         let values = [Some(1), Some(2), Some(6), Some(4), None, Some(9), Some(9), Some(12)];
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(results(&[Transform::Changed], &values)[..3], [None, Some(1.0), Some(1.0)]);
     }
 
-    // Proves that a window that gets more samples than its limit begins anew.
+    // Proves that a window that gets more samples than its limit restarts.
     #[test]
     fn windows_are_bounded() {
         let bounded = [Stage { samples_max: 3, ..stage(Transform::Sum(100 * MS)) }];

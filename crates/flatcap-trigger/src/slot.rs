@@ -1,4 +1,4 @@
-//! The current values of a field: one number, or one for each element of its list.
+//! The current values of a field: one number, or one per element of its list.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,16 +12,16 @@ use crate::limits;
 use crate::scale::Scale;
 use crate::series::{RawNumber, Series, Stage};
 
-/// How a value of a payload becomes a number.
+/// Converts a value of a payload to a number.
 #[derive(Debug, Clone)]
 pub(crate) enum Reading {
-    /// As it is.
+    /// The number itself.
     Number,
-    /// 1 if a text is this one, else 0.
+    /// 1 if the string equals this one, else 0.
     Text(Box<str>),
-    /// 1 if a text matches, else 0.
+    /// 1 if the string matches, else 0.
     Expression(Regex),
-    /// A number that is different for different texts.
+    /// A hash, so that different strings give different numbers.
     Identity,
 }
 
@@ -36,7 +36,7 @@ impl Reading {
             (Self::Identity, FieldValue::Text(text)) => {
                 let mut hasher = DefaultHasher::new();
                 text.hash(&mut hasher);
-                // As many bits as a float keeps.
+                // As many bits as a float represents exactly.
                 RawNumber::Unsigned(hasher.finish() >> 11)
             }
             (Self::Number | Self::Identity, value) => RawNumber::of(value),
@@ -54,19 +54,18 @@ impl Reading {
     }
 }
 
-/// Which field a slot holds, and what it makes of it.
+/// The field of a slot, and the conversion of its values.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotPlan {
     pub(crate) source: usize,
-    /// The number of the field among those that are read of its source.
+    /// The number of the field among the fields that are read of its source.
     pub(crate) field: usize,
     pub(crate) reading: Reading,
     pub(crate) stages: Vec<Stage>,
-    /// How values become base units.
+    /// Converts values to base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
-    /// The number of the field with the range of the counter: at this value the counter begins
-    /// again at 0.
+    /// The number of the field with the range of the counter: the value at which it wraps to 0.
     pub(crate) range: Option<usize>,
     pub(crate) sparse: SlotSparse,
 }
@@ -83,7 +82,7 @@ pub(crate) enum SlotSparse {
 }
 
 impl SlotSparse {
-    /// Returns the rule of a list; `field` numbers a field.
+    /// Returns the rule of a list; `field` returns the number of a field.
     pub(crate) fn of(sparse: &SparseSamples, field: impl FnOnce(&FieldPath) -> usize) -> Self {
         match sparse {
             SparseSamples::Cut => Self::Cut,
@@ -100,20 +99,20 @@ impl SlotPlan {
             && self.reading.is_same(&other.reading)
     }
 
-    /// Returns the most samples that the windows of one element hold.
+    /// Returns the maximum number of samples in the windows of one element.
     fn samples_max(&self) -> u64 {
         self.stages.iter().map(|stage| stage.samples_max as u64).sum()
     }
 
-    /// Returns the most elements that are followed.
+    /// Returns the maximum number of tracked elements.
     fn elements_max(&self) -> usize {
         let fitting = limits::FIELD_SAMPLES_MAX / self.samples_max().max(1);
         usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, limits::FOLLOWED_ELEMENTS_MAX)
     }
 
-    /// Returns the most bytes that its windows take.
+    /// Returns the maximum memory of its windows, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
-        /// A sample of the windows that take most.
+        /// Size of a sample in the windows with the largest samples.
         const SAMPLE_BYTES: u64 = 32;
         let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
         elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
@@ -128,11 +127,11 @@ pub(crate) struct FieldSlot {
     pub(crate) value: f64,
     /// The values of the elements in the last sample, in its order.
     pub(crate) rows: Vec<f64>,
-    /// Their numbers.
+    /// The numbers of these elements.
     pub(crate) elements: Vec<u32>,
-    /// The number of the first element with the same identity, for each row.
+    /// For each row, the number of the first element with the same identity.
     firsts: Vec<u32>,
-    /// The ranges of the counters, which come before the counters.
+    /// The ranges of the counters, which are read before the counters.
     ranges: Vec<Option<CountedValue>>,
     series: Series,
     followed: Vec<TrackedElement>,
@@ -141,24 +140,24 @@ pub(crate) struct FieldSlot {
     swept_ns: u64,
     /// The number of the current sample.
     sample: u64,
-    /// The last complete sample before it, or 0.
+    /// The last complete sample before the current one, or 0.
     complete_before: u64,
-    /// Whether the current sample may leave elements out, and whether it states that it does not.
+    /// Whether the current sample may omit elements, and whether it states that it omits none.
     leaves_out: bool,
     is_whole: bool,
-    /// Values of elements that were not followed, for there were too many.
+    /// Number of values of elements that were not tracked because there were too many.
     pub(crate) left_out: u64,
 }
 
-/// An element whose values are followed over time.
+/// An element whose values are tracked over time.
 #[derive(Debug)]
 struct TrackedElement {
-    /// The first element with its identity.
+    /// The number of the first element with this identity.
     element: u32,
     seen_ns: u64,
-    /// The last sample that has it.
+    /// The last sample that contains it.
     sample: u64,
-    /// There are several of them in that sample.
+    /// Whether that sample contains it several times.
     is_ambiguous: bool,
     series: Series,
 }
@@ -185,7 +184,7 @@ impl FieldSlot {
         }
     }
 
-    /// Forgets all values.
+    /// Discards all values.
     pub(crate) fn reset(&mut self) {
         self.begin();
         self.series = Series::new(&self.plan.stages);
@@ -193,7 +192,7 @@ impl FieldSlot {
         self.places.clear();
     }
 
-    /// Begins a sample: its values replace those of the one before.
+    /// Starts a sample: its values replace the values of the previous one.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.value = f64::NAN;
@@ -220,20 +219,20 @@ impl FieldSlot {
             };
     }
 
-    /// Takes the range of a counter, before the counter. Within a list, both come in the order of
-    /// the elements.
+    /// Adds the range of a counter, before the counter. In a list, both follow the order of the
+    /// elements.
     pub(crate) fn take_range(&mut self, value: FieldValue<'_>) {
         self.ranges.push(CountedValue::of(value));
     }
 
-    /// Takes the number of elements that the sample leaves out.
+    /// Sets the number of elements that the sample omits.
     pub(crate) fn take_left_out(&mut self, value: FieldValue<'_>) {
         self.is_whole = value == FieldValue::Unsigned(0);
     }
 
-    /// Takes a value of the sample. An element restarts if an earlier complete sample lacked it, or
-    /// if it was not seen for `pause_ns`. If a sample contains several elements with the same
-    /// identity, their values are unknown.
+    /// Adds a value of the sample. The series of an element restarts if an earlier complete sample
+    /// lacked the element, or if it was not seen for `pause_ns`. If a sample contains several
+    /// elements with the same identity, their values are unknown.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -270,7 +269,7 @@ impl FieldSlot {
         raw: RawNumber,
         range: Option<CountedValue>,
     ) -> f64 {
-        // The elements of most lists come in the same order each time.
+        // In most lists, elements keep their order from sample to sample.
         let place = self.followed.get(self.cursor).filter(|own| own.element == element).map(|_| self.cursor);
         let place = place.or_else(|| self.places.get(&element).copied());
         let place = place.or_else(|| self.add(element, mono_ns, pause_ns));
@@ -296,7 +295,7 @@ impl FieldSlot {
         own.series.push(stages, mono_ns, raw, range)
     }
 
-    /// Begins to follow an element. Returns its place; none if there are too many.
+    /// Starts to track an element. Returns its index, or `None` if there are too many.
     fn add(&mut self, element: u32, mono_ns: u64, pause_ns: u64) -> Option<usize> {
         if element == NO_ELEMENT {
             return None;
@@ -311,7 +310,7 @@ impl FieldSlot {
             return None;
         }
         let series = Series::new(&self.plan.stages);
-        // No sample before has it.
+        // No earlier sample contains it.
         let sample = 0;
         self.followed.push(TrackedElement { element, seen_ns: mono_ns, sample, is_ambiguous: false, series });
         self.places.insert(element, self.followed.len() - 1);
@@ -349,8 +348,8 @@ mod tests {
         slot.rows.iter().map(|value| Some(*value).filter(|value| !value.is_nan())).collect()
     }
 
-    // Proves that the values of an element are compared with its own, in any order of the elements,
-    // and that one that was away for long begins anew.
+    // Proves that the values of an element are compared with earlier values of the same element, in
+    // any order of elements, and that an element that was absent for long restarts.
     #[test]
     fn elements_have_a_past_of_their_own() {
         let mut slot = slot(2, true);
@@ -361,8 +360,8 @@ mod tests {
         assert_eq!(take(&mut slot, 15, &[(7, 20), (8, 27)]), [None, None]);
     }
 
-    // Proves that an element that a sample does not have has ended, unless samples may leave it
-    // out, and that elements of one number are unknown, in that sample and the next.
+    // Proves that an element that is missing from a sample has ended, unless samples may omit it,
+    // and that elements with the same identity are unknown in that sample and the next.
     #[test]
     fn changes_do_not_span_an_absence() {
         for (is_sparse, after) in [(true, Some(4.0)), (false, None)] {
@@ -376,8 +375,8 @@ mod tests {
         }
     }
 
-    // Proves that elements beyond the limit are unknown and counted, and that those that are gone
-    // make place for others.
+    // Proves that elements beyond the limit are unknown and counted, and that ended elements free
+    // their place.
     #[test]
     fn followed_elements_are_bounded() {
         let fitting = 8;

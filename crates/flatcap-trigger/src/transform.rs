@@ -1,39 +1,40 @@
-//! Transforms of a field: how its values over time become one number.
+//! Transforms of a field, which compute one number from its values over time.
 
 use std::fmt::{self, Display};
 
 /// A transform as written after a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Transform {
-    /// `:rate`, `:rate(W)`: change per second since the sample before, or over a window.
+    /// `:rate`, `:rate(W)`: change per second since the previous sample, or over a window.
     Rate(Option<u64>),
-    /// `:delta`, `:delta(W)`: change since the sample before, or over a window.
+    /// `:delta`, `:delta(W)`: change since the previous sample, or over a window.
     Delta(Option<u64>),
     /// `:avg(W)`: mean of the samples of a window.
     Average(u64),
-    /// `:max(W)`.
+    /// `:max(W)`: the largest value in a window.
     Largest(u64),
-    /// `:min(W)`.
+    /// `:min(W)`: the smallest value in a window.
     Smallest(u64),
-    /// `:sum(W)`.
+    /// `:sum(W)`: the sum of the values in a window.
     Sum(u64),
-    /// `:count(W)`: samples that have a value.
+    /// `:count(W)`: the number of samples with a value in a window.
     Count(u64),
-    /// `:last(W)`: the last value, if it is no older.
+    /// `:last(W)`: the last value, if it is within the window.
     Last(u64),
     /// `:quantile(Q, W)`: the smallest value that this share of the samples does not exceed.
     Quantile(f64, u64),
-    /// `changed(FIELD)`: 1 if the value differs from that of the sample before, else 0.
+    /// `changed(FIELD)`: 1 if the value differs from the previous sample, else 0.
     Changed,
 }
 
-/// All names that may follow a colon, for messages.
+/// All transforms, for error messages.
 pub(crate) const TRANSFORM_NAMES: &str =
     ":rate, :delta, :avg(1s), :max(1s), :min(1s), :sum(1s), :count(1s), :last(1s) or :quantile(0.99, 1s)";
 
 impl Transform {
-    /// Returns the transform with this name: what it takes in parentheses is a share for `quantile`
-    /// and a window in nanoseconds. None if there is no such name, or the arguments do not fit.
+    /// Returns the transform with this name. `share` is the argument of `quantile`, `window_ns` the
+    /// window of the others, in nanoseconds. Returns `None` for an unknown name or arguments that
+    /// do not match.
     pub(crate) fn of(name: &str, share: Option<f64>, window_ns: Option<u64>) -> Option<Self> {
         Some(match (name, share, window_ns) {
             ("rate", None, window) => Self::Rate(window),
@@ -49,7 +50,7 @@ impl Transform {
         })
     }
 
-    /// Returns the length of its window in nanoseconds; none if it has none.
+    /// Returns the length of its window in nanoseconds, or `None` without a window.
     pub(crate) fn window_ns(self) -> Option<u64> {
         match self {
             Self::Rate(window) | Self::Delta(window) => window,
@@ -64,7 +65,7 @@ impl Transform {
         }
     }
 
-    /// Returns whether it holds all samples of its window.
+    /// Returns whether it keeps all samples of its window.
     pub(crate) fn holds_samples(self) -> bool {
         self.window_ns().is_some() && !matches!(self, Self::Last(_))
     }

@@ -1,13 +1,13 @@
-//! Three-valued logic: what is not known is neither true nor false, and never fires a rule.
+//! Three-valued logic: an unknown result is neither true nor false, and never fires a rule.
 
-/// The result of a condition, after Kleene.
+/// The result of a condition, in Kleene's logic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It cannot be said: a value is absent, or a window is not filled.
+    /// The result is unknown: a value is absent, or a window is not filled.
     Unknown,
-    /// It holds.
+    /// The condition holds.
     True,
 }
 
@@ -17,7 +17,7 @@ impl Truth {
         if holds { Self::True } else { Self::False }
     }
 
-    /// Returns whether both hold.
+    /// Returns the conjunction.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::False, _) | (_, Self::False) => Self::False,
@@ -30,7 +30,7 @@ impl Truth {
 impl std::ops::Not for Truth {
     type Output = Self;
 
-    /// Returns the opposite; of the unknown, the unknown.
+    /// Returns the negation; the negation of unknown is unknown.
     fn not(self) -> Self {
         match self {
             Self::False => Self::True,

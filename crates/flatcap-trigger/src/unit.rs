@@ -1,11 +1,11 @@
-//! Dimensions of values: which can be compared with which, and how they are written.
+//! Dimensions of values: which values can be compared, and how they are printed.
 
 use std::fmt::{self, Display};
 
 use flatcap_format::query::CommonUnit;
 
-/// What a value measures, in base units: bytes, seconds, counts, or another unit of a schema; per
-/// so many powers of a second. A share (20 %) is seconds per second.
+/// The dimension of a value, in base units: bytes, seconds, counts, or another unit of a schema,
+/// divided by a power of seconds. A share (20 %) is seconds per second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dimension {
     base: DimensionBase,
@@ -17,12 +17,12 @@ enum DimensionBase {
     Count,
     Bytes,
     Seconds,
-    /// As [`CommonUnit`] spells it: `degC`, `W`.
+    /// Another unit, in the spelling of [`CommonUnit`]: `degC`, `W`.
     Other(Box<str>),
 }
 
-/// Units that people write in conditions: each with its factor to the base unit, and the base.
-/// Decimal prefixes of bytes are left out: 1000 or 1024 is what people guess wrong.
+/// Units in conditions, each with its factor and its base unit. Decimal prefixes of bytes are left
+/// out, because users confuse 1000 and 1024.
 const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
     ("ns", 1e-9, "s"),
     ("us", 1e-6, "s"),
@@ -66,13 +66,13 @@ pub struct UnitValue {
 impl Dimension {
     /// A plain number.
     pub(crate) const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
-    /// A duration.
+    /// A duration in seconds.
     pub(crate) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
-    /// A part of something.
+    /// A share, such as a percentage.
     pub(crate) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 
-    /// Returns the dimension of a field with this attribute `unit`, and the factor by which its
-    /// values become base units.
+    /// Returns the dimension of a field with this attribute `unit`, and the factor that converts
+    /// its values to base units.
     pub(crate) fn of_field(unit: Option<&str>) -> (Self, f64) {
         let common = CommonUnit::of(unit, false);
         match common.name.as_str() {
@@ -81,8 +81,8 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of a unit as written in a condition, and its factor; none if there is
-    /// no such unit.
+    /// Returns the dimension of a unit as written in a condition, and its factor, or `None` for an
+    /// unknown unit.
     pub(crate) fn of_written(unit: &str) -> Option<(Self, f64)> {
         if unit == "%" {
             return Some((Self::SHARE, 0.01));
@@ -105,12 +105,12 @@ impl Dimension {
         }
     }
 
-    /// Returns whether a number without a unit may stand for it.
+    /// Returns whether a number without a unit can be compared with it.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
     }
 
-    /// Returns the dimension of a product; none if it has no name.
+    /// Returns the dimension of a product, or `None` if it is not supported.
     pub(crate) fn times(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (one, share) | (share, one) if *share == Self::SHARE => Some(one.clone()),
@@ -126,7 +126,7 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of a quotient; none if it has no name.
+    /// Returns the dimension of a quotient, or `None` if it is not supported.
     pub(crate) fn over(&self, other: &Self) -> Option<Self> {
         if self == other {
             return Some(Self::SHARE);
@@ -141,7 +141,7 @@ impl Dimension {
         }
     }
 
-    /// Returns a value in base units as a quantity in the unit that views show.
+    /// Converts a value in base units to the unit that views show.
     pub(crate) fn quantity(&self, value: f64) -> UnitValue {
         if *self == Self::SHARE {
             return UnitValue { value: value * 100.0, unit: "%".into() };
@@ -149,7 +149,7 @@ impl Dimension {
         UnitValue { value, unit: self.to_string().into() }
     }
 
-    /// Returns an example of a number of this dimension, for messages.
+    /// Returns an example of a number with this dimension, for messages.
     pub(crate) fn example(&self) -> String {
         match (&self.base, self.per_s) {
             _ if *self == Self::SHARE => "20%".to_owned(),
@@ -192,7 +192,7 @@ impl Display for Dimension {
     }
 }
 
-/// Prefixes of times and of bytes, from the largest on.
+/// Prefixes of times and bytes, the largest first.
 const SHOWN_TIMES: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 const SHOWN_BYTES: [(f64, &str); 5] = [
     (1_099_511_627_776.0, "TiB"),
@@ -238,7 +238,7 @@ mod tests {
         Dimension::of_written(unit).unwrap().0
     }
 
-    // Proves that values are written with three digits and a unit of their size.
+    // Proves that values are printed with three digits and a unit that suits their size.
     #[test]
     fn quantities_are_written_for_people() {
         let shown = |value, unit: &str| UnitValue { value, unit: unit.into() }.to_string();
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(shown(17.0, ""), "17");
     }
 
-    // Proves that rates, shares and quotients have the dimension that people expect of them.
+    // Proves that arithmetic gives rates, shares and quotients the expected dimensions.
     #[test]
     fn dimensions_follow_from_arithmetic() {
         let field = |unit| Dimension::of_field(Some(unit)).0;

@@ -1,9 +1,9 @@
-//! Aggregates over the samples of a time window: amortized constant time a sample, and no error
-//! that grows over time.
+//! Aggregates over the samples of a time window, in amortized constant time per sample and without
+//! accumulating error.
 
 use std::collections::VecDeque;
 
-/// An aggregate that combines any two parts of a window.
+/// An aggregate that can be combined from any two parts of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
     Sum,
@@ -29,9 +29,9 @@ impl Fold {
     }
 }
 
-/// The samples of a window as two stacks: the older ones, each with the aggregate of itself and all
-/// younger ones of its stack, and the younger ones. A running sum from which old samples are
-/// subtracted would drift.
+/// The samples of a window as two stacks. The older samples are stored with the aggregate of
+/// themselves and all younger samples of their stack; the younger samples are on the other stack. A
+/// running sum from which old samples are subtracted would drift.
 #[derive(Debug, Clone)]
 pub(crate) struct FoldedWindow {
     fold: Fold,
@@ -51,7 +51,7 @@ impl FoldedWindow {
         self.of_younger = self.fold.combine(self.of_younger, value);
     }
 
-    /// Removes the samples of this time and before.
+    /// Removes the samples at or before this time.
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
@@ -71,14 +71,14 @@ impl FoldedWindow {
         self.older.len() + self.younger.len()
     }
 
-    /// Returns the aggregate; that of no sample is 0 or infinite.
+    /// Returns the aggregate. Without samples it is 0 or infinite.
     pub(crate) fn aggregate(&self) -> f64 {
         let of_older = self.older.last().map_or(self.fold.start(), |(_, aggregate)| *aggregate);
         self.fold.combine(of_older, self.of_younger)
     }
 }
 
-/// The samples of a window, in order of time and by size.
+/// The samples of a window, ordered both by time and by value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SortedWindow {
     samples: VecDeque<(u64, f64)>,
@@ -93,7 +93,7 @@ impl SortedWindow {
         self.sorted.insert(at, value);
     }
 
-    /// Removes the samples of this time and before.
+    /// Removes the samples at or before this time.
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         while let Some((_, value)) = self.samples.front().copied().filter(|(time, _)| *time <= mono_ns) {
             self.samples.pop_front();
@@ -108,7 +108,7 @@ impl SortedWindow {
         self.samples.len()
     }
 
-    /// Returns the smallest value that a share of the samples does not exceed; none without
+    /// Returns the smallest value that a share of the samples does not exceed, or `None` without
     /// samples.
     #[allow(
         clippy::cast_precision_loss,
@@ -129,8 +129,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that the aggregates of a window are those of the samples in it, computed from all
-        // of them each time, for any times and values.
+        // Proves that the aggregates of a window equal the aggregates computed from all of its
+        // samples, for any times and values.
         #[test]
         fn aggregates_are_those_of_the_samples(
             samples in prop::collection::vec((0..4_u64, -50..50_i32), 1..200),

@@ -1,5 +1,6 @@
-//! Everything that works on the files of a killed run at once, in any order and with crashes:
-//! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder.
+//! Tests all programs that work on the files of a killed run concurrently, in any order and with
+//! crashes: recovery and rescue, the compressor, a shipper, retention, a reader and the next
+//! recorder.
 //!
 //! Each has a thread, and they take turns (`turns`). Retention either removes the oldest segment,
 //! or follows the rule of the recorder, which keeps segments without a receipt. After each

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 
-/// Whose turn it is.
+/// Decides which thread runs.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     state: Mutex<TurnState>,
@@ -31,7 +31,7 @@ impl Turns {
         drop(self.changed.wait_while(state, |state| state.waiting.contains(&thread)).unwrap());
     }
 
-    /// Notes that all of these threads run.
+    /// Records that all of these threads run.
     pub(super) fn begin(&self, threads: usize) {
         self.state.lock().unwrap().running.extend(0..threads);
     }
@@ -41,7 +41,7 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    /// Waits until nobody runs. Returns who waits.
+    /// Waits until no thread runs. Returns the waiting threads.
     pub(super) fn waiting(&self) -> Vec<usize> {
         let state = self.state.lock().unwrap();
         let state = self.changed.wait_while(state, |state| !state.running.is_empty()).unwrap();
@@ -176,7 +176,7 @@ impl StorageFile for TurnFile {
     }
 }
 
-/// Whose turn is next.
+/// Selects the next thread.
 pub(super) struct Order<'r> {
     random: &'r mut SimulationRandom,
     /// Of each thread; the highest goes on until it is put last. Empty: any thread is next.

@@ -34,7 +34,7 @@ fn accounted(files: &[(String, Rc<FileContent>)]) -> BTreeMap<u16, u64> {
     })
 }
 
-/// Whether a segment has neither samples nor gaps.
+/// Returns whether a segment has neither samples nor gaps.
 fn is_blank(file: &FileContent) -> bool {
     file.items.iter().all(|item| matches!(item, FileItem::Other { .. }))
 }

@@ -32,7 +32,7 @@ impl ClockChangeDetector for SetClock {
 }
 
 // Proves that each change of the wall clock is one ClockSync frame, and that every later header and
-// footer has all clock syncs so far, over several segments.
+// footer contains all clock syncs so far, across several segments.
 #[test]
 fn steps_are_recorded_once_and_known_ever_after() {
     let script = Script::fixed(SyncPolicy::Never);

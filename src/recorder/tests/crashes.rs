@@ -1,8 +1,8 @@
 //! Crash tests: a recorder is stopped before, within and after each operation of its storage, and
 //! the content that a reader then accepts is checked.
 //!
-//! The syncer runs beside the recorder, so operations have no fixed numbers. No test relies on any:
-//! the expected content follows from the log of the very run that crashed.
+//! The syncer runs concurrently with the recorder, so operations have no fixed numbers. No test
+//! relies on them: the expected content follows from the log of the run that crashed.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
@@ -11,7 +11,7 @@ use super::image_checker::{ImageChecker, promises};
 use super::rig::{ImageReader, Script};
 use crate::recorder::SyncPolicy;
 
-/// Images of a power cut that are read per crash.
+/// Number of power-cut images read per crash.
 const POWER_CUTS: u64 = 4;
 
 /// Prints on a panic which image it was.

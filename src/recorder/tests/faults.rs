@@ -42,8 +42,8 @@ fn causes<'a>(files: impl Iterator<Item = &'a FileContent>) -> u32 {
     })
 }
 
-// Proves that without a storage fault every sample is recorded or in a gap with its own cause, with
-// the recorder running beside the sampler, over several segments.
+// Proves that without a storage fault every sample is recorded or in a gap with its own cause,
+// while recorder and sampler run concurrently, across several segments.
 #[test]
 fn losses_before_the_recorder_are_exact() {
     // The number of samples that find a full queue depends on the speed of both threads: take more

@@ -13,7 +13,7 @@ use super::rig::{FileContent, FileItem, RUN_ID, SOURCES, Script};
 use crate::recorder::SyncPolicy;
 use crate::slab::Causes;
 
-/// What the log of a run promises for one segment.
+/// The guarantees for one segment that follow from the log of a run.
 #[allow(clippy::struct_excessive_bools, reason = "each is an event of the log that has happened or not")]
 #[derive(Debug, Default)]
 pub(super) struct Promise {

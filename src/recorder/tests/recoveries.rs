@@ -158,9 +158,9 @@ fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usiz
     }
 }
 
-// Proves that after a kill every complete frame is in a sealed segment and the rest is explained,
-// and that after a power cut all samples found before remain: random scripts and crashes, each
-// recovery interrupted twice.
+// Proves that after a kill every complete frame is in a sealed segment and all other samples are in
+// gaps, and that after a power cut all samples found before remain. Method: random scripts and
+// crashes; each recovery is interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {
@@ -235,8 +235,8 @@ fn damaged_files_are_set_aside() {
     }
 }
 
-// Proves that a write cut short by a kill is no damage if the memory of the run has all of it, and
-// is set aside otherwise: cut at each byte of the last sample.
+// Proves that a write cut short by a kill is not damage if the memory of the run contains all of
+// it, and is set aside otherwise. Method: cuts at each byte of the last sample.
 #[test]
 fn a_write_cut_short_is_no_damage() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -345,8 +345,8 @@ fn a_failed_write_is_recovered_by_name() {
     }
 }
 
-// Proves that a segment sealed without the memory of its run takes in that memory later, and that a
-// crash meanwhile loses nothing.
+// Proves that samples from the memory of a run are added to a segment that was sealed without it,
+// and that a crash in between loses nothing.
 #[test]
 fn a_sealed_segment_takes_in_the_memory_later() {
     for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).compressing(), 6)] {
@@ -387,8 +387,8 @@ fn a_sealed_segment_takes_in_the_memory_later() {
 }
 
 // Proves that samples of a source that was added moments before the kill, so that no segment
-// describes it, are recovered: into an unsealed last segment and into a sealed one, compressed and
-// not, whatever crash interrupts that.
+// describes it, are recovered. Method: unsealed and sealed last segments, compressed and not, with
+// any crash during the recovery.
 #[test]
 fn an_undescribed_source_is_recovered() {
     const SAMPLES: u64 = 20;

@@ -76,8 +76,9 @@ fn age_limit(seconds: u64) -> RetentionLimits {
 }
 
 // Proves that the sum never exceeds the quota, at no operation, and that only closed segments are
-// removed, the oldest first: random scripts and quotas. How many segments of its own a run can
-// remove depends on the speed of the syncer, so every second one finds segments of an earlier run.
+// removed, the oldest first. Method: random scripts and quotas. The number of its own segments that
+// a run can remove depends on the speed of the syncer, so every second run finds segments of an
+// earlier run.
 #[test]
 fn the_cap_holds_at_every_operation() {
     let (mut removed, mut seed) = (0, 0);
@@ -310,8 +311,8 @@ fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> 
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);
-    // Segments keep the space for their ends until the syncer has cut them off, and it may be late:
-    // all segments of the script fit beside the files that stay.
+    // Segments keep the space for their ends until the syncer has cut them off, which may be late:
+    // all segments of the script fit in addition to the files that stay.
     let left = leave_segments(&storage, 0..1000);
     for name in &left[..4] {
         storage.refuse_removal(name);
@@ -381,7 +382,7 @@ fn without_removable_files_the_segment_stays() {
     assert!(report.sources.iter().all(|source| source.recorded > 0 && source.lost > 300));
 }
 
-// Proves that of two segments with the same number only the older one is removed, with its
+// Proves that if two segments have the same number only the older one is removed, with its
 // set-aside file.
 #[test]
 fn equal_numbers_are_different_segments() {

@@ -110,7 +110,7 @@ impl Script {
         Self { compresses: true, ..self }
     }
 
-    /// Returns the payload of a sample; none if it fails.
+    /// Returns the payload of a sample, or `None` if it fails.
     pub(in crate::recorder) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
         let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
@@ -199,8 +199,8 @@ impl Script {
         producer.finish(2_000_000);
     }
 
-    /// Samples everything, with space for all of it, and then records: only the syncer runs beside.
-    /// Returns none if the recorder could not start.
+    /// Samples everything, with space for all of it, and then records. Only the syncer runs
+    /// concurrently. Returns `None` if the recorder could not start.
     pub(in crate::recorder) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
         self.record_with_clock(storage, Box::new(StillClock))
     }

@@ -1,5 +1,5 @@
-//! Crash tests of a ring and its disk: two recorders, one after the other. Whatever one storage
-//! does, the other one has all that it is meant to have.
+//! Crash tests of a ring and its disk: two recorders, one after the other. A failure of one storage
+//! does not affect the content of the other.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashPoint, SimulatedStorage};
@@ -8,12 +8,12 @@ use super::crashes::check_crashed;
 use super::rig::{ImageReader, Script};
 use crate::recorder::{RecorderReport, SyncPolicy};
 
-/// What the ring gets: every sample.
+/// Returns the script of the ring: every sample.
 fn whole(sync: SyncPolicy) -> Script {
     Script { samples: 300, ..Script::fixed(sync) }
 }
 
-/// What the disk gets: the first good sample of four.
+/// Returns the script of the disk: the first good sample of each four.
 fn thinned(sync: SyncPolicy) -> Script {
     Script { thinning_ns: 4, ..whole(sync) }
 }

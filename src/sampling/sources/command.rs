@@ -71,7 +71,7 @@ struct CommandSampler {
     values: TextValues<CommandSchema>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy)]
 enum CommandOutcome {
     Ended(ProgramRun),
@@ -328,9 +328,9 @@ mod tests {
         assert!(error.contains(&format!("{} is writable", bad.path().display())), "{error}");
     }
 
-    // Proves that no other user can redirect the path to a program between check and run: by a link
-    // in a directory that others can write to, or by another user's link in a sticky directory.
-    // Both lead to a safe program for now.
+    // Proves that no other user can redirect the path to a program between check and run, either by
+    // a link in a directory that others can write to, or by another user's link in a sticky
+    // directory. Both links initially lead to a safe program.
     #[test]
     fn links_on_the_way_are_ours() {
         let (good, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

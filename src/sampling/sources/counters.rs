@@ -68,11 +68,11 @@ impl CounterKey {
     }
 }
 
-/// How a file lays out its values.
+/// The layout of the values in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CounterLayout {
     /// One value per line: `name value` or `name: value kB`, after `skip` leading fields. The
-    /// section distinguishes the names of this file from those of other files.
+    /// section distinguishes the names of this file from names in other files.
     Lines { section: &'static [u8], skip: usize },
     /// One section per line: `section: name value name value`.
     Pairs,
@@ -86,7 +86,8 @@ pub(super) enum CounterLayout {
 pub(super) struct CounterOrder(Vec<Option<usize>>);
 
 impl CounterOrder {
-    /// Returns the counter of the value at this position of the file; none if the schema lacks it.
+    /// Returns the counter of the value at this position of the file, or `None` if the schema lacks
+    /// it.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -216,8 +217,8 @@ impl<'a> CounterWriter<'a> {
         }
     }
 
-    /// Reads all values of a file. Calls `unknown` with section, name and value of those that the
-    /// schema does not have.
+    /// Reads all values of a file. Calls `unknown` with section, name and value of each value that
+    /// the schema lacks.
     pub(super) fn read_file<'c>(
         &mut self,
         layout: CounterLayout,
@@ -457,7 +458,8 @@ pub(super) mod tests {
         });
     }
 
-    // Proves that each kind of damage has its own reason, and that no value goes to a wrong name.
+    // Proves that each kind of damage has its own reason, and that no value is assigned to a wrong
+    // name.
     #[test]
     fn each_damage_has_its_reason() {
         let keys = keys(&["A:x", "A:y", "B:z"]);

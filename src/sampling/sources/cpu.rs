@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((totals.running, totals.blocked, totals.softirqs), (35, 36, 37));
     }
 
-    // Proves that cores are selected by name, and that the total remains that of all cores.
+    // Proves that cores are selected by name, and that the total still covers all cores.
     #[test]
     fn cores_are_chosen_by_name() {
         let folder = tempfile::tempdir().unwrap();

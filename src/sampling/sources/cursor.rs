@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub(super) fn number(&mut self, lacks: &mut Incomplete) -> u64 {
         self.skip_spaces();
-        // Most counters of most hosts are 0.
+        // Fast path: on most hosts, most counters are 0.
         if let [digit @ b'0'..=b'9', b' ' | b'\n', ..] = self.rest {
             self.rest = self.rest.get(1..).unwrap_or_default();
             return u64::from(digit - b'0');

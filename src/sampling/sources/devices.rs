@@ -10,9 +10,9 @@ use super::text;
 use crate::os::host::{HostDirectory, HostRoot, SmallFile};
 use crate::sampling::{Incomplete, ReadError};
 
-/// Longest name of a file or device, its terminating zero byte included.
+/// Maximum length of a file or device name, including its terminating zero byte.
 const NAME_BYTES: usize = 64;
-/// Longest path below a listed directory, its terminating zero byte included.
+/// Maximum length of a path below a listed directory, including its terminating zero byte.
 const PATH_BYTES: usize = 3 * NAME_BYTES;
 /// Interval between listings: a new device is found within this time.
 const LISTING_INTERVAL: Duration = Duration::from_secs(1);
@@ -115,8 +115,8 @@ impl DeviceListing {
         Ok(listing)
     }
 
-    /// Lists again if that is due. Returns whether it was: the caller then closes devices not
-    /// [`kept`](Self::keeps), and opens those of [`each_new`](Self::each_new).
+    /// Lists the devices again if that is due. Returns whether it did: the caller then closes the
+    /// devices that are not [`kept`](Self::keeps), and opens [`each_new`](Self::each_new) one.
     pub(super) fn refresh(&mut self) -> Result<bool, ReadError> {
         if self.samples_until_listing > 0 {
             self.samples_until_listing -= 1;
@@ -213,7 +213,7 @@ impl DeviceListing {
     }
 }
 
-/// Calls `act` with a path made of parts; none if it is too long or contains a zero byte.
+/// Calls `act` with a path made of parts. Returns `None` if it is too long or contains a zero byte.
 pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) -> Option<Got> {
     let mut path = [0; PATH_BYTES];
     let mut places = path.iter_mut().take(PATH_BYTES - 1);
@@ -224,7 +224,8 @@ pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) ->
     (whole.count_bytes() == parts.iter().map(|part| part.len()).sum::<usize>()).then(|| act(whole))
 }
 
-/// Reads the first line of a file once, such as a device's name, cut to fit; none without the file.
+/// Reads the first line of a file once, such as a device's name, truncated to fit. Returns `None`
+/// without the file.
 pub(super) fn read_line<const BYTES: usize>(
     directory: &HostDirectory,
     parts: &[&[u8]],
@@ -236,8 +237,9 @@ pub(super) fn read_line<const BYTES: usize>(
     Some(truncated(line))
 }
 
-/// Returns the parent of a class device, cut to fit: `applesmc.768` if the class's link leads to
-/// `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if it has no parent or is no link.
+/// Returns the parent of a class device, truncated to fit: `applesmc.768` if the class's link leads
+/// to `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if it has no parent or is not a
+/// link.
 pub(super) fn parent<const BYTES: usize>(
     directory: &HostDirectory,
     name: &[u8],
@@ -261,7 +263,7 @@ pub(super) fn shown(field: impl IntoIterator<Item = u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns a text cut to fit, with a terminating zero byte.
+/// Returns a text truncated to fit, with a terminating zero byte.
 pub(super) fn truncated<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let mut place = [0; BYTES];
     for (to, from) in place.iter_mut().take(BYTES - 1).zip(text) {
@@ -309,8 +311,8 @@ impl NumberFile {
         number.unsigned(&mut lacks)
     }
 
-    /// Returns the file's text, cut to fit; empty, with the reason added to `incomplete`, if it
-    /// cannot be read.
+    /// Returns the file's text, truncated to fit. If it cannot be read, returns an empty text and
+    /// adds the reason to `incomplete`.
     pub(super) fn text<const BYTES: usize>(&self, incomplete: &mut Incomplete) -> [u8; BYTES] {
         truncated(until_zero(self.line(incomplete).unwrap_or_default()))
     }

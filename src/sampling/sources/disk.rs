@@ -132,7 +132,7 @@ fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
 fn is_unused(name: &[u8], counters: &[u64]) -> bool {
     let is_virtual =
         |prefix: &&[u8]| name.strip_prefix(*prefix).and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit);
-    // The counters first: those of a device in use differ from 0 at once.
+    // Check the counters first: the counters of a device in use differ from 0 early.
     counters.iter().all(|count| matches!(*count, 0 | ABSENT)) && OFTEN_UNUSED.iter().any(is_virtual)
 }
 

@@ -1,5 +1,5 @@
-//! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces are those
-//! of /proc/net/dev; their drivers are queried through `os::ethtool`.
+//! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces come from
+//! /proc/net/dev; their drivers are queried through `os::ethtool`.
 
 use std::fmt::Debug;
 use std::io;

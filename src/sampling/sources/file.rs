@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(sampled(keys, text), (expected, Incomplete::UNREADABLE));
     }
 
-    // Proves that numbers and bools of JSON are gauges by their paths, that texts are counted
-    // without a mark, and that a document may be cut.
+    // Proves that numbers and booleans of JSON are gauges named by their paths, that strings are
+    // counted without a mark, and that a document may be truncated.
     #[test]
     fn json_is_recorded() {
         let gauge = |name: &str, value: f64| serde_json::json!({"name": name, "labels": "", "value": value});

@@ -15,7 +15,7 @@ use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
-/// The list of mounts under another root: that of the host's first process.
+/// The list of mounts under another root, from the host's first process.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";
 /// The list of mounts under the recorder's own root, so that paths mean the same to both.
 const FILE_OF_SELF: &str = "proc/self/mountinfo";
@@ -132,7 +132,7 @@ struct MountQuery {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MountState {
     Space(FilesystemSpace),
-    /// Covered by another mount, or unmounted meanwhile: no path leads to it.
+    /// Covered by another mount, or unmounted since: no path leads to it.
     Hidden,
     Refused(Incomplete),
 }
@@ -184,7 +184,7 @@ impl FilesystemSampler {
         self.listed_content.extend_from_slice(content);
         let (lines, mut incomplete) = text::whole_lines(content);
         self.next_mounts.clear();
-        // Most mounts stay, in the same order: each is then found at the end.
+        // Most mounts stay in the same order, so with the reversed list each is found at its end.
         self.mounts.reverse();
         for (place, line) in lines.enumerate() {
             let Some(line) = MountLine::of(line) else {
@@ -495,7 +495,8 @@ mod tests {
         assert!(names("exclude = [\"*\"]").is_empty());
     }
 
-    // Proves agreement with `stat -f` for each mount of this host. Free space may change meanwhile.
+    // Proves agreement with `stat -f` for each mount of this host. Free space may change in
+    // between.
     #[test]
     fn agrees_with_stat() {
         let (payload, incomplete) = sample_under(&SPEC, "", Path::new("/"));

@@ -466,7 +466,7 @@ fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
     row
 }
 
-/// Returns the number of `card0`; none for connectors such as `card0-DP-1`.
+/// Returns the number of `card0`, or `None` for connectors such as `card0-DP-1`.
 fn card_number(name: &CStr) -> Option<u32> {
     let number = text::number(name.to_bytes().strip_prefix(b"card")?)?;
     u32::try_from(number).ok()
@@ -638,9 +638,9 @@ mod tests {
         }
     }
 
-    // Proves that the error of a host without a driver names the places searched, and that of a
-    // host with NVIDIA's driver alone the missing library. The second part is skipped if the
-    // library is present.
+    // Proves that the error of a host without a driver names the places searched, and that the
+    // error of a host with only NVIDIA's driver names the missing library. The second part is
+    // skipped if the library is present.
     #[test]
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Reads of elements that may hang one by one: mounts, sensors.
+//! Reads elements that may hang individually, such as mounts and sensors.
 //!
-//! A helper thread reads the elements of a source in turn. If it makes no progress, the element
-//! that it reads is suspended, the thread is left to it, and another thread reads the others. A
-//! suspended element whose read has returned is tried again by a thread of its own, which nobody
-//! waits for, and after twice the time at each failure. So an element that hangs delays one sample,
-//! and the number of threads is limited.
+//! A helper thread reads the elements of a source in turn. If it makes no progress, its current
+//! element is suspended together with the thread, and another thread reads the others. When the
+//! read of a suspended element has returned, a separate thread that nothing waits for tries the
+//! element again, after a delay that doubles with each failure. So an element that hangs delays one
+//! sample, and the number of threads is limited.
 
 use std::fmt::Debug;
 use std::io;

@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(sample(), (vec![HugepagePool::new(2048, 8, 8, 8, 8, 8)], Incomplete::NONE));
     }
 
-    // Proves that this host is read completely, as by the standard library.
+    // Proves that this host is read completely, in agreement with the standard library.
     #[test]
     fn agrees_with_this_host() {
         if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {

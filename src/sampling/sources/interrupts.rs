@@ -23,8 +23,8 @@ const _: () =
 /// Bytes of a description in the schema, its terminating zero byte included.
 const DESCRIPTION_BYTES: usize = 96;
 
-/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`; by its number if
-/// it has none), and any other line by its name (`NMI`).
+/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`) or, without
+/// devices, by its number. They match any other line by its name (`NMI`).
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "interrupts",
     about: "Interrupts by line and core, with the lines' names.",
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((rows(&table).len(), incomplete), (1, Incomplete::UNREADABLE));
     }
 
-    // Proves that a line that only names a device costs nothing.
+    // Proves that a line that only names a device does not make the sample incomplete.
     #[test]
     fn a_line_without_counts_is_complete() {
         let text = b"           CPU0       CPU1\n 17: 5 6 timer\nFIQ:              usb_fiq\nIPI0: 1 2 Timer\nErr: 0\n";

@@ -1,5 +1,5 @@
-//! The numbers and bools of a JSON document, by their paths: `a.b.0.c`. No tree is built; the
-//! parser (`serde_json`) allocates only for texts with escapes and for errors.
+//! The numbers and booleans of a JSON document, by their paths: `a.b.0.c`. No tree is built; the
+//! parser (`serde_json`) allocates only for strings with escapes and for errors.
 
 use std::fmt::{self, Write};
 
@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(parsed(b"[[1]]"), (vec![("0.0".to_owned(), 1.0)], 0, Incomplete::NONE));
     }
 
-    // Proves that a document that is cut or damaged gives the values before the damage and says so,
-    // and that deep nesting ends.
+    // Proves that a truncated or damaged document gives the values before the damage and is marked,
+    // and that deep nesting is limited.
     #[test]
     fn damaged_documents_are_marked() {
         let one = vec![("a".to_owned(), 1.0)];

@@ -17,7 +17,7 @@ const FILE: &str = "dev/kmsg";
 /// and storms of lines take at most some 4 ms of each second.
 const LINES_MAX: usize = 256;
 const BYTES_MAX: usize = 48 << 10;
-/// What a line takes besides its text: its table, and the offsets, length and padding of both.
+/// Bytes of a line in addition to its text: its table, and the offsets, length and padding of both.
 const LINE_EXTRA_BYTES: usize = 64;
 const _: () = assert!(BYTES_MAX + LINES_MAX * LINE_EXTRA_BYTES <= 64 << 10);
 /// Maximum length of a text. The kernel cuts at 2,048 bytes.
@@ -89,8 +89,8 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
                     begin += record.len();
                     self.ends.push(begin);
                 }
-                // The number of the next line says how many. Before the first line it cannot, and
-                // one is the least.
+                // The number of the next line shows how many were lost. Before the first line it
+                // cannot, so count the minimum of one.
                 RecordRead::Overwritten if self.next_sequence.is_none() && self.ends.is_empty() => {
                     self.lost += 1;
                 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     // Proves that lost lines are counted by their numbers, whether the kernel reports them or not,
-    // and that a malformed record is marked and costs no other.
+    // and that a malformed record is marked and affects no other.
     #[test]
     fn lost_lines_are_counted() {
         let line = |sequence: u64| Ok(format!("6,{sequence},1,-;a line"));

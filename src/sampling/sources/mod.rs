@@ -1,5 +1,5 @@
-//! The sources, one file each: what it reads, how it parses that, and how it fills its schema
-//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
+//! The sources, one file each: the files that it reads, how it parses them, and how it fills its
+//! schema (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
 use flatcap_tasks::schema::TASKS_NAME;
 
@@ -280,7 +280,7 @@ mod tests {
     }
 
     // Proves that names in the catalog are distinct, that each schema has its root, and that only
-    // sources of the host have files; those of instances are in the configuration.
+    // sources of the host have files; the files of instances are in the configuration.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {

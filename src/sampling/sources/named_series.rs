@@ -50,7 +50,7 @@ pub(super) struct FoundSeries<'t> {
 pub(super) enum SeriesKind {
     /// It only grows.
     Counter,
-    /// It rises and falls, or its text does not say.
+    /// A value that may rise and fall, or whose text does not state its type.
     Gauge,
 }
 

@@ -17,7 +17,7 @@ const FILE: &str = "proc/net/dev";
 /// The file of the host's first process: /proc/net is a link to the reader's own process, which
 /// another /proc does not have.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
-/// Longest line of the kernel: a name of 16 bytes and sixteen numbers of up to twenty digits.
+/// Maximum length of a line: a name of 16 bytes and sixteen numbers of up to twenty digits.
 const LINE_BYTES_MAX: usize = 512;
 /// Maximum number of interfaces in one sample.
 const INTERFACES_MAX: usize = 4096;

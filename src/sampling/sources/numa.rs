@@ -131,7 +131,7 @@ mod tests {
         nodes.collect()
     }
 
-    /// The same by an independent parser. The events of vmstat are those of numastat.
+    /// The same by an independent parser. The events of vmstat equal the events of numastat.
     fn naive(folder: &Path) -> BTreeMap<String, u64> {
         let mut values = BTreeMap::new();
         for (file, skip) in [("meminfo", 2), ("numastat", 0), ("vmstat", 0)] {

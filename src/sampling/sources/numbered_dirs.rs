@@ -9,7 +9,7 @@ use super::{OpenContext, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::sampling::{CachedNameFilter, Incomplete, ReadError};
 
-/// Longest path of a file below the directory, its terminating zero byte included.
+/// Maximum length of a file's path below the directory, including its terminating zero byte.
 const PATH_BYTES_MAX: usize = 96;
 
 /// Names of the directories, and the files read in each.
@@ -140,16 +140,16 @@ impl<const FILES: usize> NumberedDir<FILES> {
         Self { number, files, found_max: 0 }
     }
 
-    /// Returns the content of each file, in the order of the kind; none for one that could not be
-    /// read.
+    /// Returns the content of each file, in the order of the kind; `None` for a file that could not
+    /// be read.
     pub(super) fn contents(&self) -> [Option<&[u8]>; FILES] {
         self.files.each_ref().map(|slot| slot.file.as_ref().filter(|_| slot.is_open).map(HostFile::content))
     }
 }
 
 impl DirFile {
-    /// Reads the file. If that fails it is opened again once, since the directory may have been
-    /// removed and created anew.
+    /// Reads the file. If that fails it is reopened once, because the directory may have been
+    /// removed and created again.
     fn read(&mut self, directory: &HostDirectory, path: impl Fn() -> [u8; PATH_BYTES_MAX]) {
         let was_open = self.is_open;
         self.is_open = (was_open && self.read_open()) || (self.open(directory, &path()) && self.read_open());

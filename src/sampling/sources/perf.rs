@@ -212,7 +212,7 @@ impl CountedCore {
         for ((_, places), enabled) in self.groups.iter().zip(&mut self.enabled_ns) {
             let count = places.first().and_then(|place| self.counts.get(*place)).copied().flatten();
             let Some(count) = count else { continue };
-            // The counters of a core are always enabled, so this time goes on between two reads.
+            // The counters of a core are always enabled, so this time advances between two reads.
             self.is_stopped |= enabled.replace(count.time_enabled) == Some(count.time_enabled);
         }
         if self.is_stopped {

@@ -1,4 +1,4 @@
-//! What the kernel allows of `perf_event_open(2)`.
+//! Determines the access to `perf_event_open(2)` that the kernel allows.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::os::host::{HostRoot, in_initial_pid_namespace};
 /// The level from which on the kernel refuses events to those without a capability.
 pub(super) const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
 
-/// Returns an error that says what events on whole cores need. `what` is what was refused:
-/// counting, recording. `paranoid` is the content of [`PARANOID`].
+/// Returns an error that names the permissions that events on whole cores need. `what` is the
+/// refused operation: counting or recording. `paranoid` is the content of [`PARANOID`].
 pub(super) fn denied(what: &str, error: &io::Error, paranoid: &[u8]) -> io::Error {
     let level = String::from_utf8_lossy(paranoid.trim_ascii());
     io::Error::new(

@@ -203,8 +203,8 @@ struct Supply {
     numbers: [NumberFile; PROPERTIES.len()],
 }
 
-/// The numbers of a supply, in the order of the schema; a supply has those that its driver
-/// provides.
+/// The numbers of a supply, in the order of the schema; a supply has only the numbers that its
+/// driver provides.
 const PROPERTIES: [&[u8]; 14] = [
     b"/online",
     b"/present",

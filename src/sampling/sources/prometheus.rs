@@ -10,14 +10,14 @@ use super::skipped_values::{SkipReason, SkippedValues};
 use super::text;
 use crate::sampling::Incomplete;
 
-/// Parses texts; its buffers are reused.
+/// Parses the text format; its buffers are reused.
 #[derive(Debug, Default)]
 pub(super) struct PrometheusParser {
     labels: Vec<LabelPlace>,
     canonical: String, // the labels of the current line
 }
 
-/// Where a label's name and its value, without quotes, are in a line.
+/// The positions of a label's name and value, without quotes, in a line.
 #[derive(Debug)]
 struct LabelPlace {
     name: Range<usize>,
@@ -79,7 +79,7 @@ impl PrometheusParser {
         incomplete
     }
 
-    /// Splits a line that is no comment; none if it is not of the format.
+    /// Splits a line that is not a comment. Returns `None` if it is malformed.
     fn split<'t>(&mut self, line: &'t str) -> Option<SampleLine<'t>> {
         let end = line.find(|next: char| next == '{' || next.is_ascii_whitespace())?;
         let (name, rest) = line.split_at(end);
@@ -138,7 +138,7 @@ impl PrometheusParser {
         Some(rest)
     }
 
-    /// Writes the labels of a line in the order of their names; none if one is given twice.
+    /// Writes the labels of a line in the order of their names. Returns `None` if one occurs twice.
     fn write_canonical(&mut self, line: &str) -> Option<()> {
         let name = |label: &LabelPlace| line.get(label.name.clone());
         self.labels.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
@@ -206,7 +206,7 @@ fn quoted_bytes(text: &str) -> Option<usize> {
     })
 }
 
-/// Parses a value: NaN if the format knows it and it is not finite, none if it is not a number.
+/// Parses a value. Returns NaN if it is valid and not finite, and `None` if it is not a number.
 fn number(word: &str) -> Option<f64> {
     let is_special = || {
         let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);

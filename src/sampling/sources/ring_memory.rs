@@ -19,7 +19,7 @@ pub struct RingMemory {
 /// The rings of a source, and how they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RingSizes {
-    /// What operators call the rings, and the copies of them.
+    /// Names of the rings, and of the copies of their content, for operators.
     pub(super) holders: [&'static str; 2],
     /// Size of the ring of a CPU, in bytes.
     pub(super) ring_bytes: usize,
@@ -28,8 +28,8 @@ pub(super) struct RingSizes {
 }
 
 impl RingSizes {
-    /// Returns the memory for the CPUs of the host that are online now. Without a list of them the
-    /// source cannot be opened, so it has none.
+    /// Returns the memory for the online CPUs of the host. Without a list of CPUs the source cannot
+    /// be opened, so it needs no memory.
     pub(super) fn memory(self, host: &HostRoot) -> [RingMemory; 2] {
         let cpus = online_cpus(host);
         let [rings, copies] = self.holders;

@@ -161,8 +161,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a cut file is always marked. A file that ends after
-    // its first core looks like that of a host with one core, so the cores are counted.
+    // Proves that damaged text never panics and a truncated file is always marked. A file that ends
+    // after its first core looks like the file of a host with one core, so the cores are counted.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

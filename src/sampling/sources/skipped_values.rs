@@ -1,4 +1,5 @@
-//! What a text has and its sample lacks: counted in each sample, and logged once per source.
+//! Values that a text contains and its sample lacks: counted in each sample, and logged once per
+//! source.
 
 use crate::sampling::Incomplete;
 

@@ -23,8 +23,8 @@ const TUNABLES: &[u8] = b" : tunables";
 const NUMBER_COUNT: usize = 5;
 
 /// `include` and `exclude` match caches. The kernel holds the mutex of all caches while it prints
-/// the file: no cache can be created or destroyed meanwhile, while objects are allocated and freed
-/// as usual.
+/// the file: during this time no cache can be created or destroyed, but objects are allocated and
+/// freed as usual.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "slab",
     about: "The kernel's object caches; expensive, and needs CAP_DAC_READ_SEARCH.",

@@ -84,7 +84,7 @@ fn parse(content: &[u8], cores: &mut Vec<SoftnetCore>) -> Incomplete {
     incomplete
 }
 
-/// Parses one core. Returns the reasons for which it is incomplete, too.
+/// Parses one core. Also returns the reasons why it is incomplete.
 fn core(line: &[u8]) -> (SoftnetCore, Incomplete) {
     let mut columns = [ABSENT; COLUMNS];
     let mut count = 0;

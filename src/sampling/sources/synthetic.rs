@@ -25,7 +25,7 @@ pub fn root(shape: SyntheticLayout) -> &'static str {
     }
 }
 
-/// There is nothing to choose with `include` and `exclude`. The root is that of the shape `point`.
+/// There is nothing to choose with `include` and `exclude`. The root belongs to the shape `point`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "synthetic",
     about: "Generated values, to measure what flatcap and this host can do.",

@@ -137,7 +137,7 @@ pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64
     })
 }
 
-/// Returns a name in an array of fixed size, padded with zero bytes; none if it does not fit.
+/// Returns a name in an array of fixed size, padded with zero bytes, or `None` if it does not fit.
 pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let mut name = [0; BYTES];
     name.get_mut(..text.len())?.copy_from_slice(text);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any number is read as by the standard library, whatever follows it.
+        // Proves that any number is parsed as by the standard library, whatever follows it.
         #[test]
         fn leading_numbers_agree_with_the_standard_library(value in 0..u64::MAX, shift in 0..64_u32, behind in "[ \nx:-]?[0-9 \n]{0,12}") {
             let digits = (value >> shift).to_string();
@@ -348,14 +348,14 @@ mod tests {
             }
         }
 
-        // Proves that any fraction is read as by the standard library.
+        // Proves that any fraction is parsed as by the standard library.
         #[test]
         fn fractions_agree_with_the_standard_library(whole in 0..u64::from(u32::MAX), fraction in "[0-9]{1,4}") {
             let text = format!("{whole}.{fraction}");
             prop_assert_eq!(decimal(text.as_bytes()), text.parse().ok());
         }
 
-        // Proves that any number is read as by the standard library.
+        // Proves that any number is parsed as by the standard library.
         #[test]
         fn numbers_agree_with_the_standard_library(value in 0..u64::MAX) {
             prop_assert_eq!(number(value.to_string().as_bytes()), Some(value));

@@ -20,7 +20,7 @@ pub(super) const NAME_BYTES: usize = 56;
 /// Marks an integer that is missing: schemas mark such fields `absent: "min"`.
 pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
 
-/// The structs and tables of a schema that hold values of texts.
+/// The structs and tables of a schema that hold values from text files.
 pub(super) trait TextSchema: SeriesSchema {
     /// A value with its name.
     type Value: Debug + Send;
@@ -233,7 +233,7 @@ mod tests {
 
     type TestRow = (String, f64, i64);
 
-    /// A schema whose values are rows, and whose series are texts.
+    /// A schema whose values are rows, and whose series are strings.
     #[derive(Debug)]
     struct TestSchema;
 

@@ -18,13 +18,14 @@ const THREADS_MAX: usize = 256;
 /// Interval between searches for new processes of a chosen name, each of which reads all names.
 const SEARCH_INTERVAL_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
-/// Longest name in /proc: the kernel's own threads have longer names than the schema allows.
+/// Maximum length of a name in /proc: the kernel's own threads have longer names than the schema
+/// allows.
 const COMM_BYTES: usize = 64;
 
 /// The processes that the configuration names, if they exist.
 #[derive(Debug)]
 pub(super) struct CountedProcesses {
-    /// Processes of the host; none if no process is chosen.
+    /// Processes of the host; `None` if no process is chosen.
     directory: Option<HostDirectory>,
     numbers: Vec<u32>,   // chosen by number
     names: Vec<Vec<u8>>, // chosen by name
@@ -140,7 +141,7 @@ impl CountedProcesses {
                 *incomplete |= Incomplete::TOO_MANY;
                 return;
             }
-            // A process that ended meanwhile is skipped.
+            // Skip a process that has ended since the listing.
             let tasks = with_path(*found, "task", |path| directory.directory(path));
             if let (Some(name), Some(tasks)) = (name, tasks) {
                 processes.push(CountedProcess {
@@ -159,7 +160,7 @@ impl CountedProcesses {
 }
 
 impl CountedProcess {
-    /// Opens counters for new threads, and adds up those of ended threads.
+    /// Opens counters for new threads, and adds the counters of ended threads to the sum.
     fn update_threads(&mut self, events: &[PerfEvent], layout: &[Vec<usize>], present: &mut Vec<u32>) {
         present.clear();
         let listed = self.tasks.list(|name| present.extend(number(name)));
@@ -224,7 +225,7 @@ fn add(sum: &mut [Option<CounterValue>], counts: &[Option<CounterValue>]) {
     }
 }
 
-/// Parses the number of a process or thread; none for other entries.
+/// Parses the number of a process or thread. Returns `None` for other entries.
 fn number(name: &CStr) -> Option<u32> {
     text::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
 }

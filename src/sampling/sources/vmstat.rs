@@ -9,7 +9,7 @@ use crate::os::host::RecordStructure;
 use crate::sampling::OpenedSampler;
 
 const FILE: &str = "proc/vmstat";
-/// Longest line: a name and a number, both far shorter in the kernel.
+/// Maximum length of a line: a name and a number, both far shorter in the kernel.
 const LINE_BYTES_MAX: usize = 128;
 
 /// `include` and `exclude` match fields, such as `pgfault`.

@@ -1,17 +1,17 @@
-//! What the terminal can show: colors, and characters beyond ASCII.
+//! The capabilities of the terminal: colors, and characters beyond ASCII.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appearance {
-    /// Only ASCII.
+    /// Whether only ASCII is used.
     pub is_ascii: bool,
-    /// No colors.
+    /// Whether colors are off.
     pub is_plain: bool,
 }
 
-/// Levels of a cell of a chart, from the lowest.
+/// Characters for the fill levels of a chart cell, from the lowest.
 const BLOCKS: [char; 8] =
     ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 const ASCII_LEVELS: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
@@ -23,52 +23,52 @@ impl Appearance {
         levels.get(level.clamp(1, levels.len()) - 1).copied().unwrap_or('#')
     }
 
-    /// The character of a step that was not read yet.
+    /// Returns the character of a step that was not read yet.
     pub(super) fn unread(self) -> char {
         if self.is_ascii { '~' } else { '\u{2591}' }
     }
 
-    /// The flag of a marker.
+    /// Returns the flag of a marker.
     pub(super) fn flag(self) -> char {
         if self.is_ascii { '^' } else { '\u{25b2}' }
     }
 
-    /// A horizontal line.
+    /// Returns the character of a horizontal line.
     pub(super) fn line(self) -> char {
         if self.is_ascii { '-' } else { '\u{2500}' }
     }
 
-    /// Titles and names.
+    /// Returns the style of titles and names.
     pub(super) fn title(self) -> Style {
         self.colored(Color::Cyan)
     }
 
-    /// What matters least.
+    /// Returns the style of secondary text.
     pub(super) fn quiet(self) -> Style {
         if self.is_plain { Style::new() } else { Style::new().fg(Color::DarkGray) }
     }
 
-    /// What held during a whole step.
+    /// Returns the style of values that stayed constant during a step.
     pub(super) fn steady(self) -> Style {
         self.colored(Color::Blue)
     }
 
-    /// The range of a step.
+    /// Returns the style of the range of values in a step.
     pub(super) fn moving(self) -> Style {
         self.colored(Color::Green)
     }
 
-    /// What went wrong.
+    /// Returns the style of errors and losses.
     pub(super) fn alarm(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// A note.
+    /// Returns the style of notices.
     pub(super) fn notice(self) -> Style {
         self.colored(Color::Yellow)
     }
 
-    /// What is selected.
+    /// Returns the style of the selection.
     pub(super) fn selected() -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -77,8 +77,8 @@ impl Appearance {
         if self.is_plain { Style::new() } else { Style::new().fg(color) }
     }
 
-    /// Returns a text from a recording, fit for this terminal: without control characters, and
-    /// with question marks for what it cannot show.
+    /// Returns a string from a recording that is safe to print: control characters are escaped, and
+    /// characters that the terminal cannot show become question marks.
     pub(super) fn text(self, text: &str) -> String {
         let text = crate::human::printable(text);
         if self.is_ascii { text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect() } else { text }

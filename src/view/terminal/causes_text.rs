@@ -1,4 +1,4 @@
-//! What the kernel's events say of a moment, as lines of text.
+//! Formats what the kernel's events show about a moment as lines of text.
 
 use flatcap_explain::{KernelCauses, LoggedLines, TaskCauses};
 use flatcap_tasks::StackTotals;
@@ -9,16 +9,16 @@ use super::chart_frame::shortened;
 use super::times::{length, time_of_day};
 use crate::stack_names::StackNames;
 
-/// Processes, functions and lines that each list has.
+/// Maximum number of entries in each list of processes, functions and log lines.
 const LISTED_MAX: usize = 6;
-/// Widths of names and of values: lines fit half of a wide screen, and a narrow one.
+/// Widths of names and values: lines fit half of a wide screen, or a narrow screen.
 const NAME_WIDTH: usize = 36;
 const VALUE_WIDTH: usize = 9;
-/// Width of a line of the kernel log, after its time.
+/// Width of a line of the kernel log, without its time.
 const TEXT_WIDTH: usize = 43;
 
-/// Returns the lines about who ran, who waited, which code ran and what was logged; none without
-/// such sources. Each fits 58 columns.
+/// Returns lines about the running and waiting threads, the sampled code and the kernel log.
+/// Returns no lines if the recording has no such sources. Each line fits 58 columns.
 pub(super) fn causes_lines(
     causes: &KernelCauses,
     names: &StackNames,
@@ -40,7 +40,7 @@ pub(super) fn causes_lines(
 
 fn add_tasks(lines: &mut Vec<String>, tasks: &TaskCauses, appearance: Appearance) {
     let named = |name: &str, process: u32| appearance.text(&format!("{name}[{process}]"));
-    // What happened in a time that was not recorded, nobody knows.
+    // If part of the time was not recorded, an empty list does not mean that nothing ran.
     let nobody = if tasks.is_complete() { "nobody" } else { "unknown, not all was recorded" };
     let ran = tasks.running.iter().map(|process| {
         let usual = process.usual_ns.map_or_else(|| "?".to_owned(), printed);
@@ -124,7 +124,7 @@ fn printed(ns: u64) -> String {
     length(i64::try_from(ns).unwrap_or(i64::MAX))
 }
 
-/// Returns a part of a time in percent.
+/// Returns a part of a time as a percentage.
 fn share(part_ns: u64, all_ns: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let percent = if all_ns == 0 { 0.0 } else { part_ns as f64 * 100.0 / all_ns as f64 };
@@ -179,7 +179,7 @@ mod tests {
         lines.join("\n")
     }
 
-    // Proves that each list is there with its values, that names from the recording are harmless,
+    // Proves that each list is present with its values, that names from the recording are escaped,
     // and that lines fit.
     #[test]
     fn causes_are_listed() {
@@ -206,8 +206,8 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
-    // Proves that an empty list says whether nobody is in it or nobody knows, and that a recording
-    // without such sources has no lines.
+    // Proves that an empty list distinguishes "nobody" from "unknown", and that a recording without
+    // such sources gives no lines.
     #[test]
     fn what_is_not_known_is_not_nobody() {
         assert!(lines(&KernelCauses::default()).is_empty());

@@ -1,4 +1,4 @@
-//! Draws charts: the extrema of each step, from its smallest to its largest value.
+//! Draws charts: each step as a bar from its smallest to its largest value.
 
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
@@ -13,14 +13,14 @@ use super::times::{length, time_of_day};
 
 /// Width of a value.
 const VALUE_WIDTH: usize = 9;
-/// Levels of a cell.
+/// Number of fill levels of a cell.
 const LEVELS: usize = 8;
 /// Width of the names of elements, on wide screens.
 const LABEL_WIDTH: usize = 12;
-/// Most rows of a chart.
+/// Maximum number of rows of a chart.
 const CHART_ROWS_MAX: usize = 4;
 
-/// Where the parts of a chart's row are.
+/// Positions of the parts of a chart row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChartColumns {
     title: usize,
@@ -31,11 +31,11 @@ pub(super) struct ChartColumns {
 }
 
 impl ChartColumns {
-    /// Returns the columns for a width; `title` is the width that titles want.
+    /// Returns the columns for a width; `title` is the preferred width of titles.
     pub(super) fn new(width: u16, title: usize, has_labels: bool) -> Self {
         let label = if has_labels { LABEL_WIDTH + 1 } else { 0 };
         let values = 2 * (VALUE_WIDTH + 1) + label;
-        // A quarter of the rest at least is for the steps.
+        // Reserve at least a quarter of the rest for the steps.
         let title = title.min((usize::from(width).saturating_sub(values)) * 3 / 4);
         let used = title + values + 1;
         Self {
@@ -47,7 +47,7 @@ impl ChartColumns {
     }
 }
 
-/// Draws the charts in an area, and the axis of time below them.
+/// Draws the charts in an area, and the time axis below them.
 pub(super) fn draw_charts(
     buffer: &mut Buffer,
     area: Rect,
@@ -72,7 +72,7 @@ pub(super) fn draw_charts(
     let mut y = area.y + 1;
     let end = area.y + area.height - 1;
     for (number, chart) in shown.charts.iter().enumerate() {
-        // The first ones get the rows that are left.
+        // The first charts get the remaining rows.
         let rows = (rows + usize::from(number < more)).clamp(1, CHART_ROWS_MAX);
         let height = u16::try_from(rows).unwrap_or(1).min(end.saturating_sub(y));
         if height == 0 {
@@ -125,7 +125,7 @@ fn draw_chart(
     let (bottom, top) = (-round_top(-least), round_top(most));
     let levels = usize::from(area.height) * LEVELS;
     let level = |value: f64| level_of(value, bottom, top, levels);
-    // After the last step that was read, nothing is known yet.
+    // Steps after the last one read are unknown.
     let last_known = chart.columns.iter().rposition(|column| column.extrema.is_some() || column.is_lost);
     for (number, column) in chart.columns.iter().enumerate() {
         let x = area.x + columns.steps_at + u16::try_from(number).unwrap_or(u16::MAX);
@@ -156,8 +156,7 @@ fn draw_chart(
     }
 }
 
-/// Returns the round number at which a chart's scale ends: the next of 1, 2, 5, 10, ...; 0 without
-/// a positive value.
+/// Returns the top of a chart's scale: the next of 1, 2, 5, 10, ...; 0 if no value is positive.
 fn round_top(value: f64) -> f64 {
     if value.is_nan() || value <= 0.0 {
         return 0.0;
@@ -167,7 +166,7 @@ fn round_top(value: f64) -> f64 {
     digits.unwrap_or(10.0) * power
 }
 
-/// Returns the level of a value: 0 for the bottom, at least 1 for anything above it.
+/// Returns the level of a value: 0 for the bottom, at least 1 for any larger value.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -183,7 +182,7 @@ fn level_of(value: f64, bottom: f64, top: f64, levels: usize) -> usize {
     }
 }
 
-/// Draws the axis of time, with a flag at each marker and an x at each loss.
+/// Draws the time axis, with a flag at each marker and an x at each loss.
 fn draw_axis(
     buffer: &mut Buffer,
     area: Rect,
@@ -214,7 +213,7 @@ fn draw_axis(
         let before = usize::try_from(step_of(state.at_ns).saturating_sub(step_of(*wall_ns))).ok()?;
         Some(((width - 1).checked_sub(before)?, appearance.flag(), appearance.notice()))
     }));
-    // A label gives way to a flag: the times are in the header, too.
+    // A flag replaces a label: the header also shows the times.
     for (label_at, label) in [(0, &start), (width.saturating_sub(end.len()), &end)] {
         let place = label_at..label_at + label.len();
         let is_free = !flags.iter().any(|(number, ..)| place.contains(number));
@@ -234,7 +233,7 @@ fn put(buffer: &mut Buffer, (x, y): (u16, u16), character: char, style: Style) {
     }
 }
 
-/// Shortens a text to a width; two dots stand for what is left out of its middle.
+/// Shortens a string to a width and replaces its middle by two dots.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

@@ -1,4 +1,4 @@
-//! An explanation as lines of text.
+//! Formats an explanation as lines of text.
 
 use flatcap_explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
 use jiff::tz::TimeZone;
@@ -8,14 +8,14 @@ use super::chart_frame::shortened;
 use super::numbers::compact;
 use super::times::{length, time_of_day};
 
-/// Suspects and fields that are listed.
+/// Maximum number of suspects and fields listed.
 const LISTED_MAX: usize = 12;
-/// What a suspect did that is listed.
+/// Maximum number of lines of evidence per suspect.
 const EVIDENCE_MAX: usize = 3;
-/// Width of names: lines fit half of a wide screen, and a narrow one.
+/// Width of names: lines fit half of a wide screen, or a narrow screen.
 const NAME_WIDTH: usize = 26;
 
-/// Returns the lines of an explanation; each fits 58 columns, but for texts of markers.
+/// Returns the lines of an explanation. Each fits 58 columns, except the text of markers.
 pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance: Appearance) -> Vec<String> {
     let mut lines = Vec::new();
     let window_ns = found.window.1.saturating_sub(found.window.0);
@@ -115,7 +115,7 @@ fn departure_line(name: &str, score: &str, departure: &FieldDeparture) -> String
     format!("{name:<NAME_WIDTH$} {score:>5} {value:>8} {usual:>8}")
 }
 
-/// Returns the last name of a field, with the state whose share is counted.
+/// Returns the last component of a field's path, with the state whose share is counted.
 fn what(departure: &FieldDeparture, appearance: Appearance) -> String {
     let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
     let leaf = field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf);

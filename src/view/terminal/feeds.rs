@@ -1,4 +1,4 @@
-//! The feeds of the current screen: opened, read on and replaced as the state's time moves.
+//! The feeds of the current screen: opens, advances and replaces them as the displayed time moves.
 
 use flatcap_format::query::Recording;
 use flatcap_format::replay::HostIdentity;
@@ -11,7 +11,7 @@ use crate::view::{
     Catalog, Chart, ChartFeed, ColumnValue, ElementShape, ElementTable, ElementValues, TableFeed, ViewError,
 };
 
-/// Charts beside a table.
+/// Maximum number of charts shown with a table.
 const CHARTS_BESIDE: usize = 3;
 
 /// The feeds of the current screen.
@@ -43,7 +43,7 @@ struct OpenTable {
     is_complete: bool,
 }
 
-/// What fits on the screen.
+/// The number of steps and rows that fit on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     /// Steps of a chart.
@@ -53,14 +53,14 @@ pub(super) struct Room {
 }
 
 impl Feeds {
-    /// Returns the feeds of a recording.
+    /// Creates the feeds of a recording; none is open yet.
     pub fn new(recording: Recording, host: Option<HostIdentity>) -> Self {
         let catalog = Catalog::of(&recording);
         Self { recording, host, catalog, charts: None, table: None }
     }
 
-    /// Returns the source whose samples the screen steps through: the fastest of its charts or
-    /// that of its table.
+    /// Returns the source whose samples the screen steps through: the source of its table, or the
+    /// fastest source of its charts.
     pub(super) fn leading_source(&self, state: &ViewState) -> Option<String> {
         if let Some(table) = self.table_of(state.screen) {
             return Some(table.source.clone());
@@ -70,7 +70,7 @@ impl Feeds {
         timed.min_by_key(|chart| chart.period_ns).or(charts.first()).map(|chart| chart.source.clone())
     }
 
-    /// Reads up to the state's time as long as there is time. Returns whether it got there.
+    /// Reads up to the displayed time while there is time. Returns whether it reached that time.
     pub(super) fn read(
         &mut self,
         state: &mut ViewState,
@@ -95,7 +95,7 @@ impl Feeds {
         Ok(is_complete)
     }
 
-    /// Looks for new samples, and for new segments if these are wanted.
+    /// Checks for new samples, and for new segments if `wants_segments`.
     pub(super) fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
         if let Some(open) = &mut self.charts {
             open.feed.refresh(wants_segments)?;
@@ -113,7 +113,7 @@ impl Feeds {
         }
     }
 
-    /// Returns the charts that the screen shows, and fits the state's rows to them.
+    /// Returns the charts on the screen, and clamps the selected row to them.
     fn wanted_charts(&self, state: &mut ViewState, room: Room) -> Vec<Chart> {
         let filter = state.filter.to_lowercase();
         let is_wanted = |chart: &&Chart| filter.is_empty() || chart.title.to_lowercase().contains(&filter);
@@ -151,7 +151,7 @@ impl Feeds {
                 && open.steps >= room.steps
                 && open.charts == wanted
                 && open.feed.covers(state.at_ns)
-                // Of a time far ahead, what is between is not shown.
+                // If the wanted time is far ahead, skip the samples between.
                 && state.at_ns.saturating_sub(open.reached_ns) <= shown_ns
         };
         if self.charts.as_ref().is_some_and(is_usable) {
@@ -184,7 +184,7 @@ impl Feeds {
         Ok(())
     }
 
-    /// Returns what the screen shows at the state's time, and fits the state's rows to it.
+    /// Returns the content of the screen at the displayed time, and clamps the selected row to it.
     pub(super) fn screenful(&self, state: &mut ViewState, room: Room, appearance: Appearance) -> Screenful {
         let mut shown = Screenful::default();
         if let Some(open) = &self.charts {
@@ -218,7 +218,7 @@ impl Feeds {
     }
 }
 
-/// Sorts and filters the elements of a table, and adds those that fit.
+/// Sorts and filters the elements of a table, and adds the rows that fit.
 fn table_rows(
     shown: &mut Screenful,
     state: &mut ViewState,

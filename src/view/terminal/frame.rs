@@ -1,4 +1,4 @@
-//! Makes a frame of the state and of what the feeds know.
+//! Draws a frame from the state and the content of the feeds.
 
 use jiff::tz::TimeZone;
 use ratatui::Frame;
@@ -18,32 +18,32 @@ use super::table_frame::draw_table;
 use super::times::{date_and_time, length, time_of_day};
 use crate::view::ElementShape;
 
-/// The smallest terminal.
+/// Minimum size of the terminal.
 const WIDTH_MIN: u16 = 60;
 const HEIGHT_MIN: u16 = 20;
-/// Lines above and below the screen: time, names of screens; selection, keys.
+/// Lines above the body (time, screen names) and below it (selection, keys).
 const LINES_ABOVE: u16 = 2;
 const LINES_BELOW: u16 = 2;
-/// Width of titles of the overview's charts, the same on a wide screen, and that of fields.
+/// Widths of chart titles: on the overview, on the overview of a wide screen, and for fields.
 const TITLE_WIDTH: usize = 16;
 const WIDE_TITLE_WIDTH: usize = 24;
 const FIELD_WIDTH: usize = 48;
-/// From these widths on the overview and the fields have names of elements.
+/// Minimum screen widths at which the overview and the fields show element names.
 const LABELS_FROM: u16 = 76;
 const FIELD_LABELS_FROM: u16 = 110;
-/// From this width on an explanation is beside the screen.
+/// Minimum width at which an explanation is shown to the right of the screen.
 const BESIDE_FROM: u16 = 124;
-/// Width of an explanation beside the screen.
+/// Width of an explanation to the right of the screen.
 const BESIDE_WIDTH: u16 = 64;
-/// From this height on charts are above a table.
+/// Minimum height at which charts are shown above a table.
 const CHARTS_ABOVE_FROM: u16 = 24;
 
-/// Returns what fits into an area for a screen.
+/// Returns how many steps and rows of a screen fit into an area.
 pub(super) fn room_of(area: Rect, state: &ViewState) -> Room {
     let body = body_of(screen_of(area, state));
     let charts = chart_columns(body, state.screen);
     let rows = match state.screen {
-        // A heading and the axis.
+        // Subtracts a heading and the axis.
         Screen::Overview | Screen::Fields => body.height.saturating_sub(2),
         Screen::Elements(_) => body.height.saturating_sub(1 + charts_above(body)),
     };
@@ -59,7 +59,7 @@ fn chart_columns(body: Rect, screen: Screen) -> ChartColumns {
     }
 }
 
-/// Returns the part of the terminal that is not for an explanation beside it.
+/// Returns the terminal without the part reserved for an explanation.
 fn screen_of(area: Rect, state: &ViewState) -> Rect {
     if state.panel == Some(Panel::Explanation) && area.width >= BESIDE_FROM {
         Rect { width: area.width - BESIDE_WIDTH, ..area }
@@ -72,8 +72,8 @@ fn body_of(area: Rect) -> Rect {
     Rect { y: area.y + LINES_ABOVE, height: area.height.saturating_sub(LINES_ABOVE + LINES_BELOW), ..area }
 }
 
-/// Returns the height of the charts above a table: three of one to three rows, with a heading and
-/// an axis.
+/// Returns the height of the charts above a table: three charts of one to three rows each, a
+/// heading and an axis.
 fn charts_above(body: Rect) -> u16 {
     match body.height {
         ..CHARTS_ABOVE_FROM if body.height + LINES_ABOVE + LINES_BELOW < CHARTS_ABOVE_FROM => 0,
@@ -193,7 +193,7 @@ fn draw_screen(
     }
 }
 
-/// Says which source a recording lacks for a screen.
+/// Returns a message that names the source missing from the recording.
 fn lacking(shape: ElementShape) -> &'static str {
     match shape {
         ElementShape::Processes => "no processes in this recording: enable the source process",
@@ -247,7 +247,7 @@ fn draw_selection(
     }
 }
 
-/// Draws the last line: what is typed, an answer, or the keys.
+/// Draws the last line: the typed input, a message, or the keys.
 fn draw_keys(buffer: &mut Buffer, area: Rect, state: &ViewState, appearance: Appearance) {
     let width = usize::from(area.width);
     if let Some((kind, text)) = &state.input {
@@ -256,7 +256,7 @@ fn draw_keys(buffer: &mut Buffer, area: Rect, state: &ViewState, appearance: App
             InputKind::Jump => "jump to (14:03:07, -5m, +10s): ",
             InputKind::Mark => "mark: ",
         };
-        // The end of a long text is what is being typed.
+        // Show the end of a long input: the user types there.
         let room = width.saturating_sub(prompt.len() + 1);
         let text = appearance.text(text);
         let hidden = text.chars().count().saturating_sub(room);
@@ -272,7 +272,7 @@ fn draw_keys(buffer: &mut Buffer, area: Rect, state: &ViewState, appearance: App
     }
 }
 
-/// Draws lines over a part of the screen.
+/// Draws a panel over a part of the screen.
 fn draw_panel(
     buffer: &mut Buffer,
     area: Rect,

@@ -1,8 +1,8 @@
 //! Shows a recording on a terminal, live or in a replay.
 //!
-//! [`ViewState`] is what keys change, a [`Screenful`] is what the feeds know at its time, and
-//! [`draw`] makes a frame of the two. All of them are pure; [`show`] is the loop that reads keys
-//! and recordings and writes to the terminal.
+//! Keys change a [`ViewState`]. A [`Screenful`] holds the content of the feeds at the displayed
+//! time. [`draw`] makes a frame of the two. All three are pure; [`show`] is the loop that reads
+//! keys and recordings and writes to the terminal.
 
 mod appearance;
 mod causes_text;

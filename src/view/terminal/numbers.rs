@@ -1,4 +1,4 @@
-//! Numbers in few characters.
+//! Formats numbers in few characters.
 
 /// Formats a value in a unit in at most eight characters: `98.1%`, `412M`, `1.50G/s`, `12.3ms`.
 pub(super) fn compact(value: f64, unit: &str) -> String {
@@ -23,7 +23,7 @@ pub(super) fn compact(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats a value without its unit, which the heading of its column has.
+/// Formats a value without its unit, which is in the column's heading.
 pub(super) fn compact_cell(value: f64, unit: &str) -> String {
     compact(value, unit).trim_end_matches("/s").trim_end_matches('%').to_owned()
 }
@@ -41,7 +41,7 @@ fn scaled(value: f64, base: f64, prefixes: &[&str]) -> String {
     format!("{}{prefix}", short(value))
 }
 
-/// Formats a number with three significant digits at most: `0`, `0.02`, `1.5`, `98.1`, `412`.
+/// Formats a number with at most three significant digits: `0`, `0.02`, `1.5`, `98.1`, `412`.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         99.95.. => 0,
@@ -61,8 +61,8 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    // Proves that each value has three digits and its unit in eight characters, and that one that
-    // is nearly 0 is not 0.
+    // Proves that each value fits eight characters with three digits and its unit, and that a value
+    // close to 0 is not shown as 0.
     #[test]
     fn numbers_are_short() {
         for (value, unit, expected) in [

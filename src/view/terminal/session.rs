@@ -29,54 +29,54 @@ use crate::view::sample_search::SampleSearch;
 
 /// Interval of frames while the time moves.
 const TICK_NS: u64 = 100_000_000;
-/// Longest reading between two frames, so that keys are heard.
+/// Longest reading between two frames, so that keys are handled promptly.
 const READ_NS: u64 = 60_000_000;
-/// Interval at which the stop signal is looked for while nothing moves.
+/// Interval at which the stop signal is checked while nothing moves.
 const IDLE: Duration = Duration::from_millis(250);
-/// How much earlier than now a live view is: a sample is in the file after 15 ms.
+/// Delay of a live view: a sample is in the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
-/// Ticks between two looks for new segments.
+/// Ticks between two checks for new segments.
 const SEGMENT_TICKS: u64 = 10;
-/// Shortest window that is explained, and the shortest time that it is compared with.
+/// Minimum length of an explained window, and of the baseline before it.
 const WINDOW_MIN_NS: i64 = 300_000_000;
 const BEFORE_MIN_NS: u64 = 10_000_000_000;
 
-/// What is shown, and how.
+/// The parameters of a view.
 #[derive(Debug)]
 pub struct Session {
     /// Segment files, or directories of segments.
     pub paths: Vec<PathBuf>,
-    /// The host that is shown; none if all segments are of one.
+    /// The host to show; `None` if all segments are from one host.
     pub host: Option<HostIdentity>,
-    /// Its name.
+    /// Name of the host.
     pub host_name: String,
-    /// The recording's first and last time.
+    /// First and last wall time of the recording.
     pub span_ns: (i64, i64),
-    /// The time that is shown first; none for now, or for the end.
+    /// The time shown first; `None` for now, or for the end of a recording that does not grow.
     pub at_ns: Option<i64>,
-    /// A recorder adds to the recording.
+    /// Whether a recorder adds to the recording.
     pub is_growing: bool,
-    /// It begins live.
+    /// Whether the view starts live.
     pub is_live: bool,
-    /// The recorder.
+    /// Connection to the recorder, if there is one.
     pub client: Option<Client>,
-    /// The zone of times.
+    /// The time zone of displayed times.
     pub zone: TimeZone,
-    /// What the terminal can show.
+    /// The capabilities of the terminal.
     pub appearance: Appearance,
 }
 
-/// Restores the terminal when it is dropped, also by a panic.
+/// Restores the terminal on drop, also during a panic.
 struct RestoredTerminal;
 
 impl Drop for RestoredTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // If the terminal is gone, there is nothing to restore.
         let _gone = ratatui::try_restore();
     }
 }
 
-/// Shows a recording until the user ends it, or a signal does.
+/// Shows a recording until the user or a signal ends it.
 ///
 /// # Errors
 /// Standard output is not a terminal, the terminal fails, or the recording cannot be read.
@@ -96,13 +96,13 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
     run.show(&mut terminal, &stop)
 }
 
-/// A view while it is shown.
+/// The state of a running view.
 struct ViewRun<'s> {
     session: &'s Session,
     state: ViewState,
     feeds: Feeds,
     explanation: Option<Vec<String>>,
-    /// What is done once the frame that announces it was drawn.
+    /// The request to run once the frame that announces it was drawn.
     announced: Option<Request>,
     ticks: u64,
 }
@@ -150,7 +150,7 @@ impl<'s> ViewRun<'s> {
         Ok(())
     }
 
-    /// Moves the time. Returns whether it moved.
+    /// Advances the displayed time. Returns whether it changed.
     fn tick(&mut self) -> Result<bool, ViewError> {
         self.ticks += 1;
         let now_ns = read_clocks().wall_ns.saturating_sub(LIVE_LAG_NS);
@@ -161,7 +161,7 @@ impl<'s> ViewRun<'s> {
         Ok(self.state.movement != Movement::Paused)
     }
 
-    /// Reads what the frame needs and draws it. Returns whether everything was read.
+    /// Reads and draws a frame. Returns whether everything was read.
     fn draw(&mut self, terminal: &mut DefaultTerminal) -> Result<bool, ViewError> {
         let size = terminal.size()?;
         let room = room_of(Rect::new(0, 0, size.width, size.height), &self.state);
@@ -175,7 +175,7 @@ impl<'s> ViewRun<'s> {
         Ok(is_complete)
     }
 
-    /// Handles an event of the terminal.
+    /// Handles a terminal event.
     fn handle(&mut self, event: &Event) -> Result<Option<Request>, ViewError> {
         let Event::Key(key) = event else { return Ok(None) };
         if key.kind == KeyEventKind::Release {
@@ -256,7 +256,7 @@ impl<'s> ViewRun<'s> {
         });
     }
 
-    /// Explains the last step, or the time around if that is short.
+    /// Explains the last step, or a longer time around it if the step is short.
     fn explain(&mut self) {
         let step_ns = self.state.step_ns();
         let (middle_ns, length_ns) = if step_ns > WINDOW_MIN_NS {
@@ -274,7 +274,7 @@ impl<'s> ViewRun<'s> {
             Ok(found) => {
                 let Session { zone, appearance, .. } = self.session;
                 let mut lines = explanation_lines(&found, zone, *appearance);
-                // What departed is worth reading without its causes, too.
+                // The departures are useful even without their causes.
                 if let Ok(causes) = find_causes(&choice, found.window, before_ns, &mut |_| {}) {
                     let boot_id = causes.stacks_boot_id.as_deref();
                     let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));

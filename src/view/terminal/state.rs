@@ -1,10 +1,10 @@
-//! What keys change: the screen, the time, and what is selected. Nothing here reads or draws.
+//! The state that keys change: the screen, the time and the selection. Nothing here reads or draws.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::view::ElementShape;
 
-/// Steps that can be chosen, in nanoseconds: from 1 ms to 1 min.
+/// Available step lengths in nanoseconds, from 1 ms to 1 min.
 const STEPS_NS: [i64; 15] = [
     1_000_000,
     2_000_000,
@@ -22,9 +22,9 @@ const STEPS_NS: [i64; 15] = [
     30_000_000_000,
     60_000_000_000,
 ];
-/// The step at first: 1 s.
+/// Index of the initial step, 1 s.
 const FIRST_STEP: usize = 9;
-/// Most bytes that may be typed: those of a mark.
+/// Maximum length of the input in bytes: the limit of a mark.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// A screen.
@@ -38,7 +38,7 @@ pub enum Screen {
     Fields,
 }
 
-/// What a line of input is for.
+/// The purpose of a line of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputKind {
     Filter,
@@ -46,73 +46,73 @@ pub(super) enum InputKind {
     Mark,
 }
 
-/// What is shown over the screen.
+/// A panel over the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Panel {
     Help,
     Explanation,
 }
 
-/// How the time moves.
+/// Movement of the displayed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Movement {
-    /// It is now.
+    /// The view follows the present.
     Live,
-    /// It stands.
+    /// The time does not move.
     Paused,
-    /// It moves a step each tenth of a second.
+    /// The time advances by one step each tenth of a second.
     Playing,
 }
 
-/// What the loop is asked to do.
+/// A request to the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// End.
+    /// End the view.
     Quit,
     /// Go to the next sample...
     NextSample,
-    /// ...or the one before.
+    /// ...or to the previous sample.
     SampleBefore,
     /// Go to a time.
     Jump(String),
-    /// Explain the time.
+    /// Explain the displayed time.
     Explain,
     /// Write a mark.
     Mark(String),
 }
 
-/// How the rows of a screen are sorted.
+/// Order of the rows of a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sorting {
-    /// Position among the columns with numbers; after the last one it is the name.
+    /// Index among the columns with numbers; one past the last one stands for the name.
     pub(super) column: usize,
     pub(super) is_reversed: bool,
 }
 
-/// What keys change.
+/// The state that keys change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewState {
     pub(super) screen: Screen,
     pub(super) panel: Option<Panel>,
     pub(super) movement: Movement,
-    /// The time that is shown, in wall nanoseconds.
+    /// The displayed time, in wall nanoseconds.
     pub(super) at_ns: i64,
-    /// The recording's first and last time.
+    /// First and last wall time of the recording.
     pub(super) span_ns: (i64, i64),
-    /// A recorder adds to the recording.
+    /// Whether a recorder adds to the recording.
     pub(super) is_growing: bool,
     step: usize,
     pub(super) filter: String,
     pub(super) input: Option<(InputKind, String)>,
     pub(super) sortings: [Sorting; 6],
     pub(super) selected: usize,
-    /// The first row that is shown.
+    /// Index of the first visible row.
     pub(super) first: usize,
-    /// First line of the panel that is shown.
+    /// Index of the first visible line of the panel.
     pub(super) panel_first: usize,
-    /// An answer or an error, until the next key.
+    /// A message or an error, shown until the next key.
     pub(super) message: Option<String>,
-    /// Rows that there are, and that fit.
+    /// Number of rows, and of rows that fit.
     pub(super) rows: usize,
     pub(super) page: usize,
 }
@@ -145,7 +145,7 @@ impl Screen {
 }
 
 impl ViewState {
-    /// Returns the state at the begin: live if the recording grows, else at a time of it.
+    /// Creates the initial state: live if `is_live`, else at `at_ns`.
     pub fn new(span_ns: (i64, i64), is_live: bool, at_ns: i64) -> Self {
         Self {
             screen: Screen::Overview,
@@ -167,7 +167,7 @@ impl ViewState {
         }
     }
 
-    /// The length of a step, in nanoseconds.
+    /// Returns the length of a step, in nanoseconds.
     pub fn step_ns(&self) -> i64 {
         STEPS_NS.get(self.step).copied().unwrap_or(1_000_000_000)
     }
@@ -176,7 +176,7 @@ impl ViewState {
         self.sortings.get(self.screen.number()).copied().unwrap_or_default()
     }
 
-    /// Moves to a time, which is then shown as it was.
+    /// Moves to a time and leaves live mode.
     pub(super) fn go_to(&mut self, at_ns: i64) {
         self.at_ns = at_ns.clamp(self.span_ns.0, self.span_ns.1.max(self.span_ns.0));
         if self.movement == Movement::Live {
@@ -184,7 +184,7 @@ impl ViewState {
         }
     }
 
-    /// Moves a step further if it plays, or to now if it is live.
+    /// Advances one step if playing, or moves to `now_ns` if live.
     pub(super) fn tick(&mut self, now_ns: i64) {
         if self.is_growing {
             self.span_ns.1 = self.span_ns.1.max(now_ns);
@@ -202,7 +202,7 @@ impl ViewState {
         }
     }
 
-    /// Keeps the selected row among the rows that there are, and on the page.
+    /// Keeps the selected row within the rows and on the visible page.
     pub(super) fn fit(&mut self, rows: usize, page: usize) {
         (self.rows, self.page) = (rows, page.max(1));
         self.selected = self.selected.min(rows.saturating_sub(1));
@@ -210,7 +210,7 @@ impl ViewState {
         self.first = self.first.min(rows.saturating_sub(self.page));
     }
 
-    /// Changes the state by a key. Returns what the loop is to do.
+    /// Applies a key. Returns a request to the loop, if any.
     pub fn press(&mut self, key: KeyEvent) -> Option<Request> {
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -292,7 +292,7 @@ impl ViewState {
         }
     }
 
-    /// Returns whether the key was for the panel.
+    /// Handles a key of the open panel. Returns whether the panel used it.
     fn press_in_panel(&mut self, code: KeyCode) -> bool {
         match code {
             KeyCode::Esc | KeyCode::Char('?' | 'h' | 'q') => self.panel = None,
@@ -301,7 +301,7 @@ impl ViewState {
             KeyCode::PageUp => self.panel_first = self.panel_first.saturating_sub(self.page),
             KeyCode::PageDown => self.panel_first += self.page,
             _ => {
-                // Help hides the screen; an explanation stands beside it.
+                // The help hides the screen; an explanation leaves the screen visible.
                 if self.panel == Some(Panel::Help) {
                     self.panel = None;
                 }
@@ -352,7 +352,7 @@ mod tests {
         text.chars().map(KeyCode::Char).collect()
     }
 
-    // Proves that keys lead to screens, times and steps within the recording, and nowhere else.
+    // Proves that keys change screen, time and step, and that the time stays within the recording.
     #[test]
     fn keys_move_screen_time_and_step() {
         let mut state = ViewState::new((0, 100_000_000_000), false, 50_000_000_000);
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!(state.press(interrupt), Some(Request::Quit));
     }
 
-    // Proves that a replay plays to the end and stops, that a live view follows now until a key
-    // moves its time, and that End returns to now.
+    // Proves that a replay plays to the end and stops, that a live view follows the present until a
+    // key moves its time, and that End returns to the present.
     #[test]
     fn time_plays_and_follows() {
         let mut state = ViewState::new((0, 3_000_000_000), false, 0);
@@ -398,7 +398,8 @@ mod tests {
         assert_eq!((live.at_ns, live.movement), (9_000_000_000, Movement::Live));
     }
 
-    // Proves that lines of input are edited, that keys in them are letters, and what they lead to.
+    // Proves that input can be edited, that command keys in it are letters, and which requests it
+    // makes.
     #[test]
     fn input_is_edited() {
         let mut state = ViewState::new((0, 10), false, 0);
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Request::Mark("deploy 2".to_owned())));
     }
 
-    // Proves that the selected row stays among the rows and on the page, however these change.
+    // Proves that the selected row stays within the rows and on the page when these change.
     #[test]
     fn the_selection_stays_on_the_page() {
         let mut state = ViewState::new((0, 10), false, 0);

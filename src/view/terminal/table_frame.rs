@@ -10,12 +10,12 @@ use super::chart_frame::shortened;
 use super::screenful::Screenful;
 use super::state::ViewState;
 
-/// Least and most characters of a name.
+/// Minimum and maximum width of a name, in characters.
 const NAME_MIN: usize = 12;
 const NAME_MAX: usize = 48;
-/// Least characters of a number.
+/// Minimum width of a number, in characters.
 const CELL_MIN: usize = 6;
-/// Characters of a process id: the kernel's largest has seven digits.
+/// Width of a process id: the kernel's largest has seven digits.
 const PID_WIDTH: usize = 7;
 
 /// Draws the rows of a table below their heading.
@@ -28,7 +28,7 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
     let width = usize::from(area.width);
     let cell_width = |column: usize| {
         let title = shown.columns.get(column).map_or(0, |(title, _)| title.chars().count());
-        // One more for the mark of the column that sorts.
+        // Add one for the sort mark.
         (title + usize::from(title > 1)).max(if title > 1 { CELL_MIN } else { 1 })
     };
     let mut free = width.saturating_sub(pid_width + NAME_MIN);
@@ -67,12 +67,12 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
     }
 }
 
-/// Returns a text at the right end of a column, with a space before it.
+/// Returns a string right-aligned in a column, with a space before it.
 fn right_aligned(text: &str, width: usize) -> String {
     format!(" {text:>width$}")
 }
 
-/// Pads or cuts a text to a width in cells: some characters take two, and some none.
+/// Pads or cuts a string to a width in cells: a character may take two cells, or none.
 fn padded(text: &str, width: usize) -> String {
     let mut text = text.to_owned();
     while Span::raw(text.as_str()).width() > width {

@@ -1,10 +1,10 @@
-//! Points in time and lengths of time for people.
+//! Formats points in time and lengths of time for people.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Formats a wall time as date and time with microseconds; with the offset of the zone if there is
-/// room for it.
+/// Formats a wall time as date and time with microseconds, and the offset of the zone if
+/// `has_offset`.
 pub(super) fn date_and_time(wall_ns: i64, zone: &TimeZone, has_offset: bool) -> String {
     let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
     let micros = wall_ns.rem_euclid(1_000_000_000) / 1000;
@@ -41,7 +41,7 @@ pub(super) fn length(ns: i64) -> String {
 mod tests {
     use super::*;
 
-    // Proves that times have microseconds and, if asked for, the offset of their zone, and that
+    // Proves that times have microseconds and, on request, the offset of their zone, and that
     // lengths have a unit.
     #[test]
     fn times_are_formatted() {

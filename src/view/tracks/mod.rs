@@ -1,10 +1,10 @@
-//! Who ran on each CPU, for drawing: exactly, or folded into pixels.
+//! Reads which thread ran on each CPU, exactly or folded into pixels, for drawing.
 //!
-//! [`SchedReader`] reads payloads of the scheduler in the order of time and passes on what follows
-//! from them, on the wall clock. [`PixelTracks`] folds it, so that memory depends on the width of
-//! what is drawn; [`SliceTracks`] keeps each slice of a short time.
+//! [`SchedReader`] reads scheduler payloads in time order and passes the derived intervals on, in
+//! wall time. [`PixelTracks`] folds them, so that memory depends on the width of the drawing;
+//! [`SliceTracks`] keeps each slice of a short time.
 //!
-//! Never: shows time of which nothing is known as idle.
+//! Never: shows unknown time as idle.
 
 mod pixel_grid;
 mod pixel_tracks;

@@ -1,43 +1,44 @@
-//! Equal parts of a time.
+//! A grid that divides time into equal pixels.
 
 use std::ops::RangeInclusive;
 
-/// Pixels of one length, which begin at multiples of it.
+/// Pixels of equal length that start at multiples of that length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) struct PixelGrid {
     /// Length of a pixel in nanoseconds, at least 1.
     pub(in crate::view) pixel_ns: i64,
-    /// Number of the first pixel: its begin divided by the length.
+    /// Number of the first pixel: its start divided by the length.
     pub(in crate::view) first: i64,
-    /// How many there are.
+    /// Number of pixels.
     pub(in crate::view) count: usize,
 }
 
-/// Where a time is in a grid, cut to it.
+/// A time range clipped to a grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GridRange {
-    /// The pixels that it touches, by their index; empty if it is outside.
+    /// Indices of the pixels it overlaps; empty if it is outside the grid.
     pub(super) pixels: RangeInclusive<usize>,
-    /// Its begin, in wall nanoseconds.
+    /// Start in wall nanoseconds.
     begin_ns: i64,
-    /// Its end, in wall nanoseconds.
+    /// End in wall nanoseconds.
     end_ns: i64,
 }
 
 impl PixelGrid {
-    /// Returns the begin of a pixel, in wall nanoseconds.
+    /// Returns the start of a pixel, in wall nanoseconds.
     pub(in crate::view) fn begin_ns(&self, index: usize) -> i64 {
         let index = i64::try_from(index).unwrap_or(i64::MAX);
         self.first.saturating_add(index).saturating_mul(self.pixel_ns)
     }
 
-    /// Returns the index of the pixel of a time; none outside of the grid.
+    /// Returns the index of the pixel that contains a time, or `None` if the time is outside the
+    /// grid.
     pub(in crate::view) fn index(&self, wall_ns: i64) -> Option<usize> {
         let number = wall_ns.div_euclid(self.pixel_ns).checked_sub(self.first)?;
         usize::try_from(number).ok().filter(|index| *index < self.count)
     }
 
-    /// Returns where a time is. One without length is in the pixel of its begin.
+    /// Clips a range to the grid. A range without length is in the pixel of its start.
     pub(super) fn range(&self, begin_ns: i64, end_ns: i64) -> Option<GridRange> {
         let (first_ns, after_ns) = (self.begin_ns(0), self.begin_ns(self.count));
         let is_outside =
@@ -50,7 +51,7 @@ impl PixelGrid {
         Some(GridRange { pixels: self.index(begin_ns)?..=self.index(last_ns)?, begin_ns, end_ns })
     }
 
-    /// Returns how much of a time is in a pixel, in nanoseconds.
+    /// Returns the part of a range that is in a pixel, in nanoseconds.
     pub(super) fn part_ns(&self, range: &GridRange, index: usize) -> u64 {
         let begin_ns = range.begin_ns.max(self.begin_ns(index));
         let end_ns = range.end_ns.min(self.begin_ns(index.saturating_add(1)));
@@ -62,8 +63,8 @@ impl PixelGrid {
 mod tests {
     use super::*;
 
-    // Proves that the parts of a time in the pixels that it touches add up to what of it is in the
-    // grid, and that a time without length is in one pixel.
+    // Proves that the parts of a range in its pixels add up to its length within the grid, and that
+    // a range without length is in one pixel.
     #[test]
     fn parts_add_up() {
         let grid = PixelGrid { pixel_ns: 8, first: -2, count: 5 };

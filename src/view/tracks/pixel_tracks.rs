@@ -1,4 +1,4 @@
-//! What each CPU did, pixel by pixel.
+//! Folds the activity of each CPU into pixels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,45 +8,45 @@ use super::pixel_grid::PixelGrid;
 use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Most CPUs that are shown.
+/// Maximum number of CPUs shown.
 pub(super) const CPUS_MAX: usize = 1024;
-/// Most threads that are told apart in a pixel of a CPU: more are as many, and none of them is the
-/// one that ran longest.
+/// Maximum number of threads distinguished in a pixel of a CPU. Further threads are not counted and
+/// cannot be the longest-running thread.
 const CELL_THREADS_MAX: usize = 4096;
 
-/// What a CPU did in a pixel. Times are in nanoseconds.
+/// The activity of a CPU in a pixel. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::view) struct TrackCell {
-    /// How much of the pixel is known.
+    /// The part of the pixel that is known.
     pub(in crate::view) known_ns: u64,
-    /// How long threads ran.
+    /// Run time of all threads.
     pub(in crate::view) busy_ns: u64,
-    /// How long those of the chosen process ran.
+    /// Run time of the threads of the chosen process.
     pub(in crate::view) own_ns: u64,
-    /// The thread that ran longest, and how long; none if none ran.
+    /// The thread that ran longest, and its run time; `None` if no thread ran.
     pub(in crate::view) top: Option<(ThreadInfo, u64)>,
-    /// How long all threads of its process ran.
+    /// Run time of all threads of the process of that thread.
     pub(in crate::view) top_process_ns: u64,
-    /// How many threads ran.
+    /// Number of threads that ran.
     pub(in crate::view) threads: u32,
-    /// How many slices began, those of the idle loop included.
+    /// Number of slices that started, including slices of the idle loop.
     pub(in crate::view) switches: u32,
 }
 
-/// Who waited for a CPU in a pixel.
+/// The waits for a CPU in a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::view) struct WaitCell {
-    /// How long threads waited in it, all together, in nanoseconds.
+    /// Sum of the waits of all threads in the pixel, in nanoseconds.
     pub(in crate::view) waited_ns: u64,
-    /// How long the one that waited longest did, before and after the pixel too, in nanoseconds.
+    /// The longest single wait, including its parts outside the pixel, in nanoseconds.
     pub(in crate::view) longest_ns: u64,
 }
 
-/// Folds what threads did into pixels, so that memory depends on their number alone.
+/// Folds intervals of threads into pixels, so that memory depends only on the number of pixels.
 #[derive(Debug, Clone)]
 pub(in crate::view) struct PixelTracks {
     grid: PixelGrid,
-    /// The process whose time is counted apart.
+    /// The process whose run time is counted separately.
     process: Option<u32>,
     tracks: BTreeMap<u16, CpuTrack>,
     waiting: Vec<WaitCell>,
@@ -57,9 +57,9 @@ pub(in crate::view) struct PixelTracks {
 #[derive(Debug, Clone, Default)]
 struct CpuTrack {
     cells: Vec<TrackCell>,
-    /// The newest pixel that has slices: slices of a CPU follow each other.
+    /// The newest pixel with slices: the slices of a CPU arrive in time order.
     newest: usize,
-    /// How long each thread, and each process, ran in it.
+    /// Run time of each thread and each process in that pixel.
     threads: HashMap<Task, u64>,
     processes: HashMap<u32, u64>,
 }
@@ -84,18 +84,17 @@ impl PixelTracks {
         self.process
     }
 
-    /// Returns how many CPUs have tracks.
+    /// Returns the number of CPUs with tracks.
     pub(in crate::view) fn cpus(&self) -> usize {
         self.tracks.len()
     }
 
-    /// Returns how many CPUs have none, for there are too many.
+    /// Returns the number of CPUs without tracks because of the limit.
     pub(in crate::view) fn left_out(&self) -> usize {
         self.left_out.len()
     }
 
-    /// Returns the cells of each CPU in these pixels. Cells after the last one that is known are
-    /// left out.
+    /// Returns the cells of each CPU in these pixels, without the cells after the last known one.
     pub(in crate::view) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
         let cells = |track: &CpuTrack| {
             let end = pixels.end.min(track.cells.len());
@@ -108,7 +107,7 @@ impl PixelTracks {
         self.waiting.get(pixels.clone()).unwrap_or_default()
     }
 
-    /// Returns the times of which not everything is known.
+    /// Returns the ranges that are not completely known.
     pub(in crate::view) fn stretches(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
         self.stretches.within(from_ns, to_ns)
     }
@@ -156,7 +155,8 @@ impl CpuTrack {
         }
         let begins = grid.index(slice.begin_ns);
         for index in range.pixels.clone() {
-            // Only a clock that was set back leads to an earlier pixel. Its threads are forgotten.
+            // The times per thread are of one pixel. An earlier pixel follows only if the clock was
+            // set back; its threads are then counted again.
             if index != self.newest {
                 self.newest = index;
                 self.threads.clear();

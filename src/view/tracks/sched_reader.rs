@@ -1,4 +1,4 @@
-//! Reads payloads of the scheduler in the order of time.
+//! Reads scheduler payloads in time order.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,18 @@ use super::stretches::{Stretch, StretchKind};
 use super::wall_interval::{OnWallClock, TrackObserver};
 use crate::view::ViewError;
 
-/// Where payloads of the scheduler are.
+/// The location of scheduler payloads.
 #[derive(Debug, Clone)]
 pub(in crate::view) struct SchedSource {
     /// Segment files, or directories of segments.
     pub(in crate::view) paths: Vec<PathBuf>,
-    /// The host; none if all segments are of one.
+    /// The host; `None` if all segments are from one host.
     pub(in crate::view) host: Option<HostIdentity>,
     /// Name of the source.
     pub(in crate::view) name: String,
 }
 
-/// Reads on from a time; what it has read stays known.
+/// Reads forward from a time and keeps the state of what it has read.
 #[derive(Debug)]
 pub(in crate::view) struct SchedReader {
     reader: MergedReader,
@@ -33,18 +33,18 @@ pub(in crate::view) struct SchedReader {
     cpus: usize,
 }
 
-/// What of the payloads so far says whether the next one follows them.
+/// State that decides whether the next payload directly follows the previous one.
 #[derive(Debug, Default)]
 struct Continuity {
     /// Wall time minus monotonic time.
     offset_ns: i64,
-    /// The last payload of the run; none at its begin.
+    /// The last payload of the run; `None` at the start of a run.
     last: Option<LastBatch>,
-    /// When the run before ended, in wall nanoseconds; none once it was followed by a payload.
+    /// End of the previous run in wall nanoseconds; `None` after the first payload of the next run.
     run_end_ns: Option<i64>,
 }
 
-/// What is needed of the payload before the next one.
+/// The fields of the previous payload that the next one is compared with.
 #[derive(Debug, Clone, Copy)]
 struct LastBatch {
     seq: u64,
@@ -55,14 +55,14 @@ struct LastBatch {
 }
 
 impl SchedSource {
-    /// Returns whether payloads with this root are of the scheduler.
+    /// Returns whether a root type is the type of scheduler payloads.
     pub(in crate::view) fn is_root(name: &str) -> bool {
         name == schema::SCHED_ROOT
     }
 
-    /// Returns the paths to read for a time. Of a recording that does not grow these are the
-    /// segments that have samples of the source: it may be recorded in a few of them alone, and no
-    /// read may take long before its first sample.
+    /// Returns the paths to read for a time range. For a recording that does not grow, these are
+    /// only the segments with samples of the source: the source may be recorded in a few segments,
+    /// and a read must not take long before the first sample.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
         if listings.iter().any(|listing| listing.live) {
@@ -83,13 +83,13 @@ impl SchedSource {
 }
 
 impl SchedReader {
-    /// Opens a reader of everything from a time on, up to another one.
+    /// Opens a reader for a time range.
     pub(in crate::view) fn open(
         source: &SchedSource,
         from_ns: i64,
         until_ns: i64,
     ) -> Result<Self, ViewError> {
-        // The time of a sample is when it was read, which is after the events in it.
+        // A sample is stamped when it is read, which is after its events.
         let until_ns = until_ns.saturating_add_unsigned(PAYLOAD_NS_MAX);
         let filter = ReplayFilter {
             sources: [source.name.clone()].into(),
@@ -108,8 +108,8 @@ impl SchedReader {
         })
     }
 
-    /// Reads up to a wall time, as long as `may_go_on`. Returns whether it got there, or to the end
-    /// of what is recorded.
+    /// Reads up to a wall time while `may_go_on` returns true. Returns whether it reached that time
+    /// or the end of the recording.
     pub(in crate::view) fn advance(
         &mut self,
         to_ns: i64,
@@ -154,12 +154,12 @@ impl SchedReader {
         }
     }
 
-    /// Looks for segments that were begun since.
+    /// Checks for segments that were started since the last call.
     pub(in crate::view) fn refresh(&mut self) -> Result<(), ViewError> {
         Ok(self.reader.refresh()?)
     }
 
-    /// Passes on who runs and who is ready at the end of what was read.
+    /// Passes on the running and ready threads at the end of what was read.
     pub(in crate::view) fn open_intervals(&self, observer: &mut impl TrackObserver) {
         let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
         for interval in self.timeline.active() {
@@ -167,22 +167,22 @@ impl SchedReader {
         }
     }
 
-    /// The end of the last payload, in wall nanoseconds; none before the first one.
+    /// Returns the end of the last payload in wall nanoseconds, or `None` before the first payload.
     pub(in crate::view) fn reached_ns(&self) -> Option<i64> {
         self.continuity.last.map(|last| last.end_ns)
     }
 
-    /// Whether a payload had wakeups.
+    /// Returns whether any payload had wakeups.
     pub(in crate::view) fn has_wakeups(&self) -> bool {
         self.has_wakeups
     }
 
-    /// Damaged ranges, segments that cannot be read, and payloads that are not valid.
+    /// Returns the number of damaged ranges, unreadable segments and invalid payloads.
     pub(in crate::view) fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// The number of CPUs, as payloads have it at their begin, at most [`CPUS_MAX`].
+    /// Returns the number of CPUs listed at the start of payloads, at most [`CPUS_MAX`].
     pub(in crate::view) fn cpus(&self) -> usize {
         self.cpus
     }
@@ -193,8 +193,7 @@ impl Continuity {
         self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
     }
 
-    /// Takes note of a payload, and returns the times of which not everything is known since the
-    /// one before.
+    /// Records a payload, and returns the incompletely known ranges since the previous payload.
     fn follow(&mut self, seq: u64, batch: &SchedBatch<'_>) -> [Option<Stretch>; 3] {
         let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
         let (begin_ns, end_ns) = (wall_ns(batch.begin_ns()), wall_ns(batch.end_ns()));
@@ -208,7 +207,7 @@ impl Continuity {
         let missing = missing.map(|from_ns| stretch(StretchKind::NotRecorded, from_ns, begin_ns, 0));
         let dropped = before.map_or(0, |last| batch.lost().saturating_sub(last.lost));
         let lost = (dropped > 0).then(|| stretch(StretchKind::Lost, begin_ns, end_ns, dropped));
-        // As the timeline does: what is stopped is at the end, at the begin, or all of it.
+        // Like the timeline: a stopped time is at the end, at the start, or the whole payload.
         let stopped_ns = before.map_or(0, |last| batch.stopped_ns().saturating_sub(last.stopped_ns));
         let was_stopped = follows.is_some_and(|last| last.is_stopped);
         let (is_stopped, stopped) = (batch.is_stopped(), StretchKind::Stopped);

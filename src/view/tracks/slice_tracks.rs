@@ -1,4 +1,4 @@
-//! Each slice of a short time.
+//! Keeps each slice of a short time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -8,34 +8,35 @@ use flatcap_tasks::{IntervalEnd, TaskState, ThreadInfo};
 use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Most threads whose last wait is kept until they run: those that are ready at a time.
+/// Maximum number of threads whose last wait is kept until they run: the threads ready at one time.
 const WAITS_MAX: usize = 1 << 16;
 
-/// Time of a thread, or of the idle loop, on a CPU.
+/// A time slice of a thread, or of the idle loop, on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) struct TrackSlice {
-    /// Who ran.
+    /// The thread that ran.
     pub(in crate::view) thread: ThreadInfo,
-    /// In wall nanoseconds.
+    /// Start in wall nanoseconds.
     pub(in crate::view) begin_ns: i64,
-    /// In wall nanoseconds.
+    /// End in wall nanoseconds.
     pub(in crate::view) end_ns: i64,
     pub(in crate::view) end: IntervalEnd,
     pub(in crate::view) waited: Waited,
 }
 
-/// What a thread waited for before it ran.
+/// The waits of a thread before it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::view) struct Waited {
-    /// How long it waited for a CPU, in nanoseconds; none if that is not known.
+    /// Wait for a CPU, in nanoseconds; `None` if it is not known.
     pub(in crate::view) ready_ns: Option<u64>,
-    /// How long it slept before, in nanoseconds; none if it was preempted, or that is not known.
+    /// Sleep before that wait, in nanoseconds; `None` if the thread was preempted or the length is
+    /// not known.
     pub(in crate::view) slept_ns: Option<u64>,
-    /// Who made it ready.
+    /// The thread that woke it.
     pub(in crate::view) waker: Option<ThreadInfo>,
 }
 
-/// Keeps the slices of a time, up to a number of slices and of threads.
+/// Keeps the slices of a time range, up to a maximum number of slices and of threads.
 #[derive(Debug, Clone)]
 pub(in crate::view) struct SliceTracks {
     wall_ns: Range<i64>,
@@ -44,7 +45,7 @@ pub(in crate::view) struct SliceTracks {
     tracks: BTreeMap<u16, Vec<TrackSlice>>,
     slices: usize,
     threads: HashSet<ThreadInfo>,
-    /// What each thread that is ready, or about to run, has waited for.
+    /// The waits of each thread that is ready or about to run.
     waits: HashMap<u64, Waited>,
     stretches: Stretches,
 }
@@ -63,12 +64,12 @@ impl SliceTracks {
         }
     }
 
-    /// Returns whether there are more slices, or threads, than wanted: some are left out.
+    /// Returns whether slices or threads exceed their limits, so that some are left out.
     pub(in crate::view) fn is_too_much(&self) -> bool {
         self.slices > self.slices_max || self.threads.len() > self.threads_max
     }
 
-    /// Returns the slices of each CPU, and the times of which not everything is known.
+    /// Returns the slices of each CPU, and the ranges that are not completely known.
     pub(in crate::view) fn into_parts(self) -> (Vec<(u16, Vec<TrackSlice>)>, Vec<Stretch>) {
         let stretches = self.stretches.within(self.wall_ns.start, self.wall_ns.end);
         (self.tracks.into_iter().collect(), stretches)
@@ -118,7 +119,7 @@ impl TrackObserver for SliceTracks {
             (TaskState::Running, Some(cpu)) => self.add_slice(cpu, interval),
             (TaskState::Running, None) => {}
             _ if matches!(interval.end, IntervalEnd::Ran | IntervalEnd::Woken) => self.add_wait(interval),
-            // What followed is not known, or it never ran again.
+            // The thread never ran again, or the rest is not known.
             _ => {
                 self.waits.remove(&interval.task.number);
             }

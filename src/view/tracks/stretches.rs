@@ -1,32 +1,32 @@
-//! Times of which not everything is known.
+//! Time ranges that are not completely known.
 
-/// Most stretches that are kept; beyond, the last one of a kind grows over the next.
+/// Maximum number of ranges kept; beyond it, the last range of a kind grows to include the next.
 const STRETCHES_MAX: usize = 256;
 
-/// Why not everything is known of a time.
+/// Reason why a range is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) enum StretchKind {
-    /// There is no sample of it.
+    /// There is no sample of the range.
     NotRecorded,
-    /// The kernel dropped records: what is shown may be wrong.
+    /// The kernel dropped records: the display may be wrong.
     Lost,
-    /// Switches exceeded their budget, and were not recorded.
+    /// Switches exceeded their budget and were not recorded.
     Stopped,
 }
 
-/// A time of which not everything is known.
+/// A time range that is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) struct Stretch {
     pub(in crate::view) kind: StretchKind,
-    /// In wall nanoseconds.
+    /// Start in wall nanoseconds.
     pub(in crate::view) begin_ns: i64,
-    /// In wall nanoseconds.
+    /// End in wall nanoseconds.
     pub(in crate::view) end_ns: i64,
-    /// Records that the kernel dropped.
+    /// Number of records that the kernel dropped.
     pub(in crate::view) lost: u64,
 }
 
-/// Stretches in the order of time. Those of a kind that are closer than a pixel are one.
+/// Ranges in time order. Ranges of one kind that are closer than a pixel are merged.
 #[derive(Debug, Clone)]
 pub(super) struct Stretches {
     pixel_ns: i64,
@@ -52,7 +52,7 @@ impl Stretches {
         }
     }
 
-    /// Returns those that overlap a time.
+    /// Returns the ranges that overlap a time range.
     pub(super) fn within(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
         let overlaps = |stretch: &&Stretch| stretch.begin_ns < to_ns && stretch.end_ns > from_ns;
         self.found.iter().filter(overlaps).copied().collect()
@@ -63,8 +63,8 @@ impl Stretches {
 mod tests {
     use super::*;
 
-    // Proves that near stretches of a kind become one with the sum of their counts, and that their
-    // number is bounded without leaving time out.
+    // Proves that close ranges of a kind are merged and their counts added, and that their number
+    // is bounded without leaving out any time.
     #[test]
     fn near_stretches_are_one() {
         let stretch = |kind, begin_ns, end_ns| Stretch { kind, begin_ns, end_ns, lost: 1 };

@@ -1,4 +1,4 @@
-//! Tracks against the slices that were recorded.
+//! Tests of tracks against the recorded slices.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl Recorded {
     }
 }
 
-/// Returns a schedule of random slices: threads of a CPU run on no other one.
+/// Generates a schedule of random slices. Threads do not migrate between CPUs.
 fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
     let slice = (0..5_u32, 1..2000_u64, any::<bool>());
     let cpu = prop::collection::vec(slice, 1..60);
@@ -62,7 +62,7 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
         for (cpu, slices) in (0..).zip(cpus) {
             let mut last = None;
             let slices = slices.into_iter().filter_map(|(own, length_ns, is_preempted)| {
-                // A CPU switches to another thread only.
+                // A CPU switches only to a different thread.
                 if last.replace(own) == Some(own) {
                     return None;
                 }
@@ -71,7 +71,7 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
             });
             schedule.run(slices.collect::<Vec<_>>());
         }
-        // All CPUs are known up to one time.
+        // Cut all CPUs at the same end.
         let end_ns = schedule.end_ns();
         for slices in &mut schedule.cpus {
             slices.retain(|slice| slice.begin_ns < end_ns);
@@ -81,13 +81,13 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
     })
 }
 
-/// Returns how much of a slice is in a time, in wall nanoseconds.
+/// Returns the part of a slice that is in a wall time range, in nanoseconds.
 fn overlap_ns(slice: &PlannedSlice, from_ns: i64, to_ns: i64) -> u64 {
     let (begin_ns, end_ns) = (wall_of(slice.begin_ns).max(from_ns), wall_of(slice.end_ns).min(to_ns));
     u64::try_from(end_ns - begin_ns).unwrap_or(0)
 }
 
-/// Returns what a cell has, from all slices of its CPU; how long each thread ran.
+/// Computes a cell from all slices of its CPU, and the run time of each thread.
 fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (TrackCell, BTreeMap<u32, u64>) {
     let mut cell = TrackCell::default();
     let mut threads: BTreeMap<u32, u64> = BTreeMap::new();
@@ -107,8 +107,8 @@ fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (TrackCell, 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    // Proves that at every zoom each pixel of each CPU has the time, the threads and the switches
-    // of the slices in it, the one that ran longest among them, and the share of a process.
+    // Proves that at every zoom each pixel of each CPU has the run time, threads and switches of
+    // its slices, the thread that ran longest, and the share of a process.
     #[test]
     fn pixels_have_what_was_recorded((schedule, cuts) in schedules(), pixel in 0..16_u32, offset in -3..3_i64) {
         let recorded = Recorded::new(&samples(&schedule.payloads(&cuts)));
@@ -140,8 +140,8 @@ proptest! {
         }
     }
 
-    // Proves that the slices of a time are those that were recorded, each once, whatever the
-    // samples.
+    // Proves that each recorded slice of a time range is returned exactly once, however the samples
+    // are cut.
     #[test]
     fn slices_are_those_recorded((schedule, cuts) in schedules(), from in 0..20_000_i64, length in 1..50_000_i64) {
         let recorded = Recorded::new(&samples(&schedule.payloads(&cuts)));
@@ -188,7 +188,7 @@ fn payloads(schedule: &Schedule) -> Vec<SchedPayload> {
     schedule.payloads(&cuts)
 }
 
-// Proves that time of which there is no sample is not shown as idle or busy, but as not recorded.
+// Proves that time without a sample is shown as not recorded, neither idle nor busy.
 #[test]
 fn gaps_are_no_data() {
     let schedule = one_thread();
@@ -214,8 +214,8 @@ fn gaps_are_no_data() {
     assert!(slices[0].1.iter().any(|slice| slice.end == IntervalEnd::Lost));
 }
 
-// Proves that records that the kernel dropped, and time in which switches were stopped, are
-// stretches with their counts, and that nothing is known of the latter.
+// Proves that dropped records and stopped switches are reported as ranges with their counts, and
+// that nothing is known about stopped time.
 #[test]
 fn dropped_records_and_stops_are_stretches() {
     let mut payloads = payloads(&one_thread());
@@ -242,7 +242,7 @@ fn dropped_records_and_stops_are_stretches() {
     assert!(cells[stopped].iter().all(|cell| cell.known_ns == 0), "nothing is known while stopped");
 }
 
-// Proves that a slice knows how long its thread was ready, how long it slept, and who woke it.
+// Proves that a slice knows how long its thread was ready and slept, and which thread woke it.
 #[test]
 fn slices_know_what_their_threads_waited_for() {
     let (idle, worker, waker) = (thread(0, 0, ""), thread(7, 7, "worker"), thread(9, 9, "waker"));
@@ -261,11 +261,11 @@ fn slices_know_what_their_threads_waited_for() {
     let (tracks, reader) = recorded.pixels(grid, None);
     assert!(reader.has_wakeups());
     let waited: u64 = tracks.waiting(&(0..3)).iter().map(|cell| cell.waited_ns).sum();
-    // The worker waits again from its second slice to the end.
+    // The worker waits again between its second slice and the end.
     assert_eq!(waited, 600 + 1000);
 }
 
-// Proves that payloads that are not valid are counted and left out, and do not end the reading.
+// Proves that invalid payloads are counted and skipped, and that reading continues.
 #[test]
 fn damaged_payloads_are_counted() {
     let mut samples = samples(&payloads(&one_thread()));

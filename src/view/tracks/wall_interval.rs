@@ -1,33 +1,33 @@
-//! What a timeline finds out, on the wall clock.
+//! Converts the intervals of a timeline to wall time.
 
 use flatcap_tasks::{CpuHistory, Interval, IntervalEnd, Task, TaskState, TimelineObserver};
 
 use super::stretches::Stretch;
 
-/// What a thread did for some time.
+/// An interval in which a thread had one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) struct WallInterval {
     pub(super) task: Task,
     pub(super) state: TaskState,
-    /// The CPU on which it ran.
+    /// The CPU that it ran on.
     pub(super) cpu: Option<u16>,
     /// In wall nanoseconds.
     pub(super) begin_ns: i64,
     /// In wall nanoseconds; not before `begin_ns`.
     pub(super) end_ns: i64,
     pub(super) end: IntervalEnd,
-    /// Who made a ready thread ready.
+    /// The thread that woke a ready thread.
     pub(super) waker: Option<Task>,
 }
 
-/// Receives what threads did, in the order in which it ended.
+/// Receives intervals in the order of their ends.
 pub(in crate::view) trait TrackObserver {
     fn interval(&mut self, interval: &WallInterval);
 
     fn stretch(&mut self, stretch: Stretch);
 }
 
-/// Passes intervals on, moved by the offset of the wall clock. An interval that began before the
+/// Passes intervals on, shifted by the offset of the wall clock. An interval that began before the
 /// clock was set keeps its length.
 pub(super) struct OnWallClock<'o, O> {
     pub(super) offset_ns: i64,

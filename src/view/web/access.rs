@@ -1,4 +1,4 @@
-//! Who may ask: pages of this address alone, and for recorded data those that show the token.
+//! Access control: only pages of this address may send requests, and recorded data needs the token.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,26 +9,26 @@ use hyper::{StatusCode, Uri};
 use super::api_error::ApiError;
 use crate::os::host::random_u64;
 
-/// The names by which a browser reaches this host itself. A page of another name that resolves to
-/// 127.0.0.1 (DNS rebinding) sends its own name.
+/// The names by which a browser reaches this host itself. A page under another name that resolves
+/// to 127.0.0.1 (DNS rebinding) sends that other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-/// What a request must show.
+/// The secrets that a request must show.
 #[derive(Debug)]
 pub(super) struct PageAccess {
     token: String,
-    /// Shown once, it stands for the token.
+    /// A one-time secret that can be exchanged for the token.
     ticket: RefCell<Option<String>>,
 }
 
 impl PageAccess {
-    /// Requires this token. The first request for it that shows the ticket gets it.
+    /// Requires `token`. The first token request that shows `ticket` receives it.
     pub(super) fn new(token: String, ticket: Option<String>) -> Self {
         Self { token, ticket: RefCell::new(ticket) }
     }
 
-    /// Checks that a request was sent to a name of this host, by no page of another origin. The
-    /// port is not compared, for it may be forwarded.
+    /// Checks that a request was sent to a name of this host, and not by a page of another origin.
+    /// The port is not compared, because it may be forwarded.
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
         let host = only(headers, &HOST).unwrap_or_default();
         if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {
@@ -75,7 +75,7 @@ impl PageAccess {
 fn shows(headers: &HeaderMap, secret: &str) -> bool {
     let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
-    // Takes as long for a wrong byte as for a right one.
+    // Constant-time comparison: a wrong byte takes as long as a right one.
     let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
     shown.len() == secret.len() && difference == 0
 }
@@ -88,7 +88,7 @@ pub(super) fn new_token() -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
 
-/// Returns the value of a header that is there once.
+/// Returns the value of a header that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -119,8 +119,8 @@ mod tests {
         map
     }
 
-    // Proves that names of this host pass with any port, that all others are refused, also as a
-    // second header or in the target, and that a page of another origin may not ask.
+    // Proves that names of this host pass with any port, that all other names are refused, also in
+    // a second header or in the target, and that a page of another origin is refused.
     #[test]
     fn only_pages_of_this_host_may_ask() {
         let uri = Uri::from_static("/api/v1/sources");
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    // Proves that the token alone opens the data, and that tokens differ.
+    // Proves that only the token gives access to the data, and that tokens differ.
     #[test]
     fn the_token_opens() {
         let access = PageAccess::new("0123abcd".to_owned(), None);

@@ -1,4 +1,5 @@
-//! The answers of the API as JSON. Times are texts: a number of JavaScript has 53 bits.
+//! The answers of the API as JSON. Times are strings: a JavaScript number has only 53 bits of
+//! integer precision.
 
 use flatcap_explain::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
@@ -12,7 +13,7 @@ use super::causes_answer::CausesAnswer;
 use crate::snapshot::SnapshotRecord;
 use crate::stack_names::StackNames;
 
-/// Suspects and fields that the page lists.
+/// Maximum number of suspects and fields that the page lists.
 const LISTED_MAX: usize = 20;
 
 #[derive(Debug, Serialize)]
@@ -43,7 +44,7 @@ pub(super) struct FieldsAnswer {
 
 #[derive(Debug, Serialize)]
 pub(super) struct ChartAnswer {
-    /// What /range accepts as `field`.
+    /// The path that /range accepts as `field`.
     pub(super) id: String,
     pub(super) source: String,
     pub(super) unit: String,
@@ -52,7 +53,7 @@ pub(super) struct ChartAnswer {
 
 #[derive(Debug, Serialize)]
 pub(super) struct FieldAnswer {
-    /// What /range accepts as `field`.
+    /// The path that /range accepts as `field`.
     pub(super) id: String,
     pub(super) unit: String,
     pub(super) meaning: String,
@@ -69,7 +70,7 @@ pub(super) struct SampleAnswer {
     pub(super) wall_ns: String,
     pub(super) duration_ns: u32,
     pub(super) field: String,
-    /// The number in full, or the text; none for an absent value.
+    /// The number in full precision, or the string; `None` for an absent value.
     pub(super) value: Option<String>,
 }
 
@@ -85,17 +86,17 @@ impl From<Marker> for MarkAnswer {
     }
 }
 
-/// A snapshot beside the segments.
+/// A snapshot next to the segments.
 #[derive(Debug, Serialize)]
 pub(super) struct SnapshotAnswer {
-    /// When the rule fired, or the snapshot was ordered.
+    /// When the rule fired, or the snapshot was requested.
     wall_ns: String,
     text: String,
     name: String,
     kept: KeptAnswer,
 }
 
-/// The time of a snapshot.
+/// The time range of a snapshot.
 #[derive(Debug, Serialize)]
 struct KeptAnswer {
     from_ns: String,
@@ -115,13 +116,13 @@ impl From<SnapshotRecord> for SnapshotAnswer {
     }
 }
 
-/// What was different in a window.
+/// The differences between a window and its baseline.
 #[derive(Debug, Serialize)]
 pub(super) struct ExplainAnswer {
     from_ns: String,
     to_ns: String,
     before_ns: String,
-    /// Shortest time before that says what is usual; nothing is ranked with less.
+    /// Minimum length of the baseline; with less, nothing is ranked.
     before_least_ns: String,
     /// The numbers of ranked and unranked fields.
     ranked: usize,
@@ -144,7 +145,7 @@ struct SuspectAnswer {
     children: Vec<ChildrenAnswer>,
 }
 
-/// The use of a resource by new children of a process, as a sum.
+/// Resource use of the new children of a process, as a sum.
 #[derive(Debug, Serialize)]
 struct ChildrenAnswer {
     field: String,
@@ -153,10 +154,10 @@ struct ChildrenAnswer {
     unit: ValueUnit,
 }
 
-/// A value that departs from what is usual.
+/// A value that departs from its baseline.
 #[derive(Debug, Serialize)]
 pub(super) struct DepartureAnswer {
-    /// What /range accepts as `field`.
+    /// The path that /range accepts as `field`.
     id: String,
     field: String,
     element: Option<String>,
@@ -168,7 +169,7 @@ pub(super) struct DepartureAnswer {
     wall_ns: String,
     together: Vec<String>,
     field_unit: Option<String>,
-    /// The programs that pushed it: client, user and path.
+    /// The programs that pushed the value: client, user and path.
     pushed_by: Vec<String>,
     /// The command that prints the value.
     dump: Option<String>,
@@ -248,7 +249,7 @@ impl DepartureAnswer {
     }
 }
 
-/// Returns the path of a field of one element: the last list of the path has it.
+/// Returns the path of a field of one element, which belongs to the last list of the path.
 fn chart_id(field: &str, element: Option<&str>) -> String {
     match (field.rsplit_once("[*]"), element) {
         (Some((list, rest)), Some(element)) => format!("{list}[{}]{rest}", quoted_value(element)),
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that the path of an element is one that a query accepts, whatever the element's name.
+    // Proves that a query accepts the path of an element, whatever the element's name.
     #[test]
     fn paths_of_elements_are_accepted() {
         assert_eq!(chart_id("cpu.total.user", None), "cpu.total.user");

@@ -1,4 +1,4 @@
-//! Why a request of the page gets no answer.
+//! Errors of the page's API.
 
 use flatcap_explain::ExplainError;
 use hyper::StatusCode;
@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use crate::control::ClientError;
 use crate::view::ViewError;
 
-/// Why a request gets no answer: a status of HTTP, and a line of text.
+/// An error of the API: an HTTP status and a line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
@@ -18,12 +18,12 @@ impl ApiError {
         Self { status, text: text.into() }
     }
 
-    /// The request is wrong.
+    /// Returns the error of an invalid request.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// Too much is asked at once.
+    /// Returns the error of too many concurrent requests.
     pub(super) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting; try again")
     }

@@ -1,4 +1,4 @@
-//! What the page asks for: paths and parameters of the API. No sockets.
+//! Parses requests of the page: paths and parameters of the API. No sockets.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,22 @@ use hyper::{Method, StatusCode};
 
 use super::api_error::ApiError;
 
-/// Most pixels of a range: a chart is hardly wider, and an answer of ten series fits its limit.
+/// Maximum number of pixels of a range: few charts are wider, and an answer of ten series fits its
+/// limit.
 pub(super) const PIXELS_MAX: u32 = 1536;
-/// Most samples of an answer.
+/// Maximum number of samples in an answer.
 pub(super) const SAMPLES_MAX: usize = 5000;
-/// Longest time that is explained, in nanoseconds: all of it is read.
+/// Maximum length of an explained range in nanoseconds: all of it is read.
 const EXPLAINED_MAX_NS: u64 = 3_600_000_000_000;
 const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shorter time to explain";
-/// Longest time that is searched for spikes: an hour of the default sources takes some 4 s of a
-/// core, which all answers share.
+/// Maximum length of a range searched for spikes: an hour of the default sources takes about 4 s of
+/// a core, which all answers share.
 const SEARCHED_MAX_NS: u64 = 2 * 3_600_000_000_000;
 const SEARCHED_REFUSAL: &str =
     "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording";
-/// Longest past that a snapshot keeps, in seconds: a day, which a ring hardly holds.
+/// Maximum length of a snapshot in seconds: one day, more than most rings hold.
 const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
-/// The API, also part of the answer to an unknown path.
+/// Lists the API; also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark, /snapshot";
 
@@ -31,9 +32,9 @@ pub(super) enum ApiRequest {
     Sources,
     /// Charts and fields.
     Fields,
-    /// What a chart draws.
+    /// The data of a chart.
     Range(RangeRequest),
-    /// What the timeline of the CPUs draws.
+    /// The data of the CPU timeline.
     Tasks(TasksRequest),
     /// The samples of a field.
     Samples {
@@ -42,23 +43,23 @@ pub(super) enum ApiRequest {
         /// The time, in wall nanoseconds.
         wall_ns: WallRange,
     },
-    /// What was different.
+    /// The differences between a window and its baseline.
     Explain(WallRange),
-    /// The moments that depart most.
+    /// The moments with the largest departures.
     Spikes(WallRange),
     /// Marks.
     Marks,
     /// Directories of snapshots.
     Snapshots,
-    /// What is recorded now.
+    /// The live stream of new samples.
     Live,
     /// Write a mark.
     Mark,
-    /// Keep a snapshot of so many seconds of the past.
+    /// Keep a snapshot of the last given number of seconds.
     Snapshot(u32),
 }
 
-/// What a chart draws.
+/// Request for the data of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RangeRequest {
     /// Title of a chart, or path of a field.
@@ -69,18 +70,18 @@ pub(super) struct RangeRequest {
     pub(super) pixels: u32,
 }
 
-/// What the timeline of the CPUs draws.
+/// Request for the data of the CPU timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TasksRequest {
     /// The time, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
     /// Width of the timeline.
     pub(super) pixels: u32,
-    /// The process whose share is told apart.
+    /// The process whose share is reported separately.
     pub(super) process: Option<u32>,
 }
 
-/// A time that is not empty, in wall nanoseconds.
+/// A non-empty time range, in wall nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WallRange {
     pub(super) from_ns: i64,
@@ -94,7 +95,7 @@ impl WallRange {
 }
 
 impl ApiRequest {
-    /// Returns the request of a method, a path below /api/v1 and a query string.
+    /// Parses a request from a method, a path below /api/v1 and a query string.
     pub(super) fn parse(method: &Method, path: &str, query: &str) -> Result<Self, ApiError> {
         let parameters = Parameters::parse(query)?;
         let (allowed, request) = match path {
@@ -140,7 +141,7 @@ impl ApiRequest {
         Ok(request)
     }
 
-    /// Returns the names of its parameters.
+    /// Returns the names of the request's parameters.
     fn parameters(&self) -> &'static [&'static str] {
         match self {
             Self::Range(_) => &["field", "from", "to", "px"],
@@ -207,7 +208,7 @@ impl Parameters {
         Ok(WallRange { from_ns, to_ns })
     }
 
-    /// Returns a range of at most `most_ns`; `refusal` says what to do about a longer one.
+    /// Returns a range of at most `most_ns`; `refusal` is the error text for a longer range.
     fn range_within(&self, most_ns: u64, refusal: &str) -> Result<WallRange, ApiError> {
         let range = self.range()?;
         if range.length_ns() > most_ns { Err(ApiError::bad(refusal)) } else { Ok(range) }
@@ -222,7 +223,7 @@ mod tests {
         ApiRequest::parse(&Method::GET, path, query)
     }
 
-    // Proves that parameters are decoded, and that each mistake is named with its value and limit.
+    // Proves that parameters are decoded, and that each error names the value and the limit.
     #[test]
     fn parameters_are_checked() {
         let range = parsed("/range", "field=disk.devices%5Bvda%5D.reads&from=-5&to=7&px=800").unwrap();

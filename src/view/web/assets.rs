@@ -1,4 +1,4 @@
-//! The files of the page, which web/build.mjs makes of their sources.
+//! The files of the page, which web/build.mjs builds from their sources.
 
 use std::io::Read;
 
@@ -42,15 +42,15 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
-    /// Returns the content as gzip.
+    /// Returns the content compressed with gzip.
     pub(super) fn compressed(&self) -> Bytes {
         Bytes::from_static(self.compressed)
     }
 
-    /// Returns the content for a client that does not know gzip.
+    /// Returns the content for a client that does not accept gzip.
     pub(super) fn plain(&self) -> Bytes {
         let mut content = Vec::new();
-        // Built in, and read by a test.
+        // The content is built in and a test decompresses it, so this cannot fail.
         let _whole = GzDecoder::new(self.compressed).read_to_end(&mut content);
         content.into()
     }
@@ -60,11 +60,12 @@ impl Asset {
 mod tests {
     use super::*;
 
-    /// All files together, compressed: what a page over a slow line must load before it can draw.
+    /// Size limit of all files together, compressed: a page on a slow line loads them before it can
+    /// draw.
     const COMPRESSED_BYTES_MAX: usize = 150 << 10;
 
-    // Proves that all files can be decompressed, that together they are small, that the page loads
-    // nothing from another host and has neither a script nor a style in its text.
+    // Proves that all files decompress, that together they are small, that the page loads nothing
+    // from another host, and that it has no inline script or style.
     #[test]
     fn the_page_is_small_and_alone() {
         let bytes: usize = ASSETS.iter().map(|asset| asset.compressed.len()).sum();

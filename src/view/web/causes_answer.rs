@@ -1,4 +1,4 @@
-//! What the kernel's events say of a selection, as JSON beside what departed in it.
+//! The causes that the kernel's events show for a selection, as JSON in the answer of /explain.
 
 use flatcap_explain::{
     KernelCauses, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime, WaitingProcess,
@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::stack_names::StackNames;
 
-/// Processes, functions and lines that the page lists.
+/// Maximum number of processes, functions and lines that the page lists.
 const LISTED_MAX: usize = 20;
-/// Longest line of the kernel log that is sent, in characters.
+/// Maximum length of a line of the kernel log in the answer, in characters.
 const LINE_MAX: usize = 500;
 
-/// What the kernel's events say. A part is absent if the recording has no such source. Lengths of
-/// time are in nanoseconds; those of several threads add up.
+/// The causes that the kernel's events show. A part is absent if the recording has no such source.
+/// Durations are in nanoseconds; the durations of several threads add up.
 #[derive(Debug, Serialize)]
 pub(super) struct CausesAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,20 +36,20 @@ struct TasksPart {
     gaps: u64,
     stopped_ns: u64,
     has_wakeups: bool,
-    /// Whether all of the selection was recorded.
+    /// Whether the whole selection was recorded.
     is_complete: bool,
     unrecorded: Vec<UnrecordedPart>,
     processes: Vec<ProcessPart>,
 }
 
-/// A time in which not all switches were recorded.
+/// A range in which not all switches were recorded.
 #[derive(Debug, Serialize)]
 struct UnrecordedPart {
-    /// Texts: a number of JavaScript has 53 bits.
+    /// Strings: a JavaScript number has only 53 bits of integer precision.
     from_ns: String,
     to_ns: String,
     cause: &'static str,
-    /// Records that were lost.
+    /// Number of lost records.
     records: u64,
 }
 
@@ -69,7 +69,7 @@ struct WaitPart {
     run_delay_ns: u64,
     longest_ns: u64,
     usual_ns: Option<u64>,
-    /// Who ran on the CPU meanwhile; process 0 is nobody.
+    /// The processes that ran on the CPU during the wait; process 0 is the idle loop.
     meanwhile: Vec<RanPart>,
 }
 
@@ -105,7 +105,7 @@ struct FunctionPart {
     name: String,
     function: Option<String>,
     object: String,
-    /// A text: a number of JavaScript has 53 bits.
+    /// A string: a JavaScript number has only 53 bits of integer precision.
     offset: String,
     self_ns: u64,
     total_ns: u64,
@@ -114,7 +114,7 @@ struct FunctionPart {
 #[derive(Debug, Serialize)]
 struct LogPart {
     lines: Vec<LinePart>,
-    /// Lines that are not listed.
+    /// Number of lines that are not listed.
     further: u64,
     lost: u64,
 }

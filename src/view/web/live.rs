@@ -1,6 +1,6 @@
-//! What is recorded now, for all viewers: it is read once, and each of them gets the new rows as
-//! events of an answer without end. The page reads them by `fetch`, since `EventSource` sends no
-//! token.
+//! Streams new rows to all viewers: a thread reads the recording once, and each viewer gets the
+//! rows as events of an endless response. The page reads them by `fetch`, because `EventSource`
+//! cannot send the token.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,38 +19,38 @@ use super::work_budget::WorkBudget;
 use crate::os::clock::read_clocks;
 use crate::os::thread;
 
-/// Time between two events: four a second look like motion.
+/// Time between two events: four per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
-/// How much earlier than now events are: a sample is in the file after 15 ms.
+/// Delay of events: a sample is in the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
-/// Events that wait for a viewer. One that is further behind is dropped.
+/// Maximum number of events queued for a viewer. A viewer that falls further behind is dropped.
 const WAITING_MAX: usize = 16;
 /// Maximum number of viewers, and of viewers that wait to be added: half of the connections stay
-/// free for requests that have an end. A further viewer replaces the oldest, since it may be late
-/// that one is found not to read.
+/// free for requests that end. A further viewer replaces the oldest one, because a viewer that does
+/// not read may be detected late.
 const VIEWERS_MAX: usize = 32;
 
-/// Sends what is recorded now to viewers; ends when this is dropped.
+/// Streams new rows to viewers; the thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct LiveHub {
     viewers: Sender<Viewer>,
 }
 
-/// A viewer: it is dropped if it does not read.
+/// A viewer; it is dropped if it does not read.
 #[derive(Debug)]
 struct Viewer {
     events: mpsc::Sender<Bytes>,
     _dropped: oneshot::Sender<()>,
 }
 
-/// The events for a viewer, and what becomes ready when it was dropped.
+/// The events for a viewer, and a receiver that becomes ready when the viewer is dropped.
 #[derive(Debug)]
 pub(super) struct LiveEvents {
     pub(super) body: LiveBody,
     pub(super) dropped: oneshot::Receiver<()>,
 }
 
-/// The body of an answer without end.
+/// The body of an endless response.
 #[derive(Debug)]
 pub(super) struct LiveBody(mpsc::Receiver<Bytes>);
 
@@ -84,7 +84,7 @@ impl LiveHub {
     pub(super) fn join(&self) -> LiveEvents {
         let (events, received) = mpsc::channel(WAITING_MAX);
         let (on_drop, dropped) = oneshot::channel();
-        // Without a place, or a hub, the events end at once.
+        // If the queue is full or the hub has ended, the stream ends at once.
         let _ended = self.viewers.try_send(Viewer { events, _dropped: on_drop });
         LiveEvents { body: LiveBody(received), dropped }
     }
@@ -121,8 +121,8 @@ mod tests {
     use crate::os::throttle::Throttle;
     use crate::os::wake_event::WakeEvent;
 
-    // Proves that viewers that read do not take more than their part of the connections: a further
-    // one is served, and the oldest ends, and no other.
+    // Proves that viewers that read do not take more than their share of the connections: a further
+    // viewer is served, and only the oldest ends.
     #[test]
     fn the_oldest_viewer_ends() {
         let folder = tempfile::tempdir().unwrap();

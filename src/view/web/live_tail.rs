@@ -1,4 +1,5 @@
-//! Reads the charts of the overview on, as the recording grows: reading on costs what is new.
+//! Reads the overview charts incrementally while the recording grows: the cost depends on new data
+//! only.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +15,21 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::error::ViewError;
 
-/// Length of a row: 2^26 ns, 67 ms, so that a minute has as many as a narrow chart has pixels.
+/// Length of a row: 2^26 ns, 67 ms, so that a minute has as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// The first event goes back this far, and later ones at most: to the newest sample of sources that
-/// are read seldom.
+/// Maximum time that an event goes back, which the first event uses: sources with a long period
+/// have their newest sample there.
 const BACK_NS: i64 = 10_000_000_000;
-/// Longest reading for one event: the next one has the rest.
+/// Maximum reading time per event; the next event has the rest.
 const READ_NS: u64 = 125_000_000;
-/// The charts are looked for again after this time: a reload may have added sources.
+/// Interval at which the list of charts is refreshed: a reload may have added sources.
 const LOOK_NS: u64 = 10_000_000_000;
-/// Feeds begin anew after this time: they remember all elements that they met.
+/// Interval at which the feeds are reopened: they remember all elements that they have seen.
 const FEEDS_NS: u64 = 600_000_000_000;
-/// Each fourth event looks for new segments: listing a directory costs more than reading on.
+/// Every fourth event looks for new segments: listing a directory costs more than reading on.
 const LISTING_EVENTS: u64 = 4;
 
-/// What was not sent before.
+/// The rows that were not sent before.
 #[derive(Debug, Serialize)]
 pub(super) struct LiveEvent {
     until_ns: String,
@@ -49,19 +50,19 @@ struct LiveSeries {
     rows: Vec<LiveRow>,
 }
 
-/// First and last time as texts, smallest, largest, first and last value, number of values.
+/// First and last time as strings, smallest, largest, first and last value, number of values.
 type LiveRow = (String, String, Option<f64>, Option<f64>, Option<f64>, Option<f64>, u64);
 
-/// Reads the charts of the overview on.
+/// Reads the overview charts incrementally.
 #[derive(Debug)]
 pub(super) struct LiveTail {
     shown: ShownPaths,
-    /// None before the first event, and while the recording cannot be read.
+    /// `None` before the first event, and while the recording cannot be read.
     feeds: Option<LiveFeeds>,
-    /// When the charts were looked for.
+    /// When the list of charts was last refreshed.
     looked_ns: Option<u64>,
     events: u64,
-    /// Up to which time rows of each chart were sent.
+    /// The time up to which rows of each chart were sent.
     sent_ns: BTreeMap<String, i64>,
     /// The time of the last event.
     until_ns: i64,
@@ -83,7 +84,7 @@ struct ExactCharts {
     feed: OverviewFeed,
 }
 
-/// The charts of a value that is computed.
+/// The charts with a computed value.
 #[derive(Debug)]
 struct ComputedCharts {
     charts: Vec<Chart>,
@@ -99,12 +100,12 @@ impl LiveTail {
         Self { shown, feeds: None, looked_ns: None, events: 0, sent_ns, until_ns }
     }
 
-    /// Returns everything up to a wall time that was not sent before. A recording that cannot be
-    /// read has no new rows; the page learns why when it asks.
+    /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
+    /// read, there are no new rows; the page gets the error with its next request.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
         let since_ns = until_ns.saturating_sub(BACK_NS);
-        // After a clock that was set back, nothing would be new for long.
+        // After the clock was set back, no row would be new for a long time.
         if until_ns < self.until_ns {
             *self = Self::new(self.shown.clone());
         }
@@ -132,8 +133,8 @@ impl LiveTail {
         feeds.advance(since_ns, until_ns)
     }
 
-    /// Opens the feeds anew if the recording has other charts, after long, or when they have met
-    /// too many elements.
+    /// Reopens the feeds if the recording has other charts, after [`FEEDS_NS`], or if the feeds
+    /// have seen too many elements.
     fn look(&mut self, now_ns: u64, since_ns: i64) -> Result<(), ViewError> {
         let recording = Recording::open(&self.shown.paths)?;
         let charts = Catalog::of(&recording).charts;
@@ -148,7 +149,7 @@ impl LiveTail {
         Ok(())
     }
 
-    /// Returns what of a chart was not sent before.
+    /// Returns the rows of a chart that were not sent before.
     fn unsent(&mut self, (id, series): ReadChart, since_ns: i64) -> Option<LiveChart> {
         let sent_ns = self.sent_ns.get(&id).copied().unwrap_or(since_ns).max(since_ns);
         let series: Vec<LiveSeries> =
@@ -187,7 +188,7 @@ impl LiveFeeds {
             is_rate: true,
             host: host.cloned(),
         };
-        // A query of no field is one of all.
+        // A query without fields would read all fields.
         let exact = (!titles.is_empty()).then(|| recording.follow(&request));
         let exact = exact.transpose()?.map(|feed| ExactCharts { titles, feed });
         let feed = (!computed.is_empty())
@@ -205,7 +206,7 @@ impl LiveFeeds {
         self.computed.as_mut().map_or(Ok(()), |computed| computed.feed.refresh(true))
     }
 
-    /// Reads on, and returns what is new, and of computed charts everything since a wall time.
+    /// Reads on. Returns the new rows, and for computed charts all rows since a wall time.
     fn advance(&mut self, since_ns: i64, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
         let deadline_ns = monotonic_ns() + READ_NS;
         let mut has_time = || monotonic_ns() < deadline_ns;
@@ -213,7 +214,7 @@ impl LiveFeeds {
         if let Some(ExactCharts { titles, feed }) = &mut self.exact {
             let mut by_chart: Vec<Vec<RangeSeries>> = titles.iter().map(|_| Vec::new()).collect();
             for series in feed.advance(until_ns, &mut has_time)? {
-                // Series have the place of their field in the request.
+                // The order of a series is the index of its field in the request.
                 if let Some(own) = by_chart.get_mut(series.column.order.0) {
                     own.push(RangeSeries::of_overview(series));
                 }
@@ -225,7 +226,7 @@ impl LiveFeeds {
         }
         if let Some(ComputedCharts { charts, feed }) = &mut self.computed {
             feed.refresh(false)?;
-            // A row that was read in part would lack the rest.
+            // A row that was partly read would lack the rest.
             let is_complete = feed.advance(until_ns, &mut has_time)?;
             for (chart, series) in charts.iter().zip(feed.series()).filter(|_| is_complete) {
                 let unit = chart.formula.unit.clone();
@@ -238,7 +239,7 @@ impl LiveFeeds {
     }
 }
 
-/// Returns the rows of a computed chart that are known.
+/// Returns the known rows of a computed chart.
 fn rows_between(series: &ChartSeries, since_ns: i64, until_ns: i64) -> Vec<RangeRow> {
     let newest_ns = series.newest_ns().unwrap_or(i64::MIN);
     let first = since_ns.div_euclid(ROW_NS);
@@ -247,16 +248,16 @@ fn rows_between(series: &ChartSeries, since_ns: i64, until_ns: i64) -> Vec<Range
 }
 
 impl LiveEvent {
-    /// Encodes it as a server-sent event.
+    /// Encodes the event as a server-sent event.
     pub(super) fn encode(&self) -> Bytes {
-        // Numbers and texts always serialize.
+        // Numbers and strings always serialize.
         let json = serde_json::to_string(self).unwrap_or_default();
         Bytes::from(format!("data: {json}\n\n"))
     }
 }
 
 impl LiveSeries {
-    /// Returns the rows after a time; none without any.
+    /// Returns the rows after a time, or `None` without any.
     fn after(series: RangeSeries, sent_ns: i64) -> Option<Self> {
         let row = |row: &RangeRow| {
             let value = |value: f64| value.is_finite().then_some(value);
@@ -283,14 +284,14 @@ mod tests {
     use crate::view::web::api_request::{RangeRequest, WallRange};
     use crate::view::web::recording_reader::RecordingReader;
 
-    /// More calls than a recording has parts.
+    /// Maximum number of calls; more than a recording has parts.
     const CALLS: usize = 100;
 
     /// Rows of all series, by chart, label and path.
     type Rows = BTreeMap<(String, Option<String>, String), Vec<LiveRow>>;
 
     // Proves that viewers get each row once while the recording grows, lost samples as gaps, and
-    // that these are the rows that the page gets when it asks for the time afterwards.
+    // that these rows equal the rows that the page gets when it requests the range later.
     #[test]
     fn viewers_get_the_rows_that_the_page_asks_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -303,7 +304,7 @@ mod tests {
         // On a busy machine, the last event may need more than one call.
         for tick in (0..TICKS).step_by(23).chain([TICKS - 1; CALLS]) {
             recording.grow(tick);
-            // Samples are in the file after some time.
+            // Samples reach the file after some time.
             let event = tail.next(wall_ns(tick) - 100_000_000);
             ended_ns = event.until_ns.parse().unwrap();
             for chart in event.charts {
@@ -313,7 +314,7 @@ mod tests {
             }
         }
         recording.grow(TICKS);
-        // A clock that is set back.
+        // The clock is set back.
         let mut has_cpu = |until_ns| tail.next(until_ns).charts.iter().any(|chart| chart.id == "cpu");
         for until_ns in [ended_ns - 3_000_000_000, ended_ns - 2_500_000_000] {
             assert!((0..CALLS).any(|_| has_cpu(until_ns)), "{until_ns}");
@@ -338,7 +339,8 @@ mod tests {
                 let key = (chart.title.clone(), series.label.clone(), series.path.clone());
                 let asked = LiveSeries::after(series, i64::MIN).unwrap().rows;
                 let own = sent.remove(&key).unwrap_or_default();
-                // What a sample of a slow source says of the time before it comes with that sample.
+                // A sample of a slow source also covers the time before it; those rows arrive with
+                // the sample.
                 let last_ns = own.last().map_or(0, |row| row.1.parse::<i64>().unwrap());
                 let asked: Vec<LiveRow> =
                     asked.into_iter().filter(|row| row.1.parse::<i64>().unwrap() <= last_ns).collect();

@@ -1,11 +1,11 @@
-//! Shows a recording as a page in a browser, on this host alone.
+//! Shows a recording as a page in a browser, reachable from this host only.
 //!
-//! A thread accepts connections, checks who asks and serves the files of the page. Two threads
-//! answer requests for data, one of them those that may take seconds; a third one answers a data
-//! source for Prometheus, and a fourth one reads what is recorded now, once for all viewers. None
+//! One thread accepts connections, checks access and serves the files of the page. Two threads
+//! answer requests for data; one of them answers the requests that may take seconds. A third thread
+//! answers Prometheus data sources, and a fourth one reads new samples once for all viewers. None
 //! of them is a part of the recorder.
 //!
-//! Never: holds up a recorder, or answers without the token.
+//! Never: blocks a recorder, or answers a request for data without the token.
 
 mod access;
 mod api_answers;

@@ -1,4 +1,4 @@
-//! Answers in the JSON of the HTTP API of Prometheus.
+//! Answers in the JSON format of the HTTP API of Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::api_error::ApiError;
 
-/// The version whose semantics the answers have.
+/// The Prometheus version whose semantics the answers follow.
 const PROMETHEUS_VERSION: &str = "2.42.0";
-/// Smallest and largest numbers that are written without exponent, as Prometheus does.
+/// Range of numbers written without an exponent, as Prometheus does.
 const PLAIN_NUMBERS: std::ops::Range<f64> = 1e-6..1e21;
 
 /// An answer, or an error.
@@ -44,7 +44,7 @@ enum ResultAnswer {
     Matrix(Vec<MatrixAnswer>),
 }
 
-/// Seconds since 1970, and a number as text.
+/// Seconds since 1970, and a number as a string.
 type Sample = (f64, String);
 
 #[derive(Debug, Serialize)]
@@ -59,7 +59,7 @@ struct MatrixAnswer {
     values: Vec<Sample>,
 }
 
-/// What is known of a metric.
+/// Type and help of a metric.
 #[derive(Debug, Serialize)]
 pub(super) struct MetadataAnswer {
     #[serde(rename = "type")]
@@ -68,7 +68,7 @@ pub(super) struct MetadataAnswer {
     unit: &'static str,
 }
 
-/// What answers.
+/// Version and name of this server.
 #[derive(Debug, Serialize)]
 pub(super) struct BuildInfoAnswer {
     version: &'static str,
@@ -83,7 +83,7 @@ impl<T> PromqlAnswer<T> {
 }
 
 impl PromqlAnswer<()> {
-    /// Returns an error as data sources expect it.
+    /// Returns an error in the format that data sources expect.
     pub(super) fn error(error: ApiError) -> Self {
         let error_type = match error.status {
             StatusCode::BAD_REQUEST | StatusCode::METHOD_NOT_ALLOWED => "bad_data",
@@ -141,7 +141,7 @@ impl ValueAnswer {
 }
 
 impl MetadataAnswer {
-    /// Returns what is known of metrics, by name.
+    /// Returns type and help of metrics, by name.
     pub(super) fn of(metrics: &[Metric], name: Option<&str>) -> BTreeMap<String, [Self; 1]> {
         let wanted = metrics.iter().filter(|metric| metric.is_measured());
         let known = wanted.map(|metric| {
@@ -161,7 +161,7 @@ impl BuildInfoAnswer {
     }
 }
 
-/// Returns the labels of series as JSON has them.
+/// Returns the labels of series as JSON maps.
 pub(super) fn maps(series: &BTreeSet<Labels>) -> Vec<BTreeMap<String, String>> {
     series.iter().map(map).collect()
 }
@@ -189,7 +189,7 @@ fn number_text(number: f64) -> String {
 mod tests {
     use super::*;
 
-    // Proves that numbers are written so that a reader of Prometheus's answers takes them.
+    // Proves that numbers have the format that clients of Prometheus parse.
     #[test]
     fn numbers_are_texts() {
         for (number, text) in [
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    // Proves the form of answers and of errors.
+    // Proves that answers and errors have the format of Prometheus.
     #[test]
     fn answers_have_the_form_of_prometheus() {
         let answer = QueryAnswer { value: QueryValue::Scalar(vec![2.0]), warnings: vec!["w".to_owned()] };

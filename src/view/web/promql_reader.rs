@@ -1,4 +1,4 @@
-//! Answers a data source for Prometheus. One thread owns a reader.
+//! Answers a Prometheus data source. One thread owns a reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ use super::worker::ApiAnswer;
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::view::ViewError;
 
-/// A growing recording is opened anew after this time: a reload may have added sources.
+/// Interval at which a growing recording is reopened: a reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Answers a data source for Prometheus.
+/// Answers a Prometheus data source.
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
-    /// None before the first request: opening reads all headers, and most pages have no data
+    /// `None` before the first request: opening reads all headers, and most pages have no data
     /// source.
     opened: Option<OpenedRecording>,
 }
@@ -117,7 +117,7 @@ impl PromqlReader {
         EvaluationOptions { host: self.shown.host.clone(), lookback_ms }
     }
 
-    /// Returns the time of the last sample; of a growing recording it is now.
+    /// Returns the time of the last sample, or the current time if the recording grows.
     fn last_ms(&self) -> Result<i64, ViewError> {
         let now_ns = read_clocks().wall_ns;
         if self.shown.is_growing()? {
@@ -129,7 +129,7 @@ impl PromqlReader {
 
     fn series(&self, engine: &Engine, of: &SeriesChoice) -> Result<SeriesAnswer, ApiError> {
         let last_ms = self.last_ms()?;
-        // Of a time until now, what a recording that has ended has of it.
+        // Clip a range to the end of a recording that no longer grows.
         let to_ms = of.to_ms.map_or(last_ms, |to_ms| to_ms.min(last_ms));
         let from_ns = of.from_ms.map_or(i64::MIN, |from_ms| from_ms.saturating_mul(NS_PER_MS));
         let times_ns = (from_ns, to_ms.saturating_add(1).saturating_mul(NS_PER_MS));
@@ -142,7 +142,7 @@ impl OpenedRecording {
         Ok(Self { engine: Engine::new(Recording::open(&shown.paths)?), opened_ns: monotonic_ns() })
     }
 
-    /// Opens the recording anew if it grows and was opened a while ago.
+    /// Reopens the recording if it grows and was opened at least [`OPEN_NS`] ago.
     fn refresh(&mut self, shown: &ShownPaths) -> Result<(), ViewError> {
         if monotonic_ns().saturating_sub(self.opened_ns) >= OPEN_NS && shown.is_growing()? {
             *self = Self::open(shown)?;

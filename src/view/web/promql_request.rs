@@ -1,4 +1,4 @@
-//! Requests as a data source for Prometheus sends them, to the endpoints of its HTTP API. No
+//! Parses requests of a Prometheus data source to the endpoints of the HTTP API of Prometheus. No
 //! sockets.
 
 use flatcap_format::duration::parse_duration;
@@ -13,7 +13,7 @@ pub(super) enum PromqlRequest {
     /// `/query`: the value of an expression at one time.
     Query {
         expression: String,
-        /// The time, in milliseconds since 1970; none for the newest one.
+        /// The time, in milliseconds since 1970; `None` for the newest sample.
         at_ms: Option<i64>,
         lookback_ms: i64,
     },
@@ -25,36 +25,36 @@ pub(super) enum PromqlRequest {
     LabelNames(SeriesChoice),
     /// `/label/NAME/values`: the values of a label.
     LabelValues { label: String, of: SeriesChoice },
-    /// `/metadata`: kinds and meanings of metrics, of all or of one.
+    /// `/metadata`: types and help of all metrics, or of one.
     Metadata(Option<String>),
-    /// `/query_exemplars`: recordings have none.
+    /// `/query_exemplars`: always empty, because recordings have no exemplars.
     Exemplars,
-    /// `/rules` or `/alerts`: a page evaluates none.
+    /// `/rules` or `/alerts`: always empty, because a page evaluates no rules.
     NoRules(&'static str),
-    /// `/status/buildinfo`: what answers.
+    /// `/status/buildinfo`: version and name of this server.
     BuildInfo,
 }
 
-/// Which series are listed.
+/// Selects the series to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SeriesChoice {
-    /// Selectors, of which any must pass; none for all series.
+    /// Selectors, of which at least one must match; empty for all series.
     pub(super) selectors: Vec<String>,
-    /// The time, in milliseconds since 1970; none for that of the recording.
+    /// The time range, in milliseconds since 1970; `None` for the range of the recording.
     pub(super) from_ms: Option<i64>,
     pub(super) to_ms: Option<i64>,
 }
 
 impl PromqlRequest {
-    /// Returns whether a path below /api/v1 is one of these requests.
+    /// Returns whether a path below /api/v1 is an endpoint of Prometheus.
     pub(super) fn is_path(path: &str) -> bool {
         matches!(path, "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars")
             || matches!(path, "/status/buildinfo" | "/rules" | "/alerts")
             || path.starts_with("/label/")
     }
 
-    /// Returns the request of a method, a path below /api/v1, and the parameters in its query and
-    /// in its body.
+    /// Parses a request from a method, a path below /api/v1, and the parameters in its query and
+    /// body.
     pub(super) fn parse(method: &Method, path: &str, (query, body): (&str, &str)) -> Result<Self, ApiError> {
         if !matches!(*method, Method::GET | Method::POST) {
             return Err(ApiError::new(
@@ -110,8 +110,8 @@ impl PromqlRequest {
     }
 }
 
-/// The parameters of a request, of which some may be there several times. Unknown ones are ignored,
-/// as Prometheus does: data sources send those of newer versions.
+/// The parameters of a request; a name may occur several times. Unknown parameters are ignored, as
+/// Prometheus does: data sources send parameters of newer versions.
 struct PromqlParameters(Vec<(String, String)>);
 
 impl PromqlParameters {
@@ -152,7 +152,7 @@ impl PromqlParameters {
     }
 }
 
-/// Returns a time: seconds since 1970, or one with a date.
+/// Parses a time: seconds since 1970, or a date with a time.
 fn time_ms(name: &str, text: &str) -> Result<i64, ApiError> {
     if let Some(ms) = text.parse::<f64>().ok().and_then(milliseconds) {
         return Ok(ms);
@@ -165,7 +165,7 @@ fn time_ms(name: &str, text: &str) -> Result<i64, ApiError> {
     })
 }
 
-/// Returns a duration: seconds, or one with a unit.
+/// Parses a duration: seconds, or a number with a unit.
 fn duration_ms(name: &str, text: &str) -> Result<i64, ApiError> {
     if let Some(ms) = text.parse::<f64>().ok().and_then(milliseconds) {
         return Ok(ms);
@@ -176,7 +176,7 @@ fn duration_ms(name: &str, text: &str) -> Result<i64, ApiError> {
     })
 }
 
-/// Returns seconds in milliseconds, to the nearest one.
+/// Converts seconds to milliseconds, rounded to the nearest.
 #[allow(clippy::cast_possible_truncation, reason = "checked to be within i64")]
 fn milliseconds(seconds: f64) -> Option<i64> {
     let ms = (seconds * 1000.0).round();
@@ -202,8 +202,8 @@ mod tests {
         PromqlRequest::parse(&Method::POST, path, (query, body))
     }
 
-    // Proves that times and steps are read as Prometheus does, from the query or the body, and that
-    // each mistake is named with its value.
+    // Proves that times and steps are parsed as Prometheus does, from the query or the body, and
+    // that each error names the value.
     #[test]
     fn requests_are_read() {
         let grid = TimeGrid::range(1_700_000_000_000, 1_700_000_060_500, 15_000).unwrap();

@@ -1,5 +1,5 @@
-//! Requests of a data source for Prometheus, against a recording with known values, and against a
-//! real Prometheus that has the same samples.
+//! Tests requests of a Prometheus data source against a recording with known values, and against a
+//! real Prometheus with the same samples.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 use crate::view::test_recording::{LOST, TICKS, wall_ns, write_recording};
 
-/// Expressions of every kind that is supported.
+/// Expressions of every supported kind.
 const EXPRESSIONS: [&str; 62] = [
     "1 + 2 * 3 ^ 2 % 7",
     "-(2 ^ 3 ^ 0)",
@@ -84,7 +84,7 @@ const EXPRESSIONS: [&str; 62] = [
     "scalar(flatcap_cpu_running) * vector(2) + ceil(vector(1.5)) - floor(vector(1.5)) + log10(vector(100))",
 ];
 
-/// Expressions that have no value, here and in Prometheus.
+/// Expressions that are errors, here and in Prometheus.
 const WRONG: [&str; 5] = [
     "rate(flatcap_cpu_running)",
     "sum(",
@@ -99,7 +99,7 @@ fn encoded(parameters: &[(&str, &str)]) -> String {
     text.finish()
 }
 
-/// Returns a wall time of the recording in seconds, as requests have it.
+/// Returns the wall time of a tick in seconds, as in requests.
 fn seconds(tick: u64) -> String {
     format!("{}.{:03}", wall_ns(tick) / 1_000_000_000, wall_ns(tick) / 1_000_000 % 1000)
 }
@@ -117,8 +117,8 @@ fn value(page: &ServedPage, expression: &str, tick: u64) -> f64 {
     result[0]["value"][1].as_str().unwrap().parse().unwrap()
 }
 
-// Proves that values, rates and windows are those of the recording, lost samples included, and that
-// a time without samples has no value.
+// Proves that values, rates and windows match the recording, also across lost samples, and that a
+// time without samples has no value.
 #[test]
 fn expressions_have_the_recorded_values() {
     let page = ServedPage::new();
@@ -156,8 +156,8 @@ fn expressions_have_the_recorded_values() {
     assert_eq!(asked(&page, "query", &parameters)["data"]["result"], serde_json::json!([]));
 }
 
-// Proves that metrics, labels and their values are listed, from the body of a request, too, and
-// that mistakes are named in the form that a data source shows.
+// Proves that metrics, labels and label values are listed, also for a request in the body, and that
+// errors have the format that a data source shows.
 #[test]
 fn series_are_listed() {
     let page = ServedPage::new();
@@ -223,7 +223,7 @@ fn series_are_listed() {
     assert_eq!(answer["data"]["result"][1], "1", "{answer}");
 }
 
-// Proves that every panel of the host in the dashboard has series in this recording.
+// Proves that every host panel of the dashboard has series in this recording.
 #[test]
 fn panels_of_the_host_have_series() {
     let page = ServedPage::new();
@@ -242,14 +242,14 @@ fn panels_of_the_host_have_series() {
     }
 }
 
-/// A Prometheus with the samples of a recording.
+/// A running Prometheus with the samples of a recording.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
 }
 
 impl Prometheus {
-    /// Returns none, and says why, if a program is missing.
+    /// Starts Prometheus. Prints a message and returns `None` if a program is missing.
     fn start(recording: &Path, folder: &Path) -> Option<Self> {
         let exporter = std::env::current_exe().unwrap().parent()?.parent()?.join("flatcap-export");
         if !exporter.exists() {
@@ -287,7 +287,7 @@ impl Prometheus {
     }
 
     fn wait_until_ready(&mut self) {
-        // A generous watchdog: it replays nothing and is ready within a second.
+        // A generous timeout: it replays nothing and is ready within a second.
         for _ in 0..1200 {
             if let Some(status) = self.process.try_wait().unwrap() {
                 let mut said = String::new();
@@ -302,7 +302,7 @@ impl Prometheus {
         panic!("prometheus is not ready");
     }
 
-    /// Returns head and body of an answer; none if nobody listens.
+    /// Returns head and body of an answer, or `None` if the connection is refused.
     fn get(&self, path: &str) -> Option<(String, Value)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -324,7 +324,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Compares two numbers in answers.
+/// Returns whether two numbers in answers are equal within the tolerance.
 fn agree(own: &str, other: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().unwrap();
     let (own, other) = (number(own), number(other));
@@ -333,7 +333,7 @@ fn agree(own: &str, other: &str) -> bool {
         || (own - other).abs() <= 1e-9 * other.abs().max(1e-6)
 }
 
-/// Compares two results, series by series; returns the first difference.
+/// Compares two results series by series and returns the first difference.
 fn difference(own: &Value, other: &Value) -> Option<String> {
     if own["data"]["resultType"] != other["data"]["resultType"] {
         return Some(format!("{} and {}", own["data"]["resultType"], other["data"]["resultType"]));
@@ -370,15 +370,15 @@ fn difference(own: &Value, other: &Value) -> Option<String> {
     None
 }
 
-// Proves that answers are those of a real Prometheus with the same samples, to 1e-9, at one time
-// and at several, on the samples and between them, across lost samples, and before the begin.
+// Proves that answers equal the answers of a real Prometheus with the same samples to 1e-9: at one
+// time and at several, on samples and between them, across lost samples, and before the start.
 #[test]
 fn a_prometheus_gives_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("recording");
     write_recording(&recording);
     let Some(prometheus) = Prometheus::start(&recording, folder.path()) else { return };
-    // Without the budget of a page.
+    // Without the CPU budget of a page.
     let shown = ShownPaths { paths: vec![recording], host: None, host_name: String::new(), can_mark: false };
     let mut reader = PromqlReader::new(shown);
     let mut answer = |path: &str, parameters: &str| {
@@ -391,7 +391,7 @@ fn a_prometheus_gives_the_same_answers() {
         (seconds(0), seconds(TICKS - 1), "1s"),
         (seconds(LOST.start - 30), seconds(LOST.end + 130), "70ms"),
         (between.clone(), seconds(1100), "333ms"),
-        // The text that Prometheus reads says nothing about the end of the run.
+        // The text format that Prometheus reads cannot express the end of the run.
         (seconds(1500), seconds(TICKS - 1), "90ms"),
     ];
     let mut compared = 0;

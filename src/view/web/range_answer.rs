@@ -1,29 +1,30 @@
-//! What a chart draws, as bytes: a header of JSON, then columns of eight-byte numbers.
+//! Encodes the data of a chart: a JSON header, then columns of eight-byte numbers.
 
 use flatcap_format::query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
 use crate::view::StepColumn;
 
-/// Most rows of an answer: 56 bytes each, so that it stays below 1 MiB with its header.
+/// Maximum number of rows in an answer: 56 bytes each, so that it stays below 1 MiB with its
+/// header.
 const ROWS_MAX: usize = 16_384;
-/// Most series of an answer: more lines than anybody can tell apart.
+/// Maximum number of series in an answer: nobody can distinguish more lines.
 const SERIES_MAX: usize = 24;
-/// The header begins after its length.
+/// Length of the field before the header, which has the header's length.
 const LENGTH_BYTES: usize = 4;
 
-/// What a chart draws. Encoded, it is the length of the header (4 bytes), the header padded with
-/// spaces to a multiple of eight bytes, less these four, and for each series seven columns of one
-/// number per row, all little-endian: first and last time (i64), smallest, largest, first and last
-/// value (f64) and number of values (u64). A row without values is a gap.
+/// The data of a chart. The encoding starts with the length of the header (4 bytes) and the header,
+/// padded with spaces so that both take a multiple of eight bytes. Each series follows as seven
+/// columns of one number per row, all little-endian: first and last time (i64), smallest, largest,
+/// first and last value (f64) and number of values (u64). A row without values is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,
-    /// Everything was read; otherwise the same request leads further.
+    /// Whether everything was read; if not, repeating the request reads further.
     pub(super) is_complete: bool,
-    /// At least so many series were left out.
+    /// Minimum number of series that were left out.
     pub(super) left_out: u64,
-    /// Damaged ranges and segments that cannot be read.
+    /// Number of damaged ranges and unreadable segments.
     pub(super) unreadable: u64,
     pub(super) series: Vec<RangeSeries>,
 }
@@ -31,9 +32,9 @@ pub(super) struct RangeAnswer {
 /// A line of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeSeries {
-    /// The element's label; none if the field is in no list.
+    /// The element's label; `None` if the field is in no list.
     pub(super) label: Option<String>,
-    /// Path of the field; empty for a value of several fields.
+    /// Path of the field; empty if the value combines several fields.
     pub(super) path: String,
     pub(super) unit: String,
     pub(super) rows: Vec<RangeRow>,
@@ -54,7 +55,7 @@ pub(super) struct RangeRow {
 
 #[derive(Serialize)]
 struct RangeHeader<'a> {
-    /// As text: a number of JavaScript has 53 bits.
+    /// A string: a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     is_complete: bool,
     left_out: u64,
@@ -71,14 +72,13 @@ struct SeriesHeader<'a> {
 }
 
 impl RangeRow {
-    /// The time between the last value before a gap and the first one after it.
+    /// Returns the gap between the last value before it and the first value after it.
     pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
         let none = f64::NAN;
         Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
     }
 
-    /// Returns the rows of steps: one for each that has a value, and one for each gap between
-    /// values.
+    /// Converts steps to rows: one row per step with a value, and one per gap between values.
     pub(super) fn of_steps(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         let mut gap_from = None;
@@ -110,7 +110,7 @@ impl RangeAnswer {
         }
     }
 
-    /// Keeps as many series as fit an answer.
+    /// Removes the series that exceed the limit.
     pub(super) fn limit(&mut self) {
         self.left_out += keep_largest(&mut self.series);
     }
@@ -129,7 +129,7 @@ impl RangeAnswer {
             unreadable: self.unreadable,
             series: series.collect(),
         };
-        // Numbers and texts always serialize.
+        // Numbers and strings always serialize.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
         while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
             header.push(' ');
@@ -151,7 +151,7 @@ impl RangeAnswer {
     }
 }
 
-/// Keeps the series with the largest values, as many as fit an answer. Returns how many it removed.
+/// Keeps the series with the largest values, up to the limit. Returns the number of removed series.
 pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
     let largest = |series: &RangeSeries| {
         let values = series.rows.iter().filter(|row| row.count > 0);

@@ -1,4 +1,5 @@
-//! Reads what the page asks for. One thread owns a reader, with its summaries and open feeds.
+//! Reads the data that the page requests. One thread owns a reader, with its summaries and open
+//! feeds.
 
 use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
@@ -24,24 +25,25 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::tracks::SchedSource;
 
-/// Memory for summaries: a chart of a day takes 6.4 MB, and there are some twenty.
+/// Memory limit for summaries: a chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Feeds that stay open, some 100 KB each: six zooms of all charts.
+/// Maximum number of open feeds, about 100 KB each: enough for six zooms of all charts.
 const FEEDS_MAX: usize = 64;
-/// Feeds begin at multiples of so many steps, so that one serves while the page moves on.
+/// Feeds start at multiples of this number of steps, so that one feed can be reused while the page
+/// scrolls.
 const ALIGNED_STEPS: i64 = 512;
-/// Steps that a feed can return: those that it keeps, [`PIXELS_MAX`] and the aligned begin.
+/// Maximum number of steps that a feed keeps and can return: [`PIXELS_MAX`] and the alignment.
 ///
 /// [`PIXELS_MAX`]: super::api_request::PIXELS_MAX
 const FEED_STEPS_MAX: i64 = 2048;
-/// Longest reading for one answer; the page shows it and asks again.
+/// Maximum reading time per answer; the page shows the result so far and repeats the request.
 const READ_NS: u64 = 125_000_000;
-/// A growing recording is opened anew after this time: a reload may have added sources.
+/// Interval at which a growing recording is reopened: a reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
-/// Most fields of an answer, and marks: the newest ones.
+/// Maximum number of fields in an answer, and of marks, of which the newest are kept.
 const FIELDS_MAX: usize = 4000;
 const MARKS_MAX: usize = 1000;
-/// Longest meaning of a field that is sent, in characters.
+/// Maximum length of a field's description in an answer, in characters.
 const MEANING_MAX: usize = 200;
 
 /// Reads a recording for the page.
@@ -52,7 +54,7 @@ pub(super) struct RecordingReader {
     catalog: Catalog,
     opened_ns: u64,
     cache: OverviewCache,
-    /// The one used last is last.
+    /// Ordered by use; the most recently used feed is last.
     feeds: Vec<OpenFeed>,
     tasks: TasksReader,
 }
@@ -63,16 +65,16 @@ struct OpenFeed {
     title: String,
     from_ns: i64,
     step_ns: i64,
-    /// Everything up to this time was read.
+    /// The time up to which everything was read.
     reached_ns: i64,
     feed: ChartFeed,
 }
 
-/// How a chart is read.
+/// The method by which a chart is read.
 enum ChartPlan {
-    /// The extrema of one field, of each element.
+    /// The extrema of one field, for each element.
     Overview(FieldPath),
-    /// The extrema of a value that is computed of several fields, or over a time.
+    /// The extrema of a value computed from several fields or over a time.
     Feed(Box<Chart>),
 }
 
@@ -90,7 +92,7 @@ impl RecordingReader {
         })
     }
 
-    /// Opens the recording anew if it grows and was opened a while ago.
+    /// Reopens the recording if it grows and was opened at least [`OPEN_NS`] ago.
     fn refresh(&mut self) -> Result<(), ViewError> {
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
@@ -142,18 +144,18 @@ impl RecordingReader {
         })
     }
 
-    /// Returns the source of the scheduler; none without one.
+    /// Returns the scheduler source, or `None` without one.
     fn sched_source(&self) -> Option<SchedSource> {
         let is_sched = |source: &&RecordedSource| {
             let is_root = |schema: &CompiledSchema| SchedSource::is_root(schema.root_name());
-            // A pushed source has no events of the kernel.
+            // A source pushed by programs does not have kernel events.
             source.senders.is_empty() && source.schema.as_ref().is_some_and(is_root)
         };
         let name = self.recording.sources().iter().find(is_sched)?.name.clone();
         Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })
     }
 
-    /// Returns what the timeline of the CPUs draws.
+    /// Returns the data of the CPU timeline.
     pub(super) fn tasks(&mut self, request: &TasksRequest) -> Result<TasksAnswer, ViewError> {
         self.refresh()?;
         let source = self.sched_source().ok_or(ViewError::NoSwitches)?;
@@ -161,7 +163,7 @@ impl RecordingReader {
         self.tasks.read(&source, is_growing, request)
     }
 
-    /// Returns what a chart draws.
+    /// Returns the data of a chart.
     pub(super) fn range(&mut self, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
         self.refresh()?;
         let mut answer = match self.plan(&request.field)? {
@@ -185,8 +187,8 @@ impl RecordingReader {
         Ok(answer)
     }
 
-    /// Returns how a chart is read, by its title or the path of its field. Where one field says it
-    /// all, its extrema are those of its samples and their summaries are kept.
+    /// Chooses how to read a chart, given by its title or the path of its field. If the chart is
+    /// one field, its samples give exact extrema, and their summaries can be cached.
     fn plan(&self, field: &str) -> Result<ChartPlan, ViewError> {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
@@ -195,7 +197,7 @@ impl RecordingReader {
                 None => ChartPlan::Feed(Box::new(chart.clone())),
             });
         }
-        // A counter of coarse units moves in jumps, so its change is that over a longer time.
+        // A counter with a coarse unit moves in jumps, so its change is taken over a longer time.
         let is_coarse = |chart: &&Chart| {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
@@ -219,7 +221,7 @@ impl RecordingReader {
                 && open.step_ns == step_ns
                 && open.from_ns <= from_ns
                 && kept_ns <= from_ns
-                // Of a time far ahead, what is between is not shown.
+                // If the wanted time is far ahead, skip the samples between.
                 && from_ns.saturating_sub(open.reached_ns) <= step_ns.saturating_mul(ALIGNED_STEPS)
         };
         let mut open = if let Some(place) = self.feeds.iter().position(is_usable) {
@@ -239,7 +241,7 @@ impl RecordingReader {
             open.feed.refresh(true)?;
             is_complete = open.feed.advance(to_ns, &mut || monotonic_ns() < deadline_ns)?;
             let newest_ns = open.feed.series().first().and_then(ChartSeries::newest_ns);
-            // What a recorder has not written yet is read the next time.
+            // Samples that the recorder has not written yet are read with the next request.
             let known_ns = newest_ns.unwrap_or(open.from_ns).saturating_add(1).min(to_ns);
             open.reached_ns = if is_complete && !self.shown.is_growing()? { to_ns } else { known_ns };
         }
@@ -265,7 +267,7 @@ impl RecordingReader {
         })
     }
 
-    /// Returns the first samples of a field, with its numbers as they were recorded.
+    /// Returns the first samples of a field in a range, with the numbers as recorded.
     pub(super) fn samples(&mut self, field: &str, wall_ns: WallRange) -> Result<SamplesAnswer, ViewError> {
         let fields = vec![field.parse::<FieldPath>().map_err(QueryError::from)?];
         let filter = ReplayFilter {
@@ -311,7 +313,7 @@ impl RecordingReader {
     pub(super) fn marks(&self) -> Result<Vec<MarkAnswer>, ViewError> {
         let mut found: Vec<Marker> = Vec::new();
         for listing in list(&self.shown.paths)? {
-            // A damaged segment has no marks that can be shown.
+            // Skip segments that cannot be opened: their marks cannot be shown.
             let Ok(Some(mut reader)) = listing.open() else { continue };
             if self.shown.host.as_ref().is_none_or(|host| host.is_of(reader.header())) {
                 found.extend(markers(&mut reader)?);
@@ -322,7 +324,7 @@ impl RecordingReader {
         Ok(found.drain(first..).map(MarkAnswer::from).collect())
     }
 
-    /// Returns the newest snapshots beside the segments, the oldest first.
+    /// Returns the newest snapshots next to the segments, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotAnswer> {
         let folders =
             self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join(SNAPSHOTS_NAME)).ok());
@@ -334,7 +336,7 @@ impl RecordingReader {
     }
 }
 
-/// Returns a value as it was recorded, in full.
+/// Returns a recorded value in full precision.
 fn exact_text(value: FieldValue<'_>) -> Option<String> {
     Some(match value {
         FieldValue::Unsigned(number) => number.to_string(),

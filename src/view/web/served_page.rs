@@ -1,4 +1,4 @@
-//! A page that tests ask.
+//! A served page for tests.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use crate::snapshot::SnapshotRecord;
 use crate::view::test_recording::{SPIKE, wall_ns, write_recording};
 
 pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-/// A host that would take the page over if its name were markup.
+/// A host name that would run a script in the page if the page used it as markup.
 pub(super) const HOST: &str = "<script>document.title='taken'</script>\u{202e}";
 
-/// A page that is served until this is dropped.
+/// Serves a page until it is dropped.
 pub(super) struct ServedPage {
     folder: tempfile::TempDir,
     pub(super) address: SocketAddr,
@@ -34,7 +34,7 @@ impl ServedPage {
         })
     }
 
-    /// Serves what is written into its directory.
+    /// Serves the directory that `write` fills.
     pub(super) fn of(write: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
@@ -82,7 +82,7 @@ impl ServedPage {
     }
 }
 
-/// Writes what is known of a snapshot around the spike, and one that is not published.
+/// Writes the description of a snapshot around the spike, and an unpublished snapshot.
 fn write_snapshot(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::create_dir(folder.with_extension("partial")).unwrap();

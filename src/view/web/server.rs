@@ -62,29 +62,30 @@ const CPU_NS_PER_S: u64 = NS_PER_S / 2;
 const BURST_NS: u64 = 8 * NS_PER_S;
 /// Delay before accepting connections again after a failure (too many open files).
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Time before an explained window that it is compared with, at least, and the shortest window.
+/// Minimum length of the baseline before an explained window, and of the window itself.
 const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
 const WINDOW_MIN_NS: u64 = 300_000_000;
-/// Spikes that the page lists.
+/// Maximum number of spikes that the page lists.
 const SPIKES_MAX: usize = 20;
-/// Scripts and styles of this address alone, none in the text of the page, and no frame around it.
+/// Content policy: only scripts and styles of this address, nothing inline, and no embedding in
+/// frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What is shown on a page, and how it is reached.
+/// The recording shown on a page, and the address of the page.
 #[derive(Debug)]
 pub struct PageOptions {
     /// Segment files, or directories of segments.
     pub paths: Vec<std::path::PathBuf>,
-    /// The host that is shown; none if all segments are of one.
+    /// The host to show; `None` if all segments are from one host.
     pub host: Option<flatcap_format::replay::HostIdentity>,
-    /// Its name.
+    /// Name of the host.
     pub host_name: String,
-    /// The recorder, which writes marks and keeps snapshots.
+    /// Connection to the recorder, which writes marks and keeps snapshots.
     pub client: Option<Client>,
-    /// The address; port 0 is any free one.
+    /// The address; port 0 selects any free port.
     pub listen: SocketAddr,
-    /// The token; none for a new one.
+    /// The token; `None` to create one.
     pub token: Option<String>,
 }
 
@@ -100,12 +101,12 @@ pub struct PageServer {
     reader: RecordingReader,
 }
 
-/// What the recorder is asked to do.
+/// A request to the recorder.
 #[derive(Debug)]
 enum RecorderOrder {
     /// Write a mark with this text.
     Mark(String),
-    /// Keep a snapshot of the past of this length, for this reason.
+    /// Keep a snapshot of this length of the past, for this reason.
     Snapshot(Duration, String),
 }
 
@@ -115,7 +116,7 @@ impl PageServer {
     /// Opens the recording and listens.
     ///
     /// # Errors
-    /// The address is not of this host itself or in use, or the recording cannot be read.
+    /// The address is not a loopback address or is in use, or the recording cannot be read.
     pub fn bind(options: PageOptions) -> Result<Self, ViewError> {
         let PageOptions { paths, host, host_name, client, listen, token } = options;
         if !listen.ip().is_loopback() {
@@ -136,16 +137,16 @@ impl PageServer {
         self.address
     }
 
-    /// Returns the token, without which nothing recorded is shown.
+    /// Returns the token, which all requests for recorded data need.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Makes a ticket and returns it: the first page that shows it gets the token. Others on this
-    /// host may see the command line with which a browser is started.
+    /// Creates and returns a ticket; the first page that shows it receives the token. Other users
+    /// of this host may see the command line that starts the browser, so it has only the ticket.
     ///
     /// # Errors
-    /// Those of getrandom(2).
+    /// The errors of getrandom(2).
     pub fn issue_ticket(&mut self) -> io::Result<String> {
         let ticket = new_token()?;
         self.ticket = Some(ticket.clone());
@@ -167,7 +168,8 @@ impl PageServer {
         threads.push(thread);
         let (slow, thread) = Worker::start("page-explain", limits(), slow_answers(shown.clone()))?;
         threads.push(thread);
-        // An order is of the moment, and waits for no other answer.
+        // A command to the recorder must not wait for other answers, because it refers to the
+        // present.
         let (orders, thread) = Worker::start("page-orders", limits(), order_answers(client))?;
         threads.push(thread);
         let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
@@ -185,23 +187,23 @@ impl PageServer {
             let listener = AsyncTcpListener::from_std(listener)?;
             let state = Rc::new(ListenerState::new(throttle));
             let accepting = accept(listener, context, state);
-            // A page that is open keeps its connection of events for good.
+            // An open page keeps its event connection indefinitely.
             let _stopped = first(stop, accepting).await;
             Ok(())
         });
-        // Dropping the tasks closes the connections, and drops the queues of the threads.
+        // Dropping the tasks closes the connections and the threads' queues.
         drop(tasks);
         runtime.shutdown_background();
         ending.set();
         for thread in threads {
-            // Its panic was reported when it happened.
+            // A panic of the thread was reported when it happened.
             let _panicked = thread.join();
         }
         served
     }
 }
 
-/// Returns what answers requests for data of charts.
+/// Returns the function that answers requests for data of charts.
 fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
     move |request| match request {
         ApiRequest::Sources => ApiAnswer::json(&reader.sources()?),
@@ -220,7 +222,7 @@ fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Resu
     }
 }
 
-/// Returns what asks the recorder.
+/// Returns the function that sends requests to the recorder.
 fn order_answers(client: Option<Client>) -> impl FnMut(&RecorderOrder) -> Result<ApiAnswer, ApiError> {
     move |order| {
         let Some(client) = &client else {
@@ -285,7 +287,7 @@ struct PageContext {
     live: LiveHub,
 }
 
-/// When the connection of an answer is closed at the latest.
+/// When a connection with an answer is closed at the latest.
 enum AnswerEnd {
     /// After the time in which a client must have received it.
     InTime,
@@ -309,9 +311,9 @@ async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<
     }
 }
 
-/// Serves one connection, which has one request, as those of the control socket.
+/// Serves one connection, which carries one request, like a connection of the control socket.
 async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerState) {
-    // Small answers would wait for the client's acknowledgement of those before.
+    // Without this, small answers would wait for the client's acknowledgement of earlier data.
     let _unsupported = connection.set_nodelay(true);
     let silent = state.add_silent();
     let (answered, is_answered) = oneshot::channel();
@@ -340,7 +342,7 @@ async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerSta
             Ok(AnswerEnd::WhenDropped(dropped)) => {
                 let _dropped = dropped.await;
             }
-            // Over without an answer: the other branch handles it.
+            // The request ended without an answer; the other branch handles it.
             Err(_) => pending::<()>().await,
         }
     };
@@ -375,7 +377,7 @@ impl PageContext {
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
-            // As Prometheus answers; says nothing of the recording, so it needs no token.
+            // The answer of Prometheus. It has no recorded data, so it needs no token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
@@ -412,7 +414,7 @@ impl PageContext {
         Ok((full(answer.body, answer.media_type), AnswerEnd::InTime))
     }
 
-    /// Answers a data source, errors included, in its form.
+    /// Answers a data source, with answers and errors in the format of Prometheus.
     async fn promql_response(&self, asked: Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
         let (head, body) = asked.into_parts();
         let answer = async {
@@ -457,7 +459,7 @@ fn asset(asked: &Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
     Ok(response)
 }
 
-/// Reads a body.
+/// Reads a body of at most `bytes_max` bytes within the time limit.
 async fn limited_text(body: Incoming, bytes_max: usize) -> Result<String, ApiError> {
     let limited = Limited::new(body, bytes_max);
     let Ok(read) = timeout(REQUEST_WAIT, limited.collect()).await else {

@@ -1,4 +1,4 @@
-//! What the timeline of the CPUs draws, as bytes: a header of JSON, then columns of numbers.
+//! Encodes the data of the CPU timeline: a JSON header, then columns of numbers.
 
 use std::collections::HashMap;
 
@@ -7,51 +7,52 @@ use serde::Serialize;
 
 use crate::view::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
-/// Most cells of an answer: 18 bytes each. With its threads and everything else it stays below
-/// 1 MiB, whatever is in their names.
+/// Maximum number of cells in an answer, 18 bytes each. Including threads and everything else, the
+/// answer stays below 1 MiB, whatever the names contain.
 pub(super) const CELLS_MAX: usize = 28_672;
-/// Most slices of an answer, 40 bytes each.
+/// Maximum number of slices in an answer, 40 bytes each.
 pub(super) const SLICES_MAX: usize = 8192;
-/// Most threads that an answer names: with escapes, a name takes 120 bytes.
+/// Maximum number of threads that an answer names: with escapes, a name takes 120 bytes.
 pub(super) const THREADS_MAX: usize = 3072;
-/// Index of no thread...
+/// Index for no thread...
 const NO_THREAD: u16 = u16::MAX;
-/// ...and of one that is not in the table, for it is full.
+/// ...and for a thread that did not fit the table.
 const UNNAMED_THREAD: u16 = u16::MAX - 1;
-/// All of a pixel, as a share.
+/// The share that stands for a whole pixel.
 const WHOLE: u64 = u16::MAX as u64;
-/// The header begins after its length.
+/// Length of the field before the header, which has the header's length.
 const LENGTH_BYTES: usize = 4;
 /// Columns are padded to multiples of this, so that all are aligned.
 const COLUMN_ALIGNMENT: usize = 8;
 
-/// What the timeline of the CPUs draws. Encoded, it is the length of the header (4 bytes), the
-/// header padded with spaces, and columns, all little-endian and padded to eight bytes. First those
-/// of who waited, one number (f64) per pixel: how many threads on average, and the longest wait in
-/// nanoseconds. Then those of each track: of slices their begin and end (i64), how long the thread
-/// was ready and slept before (f64, nanoseconds, NaN if not known), thread, waker and end (u16); of
-/// pixels the thread that ran longest, number of threads, and shares of the pixel of which 65,535
-/// is all: busy, that thread, its process, known, the chosen process (u16); number of switches
-/// (u32).
+/// The data of the CPU timeline. The encoding starts with the length of the header (4 bytes) and
+/// the header, padded with spaces. Columns follow, all little-endian and padded to eight bytes.
+///
+/// The first columns have one number (f64) per pixel: the average number of waiting threads, and
+/// the longest wait in nanoseconds. Then each track has its columns. A track of slices has begin
+/// and end (i64), how long the thread was ready and slept before (f64, nanoseconds, NaN if not
+/// known), thread, waker and end (u16). A track of pixels has the thread that ran longest, the
+/// number of threads, and shares of the pixel, where 65,535 is the whole pixel: busy, that thread,
+/// its process, known, the chosen process (u16); and the number of switches (u32).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TasksAnswer {
     pub(super) pixel_ns: i64,
-    /// Begin of the first pixel, in wall nanoseconds.
+    /// Start of the first pixel, in wall nanoseconds.
     pub(super) first_ns: i64,
-    /// Everything was read; otherwise the same request leads further.
+    /// Whether everything was read; if not, repeating the request reads further.
     pub(super) is_complete: bool,
     /// Whether wakeups were recorded.
     pub(super) has_wakeups: bool,
-    /// CPUs that were left out.
+    /// Number of CPUs that were left out.
     pub(super) left_out: usize,
-    /// Damaged ranges, payloads and segments that cannot be read.
+    /// Number of damaged ranges, invalid payloads and unreadable segments.
     pub(super) unreadable: u64,
     pub(super) stretches: Vec<Stretch>,
     pub(super) waiting: Vec<WaitCell>,
     pub(super) tracks: TracksAnswer,
 }
 
-/// What each CPU did.
+/// The activity of each CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TracksAnswer {
     Slices(Vec<(u16, Vec<TrackSlice>)>),
@@ -61,7 +62,7 @@ pub(super) enum TracksAnswer {
 
 #[derive(Serialize)]
 struct TasksHeader {
-    /// Times as texts: a number of JavaScript has 53 bits.
+    /// Times are strings: a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     first_ns: String,
     pixels: usize,
@@ -139,7 +140,7 @@ impl TasksAnswer {
             stretches: self.stretches.iter().map(stretch_row).collect(),
             tracks,
         };
-        // Numbers and texts always serialize.
+        // Numbers and strings always serialize.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
         while !(header.len() + LENGTH_BYTES).is_multiple_of(COLUMN_ALIGNMENT) {
             header.push(' ');
@@ -174,7 +175,7 @@ impl TasksAnswer {
         column(bytes, cells().map(|cell| cell.switches.to_le_bytes()));
     }
 
-    /// Returns the share of a pixel; not 0 for a time that is not.
+    /// Returns the share of the pixel; never 0 for a time longer than 0.
     fn share(&self, length_ns: u64) -> u16 {
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
         let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
@@ -194,13 +195,13 @@ fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[Tra
     column(bytes, slices().map(|slice| end_code(slice.end).to_le_bytes()));
 }
 
-/// Returns the number of an end, which the page knows.
+/// Returns the number that the page knows an end by.
 fn end_code(end: IntervalEnd) -> u16 {
     match end {
         IntervalEnd::Preempted => 0,
         IntervalEnd::Slept => 1,
         IntervalEnd::Exited => 2,
-        // A slice ends in no other way.
+        // A slice has no other ends.
         IntervalEnd::Open => 4,
         _ => 3,
     }

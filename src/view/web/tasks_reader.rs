@@ -1,4 +1,4 @@
-//! Reads who ran on each CPU. One thread owns a reader, with its open timelines.
+//! Reads which thread ran on each CPU. One thread owns a reader, with its open timelines.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,22 @@ use crate::os::clock::monotonic_ns;
 use crate::view::ViewError;
 use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 
-/// Timelines that stay open, some 4 MB each: zooms of one page.
+/// Maximum number of open timelines, about 4 MB each: enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
-/// Longest reading for one answer; the page asks again.
+/// Maximum reading time per answer; the page repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Time before a view that is read for what threads waited for that run at its begin.
+/// Time read before a view, to know the waits of threads that run at its start.
 const LEAD_NS: i64 = 100_000_000;
-/// A timeline begins at a multiple of a third of its pixels, so that one serves while the page
-/// moves on.
+/// A timeline starts at a multiple of a third of its pixels, so that it can be reused while the
+/// page scrolls.
 const ALIGNED_PART: u32 = 3;
 
 /// Reads the timeline of the CPUs.
 #[derive(Debug, Default)]
 pub(super) struct TasksReader {
-    /// The one used last is last.
+    /// Ordered by use; the most recently used timeline is last.
     timelines: Vec<OpenTimeline>,
-    /// How many CPUs there are, as far as is known.
+    /// Number of CPUs, as far as known.
     cpus: usize,
 }
 
@@ -55,7 +55,7 @@ impl TasksReader {
             let mut may_go_on = || monotonic_ns() < deadline_ns;
             let is_complete = timeline.reader.advance(to_ns, &mut timeline.tracks, &mut may_go_on)?;
             self.cpus = self.cpus.max(timeline.tracks.cpus()).max(timeline.reader.cpus());
-            // More CPUs than expected: fewer pixels for each.
+            // There are more CPUs than expected: use fewer pixels for each.
             if u32::try_from(CELLS_MAX / self.cpus.max(1)).is_ok_and(|most| most.max(1) >= pixels) {
                 break (timeline, is_complete);
             }
@@ -101,19 +101,19 @@ impl TasksReader {
     }
 }
 
-/// Returns the grid of a timeline that has a time.
+/// Returns the grid of a timeline that covers a range.
 fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
     let shortest_ns = wall_ns.length_ns().div_ceil(pixels.into()).max(1);
     let pixel_ns =
         i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
     let aligned = i64::from((pixels / ALIGNED_PART).max(1));
     let first = wall_ns.from_ns.div_euclid(pixel_ns).div_euclid(aligned) * aligned;
-    // One more, since the time need not begin with a pixel.
+    // One more, because the range need not start at a pixel boundary.
     let count = i64::from(pixels) + aligned + 1;
     PixelGrid { pixel_ns, first, count: usize::try_from(count).unwrap_or(0) }
 }
 
-/// Returns the pixels of a time.
+/// Returns the answer with the pixels of a range.
 fn pixels_answer(tracks: &PixelTracks, wall_ns: WallRange) -> TasksAnswer {
     let WallRange { from_ns, to_ns } = wall_ns;
     let grid = tracks.grid();
@@ -132,7 +132,7 @@ fn pixels_answer(tracks: &PixelTracks, wall_ns: WallRange) -> TasksAnswer {
     }
 }
 
-/// Puts each slice of a time in the place of its pixels, unless they are too many.
+/// Replaces pixels by slices, unless there are too many slices.
 fn read_slices(
     source: &SchedSource,
     wall_ns: std::ops::Range<i64>,
@@ -140,13 +140,14 @@ fn read_slices(
 ) -> Result<(), ViewError> {
     let mut slices = SliceTracks::new(wall_ns.clone(), SLICES_MAX, THREADS_MAX);
     let mut reader = SchedReader::open(source, wall_ns.start.saturating_sub(LEAD_NS), wall_ns.end)?;
-    // In steps, for what is read decides whether to go on. There are few slices, so it is short.
+    // In steps, because each result decides whether to go on. There are few slices, so this is
+    // short.
     let is_complete = reader.advance(wall_ns.end, &mut slices, &mut || true)?;
     reader.open_intervals(&mut slices);
     if is_complete && !slices.is_too_much() {
         let tracks: BTreeSet<u16> = answer.cpus().collect();
         let (mut found, stretches) = slices.into_parts();
-        // A CPU of which nothing is known here keeps its track.
+        // A CPU without known activity here keeps its track.
         let known: BTreeSet<u16> = found.iter().map(|(cpu, _)| *cpu).collect();
         found.extend(tracks.difference(&known).map(|cpu| (*cpu, Vec::new())));
         found.retain(|(cpu, _)| tracks.contains(cpu));
@@ -166,8 +167,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Whether an answer can have each slice: those that began in its pixels, and of each CPU one
-    /// that began before.
+    /// Returns whether all slices fit an answer: the slices that started in its pixels, and for
+    /// each CPU one that started before.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! The timeline of the CPUs: its answers, and the timeline itself in a browser.
+//! Tests of the CPU timeline: its answers, and its drawing in a browser.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use crate::view::test_recording::{START_MONO_NS, wall_of, write_sched};
 use crate::view::test_schedule::{Schedule, samples, thread};
 use crate::view::tracks::{SchedSource, Stretch, StretchKind, TrackCell, TrackSlice, WaitCell, Waited};
 
-/// A thread whose name would color a terminal and the text after it, and be markup.
+/// A thread name with a color escape, markup, a right-to-left override and a bell.
 const HOSTILE: &str = "\x1b[31m<b>\u{202e}\x07";
-/// When blip runs once, and how long.
+/// When the thread blip runs once, and for how long.
 const BLIP_NS: u64 = START_MONO_NS + 1_000_123_000;
 const BLIP_LENGTH_NS: u64 = 3_000;
 /// Samples that are lost: from 300 to 400 ms.
 const LOST: std::ops::Range<usize> = 30..40;
-/// All of it.
+/// Length of the recording.
 const LENGTH_NS: u64 = 2_000_000_000;
 
 /// Returns a schedule of two seconds on four CPUs.
@@ -41,7 +41,7 @@ fn schedule() -> Schedule {
         (idle, LENGTH_NS - blip_at - BLIP_LENGTH_NS, true),
     ]);
     let hostile = thread(666, 666, HOSTILE);
-    // More switches than an answer has slices.
+    // More switches than the maximum number of slices in an answer.
     schedule.run((0..5000).flat_map(|_| [(hostile, 40_000, true), (kworker, 360_000, false)]));
     for turn in 0..200 {
         schedule.wakeups.push((
@@ -55,7 +55,7 @@ fn schedule() -> Schedule {
     schedule
 }
 
-/// Returns its payloads of 10 ms, some of them with records that the kernel dropped.
+/// Returns the payloads of the schedule, 10 ms each; in some of them the kernel dropped records.
 fn payloads() -> Vec<SchedPayload> {
     let cuts: Vec<u64> = (1..200).map(|cut| START_MONO_NS + cut * 10_000_000).collect();
     let mut payloads = schedule().payloads(&cuts);
@@ -73,7 +73,7 @@ fn request(from_ns: i64, to_ns: i64, pixels: u32, process: Option<u32>) -> Tasks
     TasksRequest { wall_ns: WallRange { from_ns, to_ns }, pixels, process }
 }
 
-/// Returns an answer in full, asking as often as the page does.
+/// Returns a complete answer, repeating the request as the page does.
 fn answer(reader: &mut TasksReader, folder: &Path, request: &TasksRequest) -> TasksAnswer {
     let source = SchedSource { paths: vec![folder.to_owned()], host: None, name: "sched".to_owned() };
     loop {
@@ -84,15 +84,15 @@ fn answer(reader: &mut TasksReader, folder: &Path, request: &TasksRequest) -> Ta
     }
 }
 
-/// An answer as the page decodes it: its header, and the bytes of its columns.
+/// Decodes an answer as the page does, into its header and the bytes of its columns.
 fn decoded(bytes: &[u8]) -> (Value, &[u8]) {
     let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
     assert_eq!((4 + length) % 8, 0, "columns are aligned");
     (serde_json::from_slice(&bytes[4..4 + length]).unwrap(), &bytes[4 + length..])
 }
 
-// Proves that a slice of 3 us in two seconds is a thread of its pixel, with its share, and that in
-// a short time it is a slice with its begin, its length, and what it waited for.
+// Proves that a slice of 3 us within two seconds is the thread of its pixel, with its share, and
+// that in a short range it is a slice with its begin, length and waits.
 #[test]
 fn one_switch_is_seen_at_every_zoom() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,8 +122,8 @@ fn one_switch_is_seen_at_every_zoom() {
     );
 }
 
-// Proves that what is not recorded has a stretch with its cause and no cells, that a timeline
-// serves while the page moves on, and that the pixels are those of a reader that begins anew.
+// Proves that unrecorded time has a range with its cause and no cells, that a timeline is reused
+// while the page scrolls, and that its pixels equal the pixels of a new reader.
 #[test]
 fn moving_on_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn moving_on_reads_the_same() {
     }
 }
 
-// Proves that the largest answers fit their limit, with names of which each byte is escaped.
+// Proves that the largest answers fit their limit, with names whose every byte is escaped.
 #[test]
 fn answers_fit_their_limit() {
     let hostile = |at: usize| thread(u32::MAX - u32::try_from(at).unwrap(), u32::MAX, &"\x01".repeat(15));
@@ -195,7 +195,7 @@ fn answers_fit_their_limit() {
     assert_eq!(decoded(&bytes).0["threads"][0][2], "\x01".repeat(15));
 }
 
-// Proves that many CPUs get fewer pixels each, and none is left out.
+// Proves that with many CPUs each gets fewer pixels, and no CPU is left out.
 #[test]
 fn many_cpus_share_the_pixels() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,8 +214,8 @@ fn many_cpus_share_the_pixels() {
     assert!(tracks.iter().all(|(_, cells)| cells.iter().map(|cell| cell.own_ns).sum::<u64>() == 60_000));
 }
 
-// Proves that the API says whether there is a timeline, refuses one of a recording without switches
-// with what to do, and sends names from the recording as JSON.
+// Proves that the API reports whether there is a timeline, that without switches it refuses one and
+// says what to do, and that names from the recording are sent as JSON.
 #[test]
 fn the_api_has_the_timeline() {
     let without = ServedPage::new();
@@ -239,7 +239,7 @@ fn the_api_has_the_timeline() {
         header["threads"].as_array().unwrap().contains(&wanted)
     };
     assert!(has(thread(666, 666, HOSTILE)) && has(thread(777, 777, "blip")), "{header}");
-    // What the same events say of a selection.
+    // The causes in a selection come from the same events.
     let (from, to) = (wall_of(BLIP_NS - 100_000_000), wall_of(BLIP_NS + 100_000_000));
     let found = page.json(&format!("explain?from={from}&to={to}"));
     let billing = &found["tasks"]["processes"][0];
@@ -248,10 +248,10 @@ fn the_api_has_the_timeline() {
     assert!(found.get("stacks").is_none() && found.get("log").is_none(), "{found}");
 }
 
-// Proves, in a real browser, that the timeline draws each CPU, that one slice of 3 us is drawn at
-// every zoom and named under the cursor with its time and what it waited for, that keys and a click
-// find it and let its process stand out, that names stay text, that a zoom asks once, and that the
-// timeline fits 400 pixels.
+// Proves in a real browser that the timeline draws each CPU; that one slice of 3 us is drawn at
+// every zoom and shown under the cursor with its time and waits; that keys and a click find it and
+// highlight its process; that names stay text; that a zoom sends one request; and that the timeline
+// fits 400 pixels.
 #[test]
 fn the_timeline_shows_who_ran_in_a_browser() {
     let page = ServedPage::of(write_schedule);

@@ -1,4 +1,4 @@
-//! The page against a recording with known values: its API, and the page itself in a browser.
+//! Tests of the page against a recording with known values: its API, and the page in a browser.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,9 +54,9 @@ fn decoded(bytes: &[u8]) -> (Value, Vec<Vec<RangeRow>>) {
     (header, series)
 }
 
-// Proves that a request with the name of another host (DNS rebinding), of a page of another origin,
-// or without the token gets nothing, that the page itself is served with a policy that allows no
-// script but its own, and that wrong requests are named.
+// Proves that a request is refused if it has the name of another host (DNS rebinding), comes from a
+// page of another origin, or lacks the token; that the policy of the page allows only its own
+// scripts; and that errors name the mistake in a request.
 #[test]
 fn strangers_get_nothing() {
     let page = ServedPage::new();
@@ -100,7 +100,7 @@ fn strangers_get_nothing() {
     assert!(head.starts_with("HTTP/1.1 413"), "{head}");
 }
 
-// Proves that a ticket stands for the token once, and for nothing else.
+// Proves that a ticket can be exchanged for the token once, and gives access to nothing else.
 #[test]
 fn a_ticket_counts_once() {
     let page = ServedPage::new();
@@ -116,8 +116,8 @@ fn a_ticket_counts_once() {
     assert!(status == "401" && said.contains("was not used"), "{said}");
 }
 
-// Proves that the API returns what is in the recording: span, charts, the exact value of the spike,
-// samples, marks, directories of snapshots, spikes, and who did it.
+// Proves that the API returns the content of the recording: span, charts, the exact value of the
+// spike, samples, marks, snapshots, spikes, and the process that caused the spike.
 #[test]
 fn the_api_returns_what_was_recorded() {
     let page = ServedPage::new();
@@ -151,8 +151,8 @@ fn the_api_returns_what_was_recorded() {
     page.json(&format!("spikes?from={}&to={}", wall_ns(0), wall_ns(TICKS)));
 }
 
-// Proves that lost samples are a gap and no values, in a chart that is computed, too, and that
-// such a chart is drawn with the extrema of its values.
+// Proves that lost samples are a gap without values, also in a computed chart, and that a computed
+// chart is drawn with the extrema of its values.
 #[test]
 fn gaps_are_no_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     // Proves that at every zoom and width an answer has the extrema of the samples that it covers:
-    // a spike of one sample is in it, whatever the pixels.
+    // it includes a spike of one sample, whatever the number of pixels.
     #[test]
     fn extrema_are_those_of_the_samples(
         from in 0..TICKS - 2,
@@ -201,7 +201,7 @@ proptest! {
             let begin = wall_ns(from) + offset;
             let end = begin + length.cast_signed() * TICK_NS;
             let answer = reader(folder.path()).range(&range("disk write", begin, end, pixels)).unwrap();
-            // All samples one by one: pixels of a nanosecond around each tick.
+            // Read all samples one by one, with pixels of a nanosecond around each tick.
             let largest = (from..TICKS).filter(|tick| (begin..end).contains(&wall_ns(*tick))).map(|tick| {
                 let request = OverviewRequest {
                     fields: vec!["disk.devices[vda].sectors_written".parse().unwrap()],
@@ -230,7 +230,7 @@ proptest! {
         })?;
     }
 
-    // Proves that answers are decoded to what was encoded.
+    // Proves that decoding an answer returns the encoded values.
     #[test]
     fn answers_survive_their_encoding(rows in prop::collection::vec((any::<i64>(), any::<i64>(), 1.0..9.0_f64, 1..9_u64), 0..40)) {
         let row = |(first_ns, last_ns, value, count): &(i64, i64, f64, u64)| RangeRow {
@@ -261,7 +261,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns whether node and the packages of the page are there; says so if not.
+/// Returns whether node and the packages of the page are installed; prints a message if not.
 fn has_node() -> bool {
     let has = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success())
         && root().join("web/node_modules").is_dir();
@@ -271,8 +271,9 @@ fn has_node() -> bool {
     has
 }
 
-// Proves that the files of the page are what their source makes, and runs the tests of what draws:
-// among others that the drawn extrema are those of the rows in each pixel at every zoom.
+// Proves that the files of the page match their sources, and runs the tests of the drawing code;
+// one of them proves that the drawn extrema equal the extrema of the rows in each pixel at every
+// zoom.
 #[test]
 fn the_files_are_made_of_their_source() {
     if !has_node() {
@@ -286,7 +287,7 @@ fn the_files_are_made_of_their_source() {
     }
 }
 
-/// Returns the browser; says so if there is none.
+/// Returns the path of the browser; prints a message if there is none.
 fn browser() -> Option<PathBuf> {
     let found = PathBuf::from("/usr/bin/chromium");
     if found.exists() {
@@ -297,7 +298,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 /// Runs a script of tests/browser with the browser, the address of a page, these arguments and a
-/// directory for pictures, which is docs/images with `FLATCAP_IMAGES=write`.
+/// directory for screenshots, which is docs/images if `FLATCAP_IMAGES=write` is set.
 pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
     let (true, Some(browser)) = (has_node(), browser()) else { return };
     let images = match std::env::var("FLATCAP_IMAGES") {
@@ -317,10 +318,10 @@ pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
     assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
 }
 
-// Proves, in a real browser, that the page loads from this host alone, that a spike of one sample
-// is drawn at every zoom and its value under the cursor is exact, that selection, explanation,
-// search, keys and the address work, that hostile names stay text, and that it fits 400 pixels.
-// With FLATCAP_IMAGES=write it makes the pictures in docs/images.
+// Proves in a real browser that the page loads from this host only; that a spike of one sample is
+// drawn at every zoom and its value under the cursor is exact; that selection, explanation, search,
+// keys and the address work; that hostile names stay text; and that the page fits 400 pixels. With
+// FLATCAP_IMAGES=write it writes the screenshots in docs/images.
 #[test]
 fn the_page_shows_the_recording_in_a_browser() {
     let page = ServedPage::new();

@@ -1,4 +1,4 @@
-//! The CPU time that all threads of a page share.
+//! The CPU budget shared by all threads of a page.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::os::thread;
 use crate::os::throttle::Throttle;
 use crate::os::wake_event::WakeEvent;
 
-/// Keeps the work of a thread within the CPU time that all share.
+/// Keeps the work of a thread within the shared CPU budget.
 #[derive(Debug, Clone)]
 pub(super) struct WorkBudget {
     throttle: Arc<Throttle>,
@@ -15,15 +15,15 @@ pub(super) struct WorkBudget {
 }
 
 impl WorkBudget {
-    /// Shares a throttle of CPU time. `stop` ends all waits.
+    /// Uses a shared throttle of CPU time. `stop` ends all waits.
     pub(super) fn new(throttle: Arc<Throttle>, stop: Arc<WakeEvent>) -> Self {
         Self { throttle, stop }
     }
 
-    /// Lets threads that wake up, such as samplers of a recorder on this host, run before the
-    /// calling one.
+    /// Lets other threads that wake up, such as samplers of a recorder on this host, run before the
+    /// calling thread.
     pub(super) fn yield_to_samplers() {
-        // Refused in some containers; the budget still holds.
+        // Some containers refuse it; the budget still holds.
         let _refused = thread::set_batch_priority();
     }
 

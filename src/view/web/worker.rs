@@ -11,11 +11,11 @@ use super::api_error::ApiError;
 use super::work_budget::WorkBudget;
 use crate::os::thread;
 
-/// Requests that may wait; further ones are refused.
+/// Maximum number of queued requests; further requests are refused.
 const QUEUED_MAX: usize = 64;
-/// Most bytes of an answer to the page...
+/// Maximum size of an answer to the page, in bytes...
 pub(super) const PAGE_ANSWER_BYTES_MAX: usize = 1 << 20;
-/// ...and to a data source, which asks for all series of a panel at once.
+/// ...and to a data source, which requests all series of a panel at once.
 pub(super) const PROMQL_ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The body of an answer.
@@ -43,14 +43,15 @@ struct Job<R> {
     reply: oneshot::Sender<ApiResult>,
 }
 
-/// Sends requests to a worker, which ends when this is dropped.
+/// Sends requests to a worker thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Worker<R> {
     jobs: Sender<Job<R>>,
 }
 
 impl<R: Send + 'static> Worker<R> {
-    /// Starts a thread that answers with `answer`, within a budget, by at most so many bytes.
+    /// Starts a thread that answers with `answer`, within a CPU budget, with at most `bytes_max`
+    /// bytes.
     ///
     /// # Errors
     /// The kernel refuses a thread.
@@ -89,7 +90,7 @@ fn serve<R>(
     answer: &mut impl FnMut(&R) -> ApiResult,
 ) {
     while let Ok(job) = waiting.recv() {
-        // Nobody waits any more: the page has zoomed on.
+        // The client stopped waiting: the page has zoomed on.
         if job.reply.is_closed() {
             continue;
         }
@@ -103,7 +104,7 @@ fn serve<R>(
                 format!("the answer has {bytes} bytes, the limit is {bytes_max}; ask for less"),
             ))
         });
-        // The client may be gone.
+        // The client may have disconnected.
         let _gone = job.reply.send(result);
     }
 }
@@ -116,8 +117,8 @@ mod tests {
     use crate::os::throttle::Throttle;
     use crate::os::wake_event::WakeEvent;
 
-    // Proves that an answer above the limit is refused with its size, and that one within it
-    // arrives.
+    // Proves that an answer above the limit is refused and the error names its size, and that an
+    // answer within the limit is delivered.
     #[test]
     fn answers_are_bounded() {
         let throttle = Arc::new(Throttle::new(1_000_000_000));

@@ -8,7 +8,7 @@ use crate::generated::kernel::{
 };
 use crate::task::{TaskName, ThreadInfo};
 
-/// A payload of the source `profile`: what threads were doing at some moments.
+/// A payload of the source `profile`: samples of the code that threads were running.
 #[derive(Debug, Clone, Copy)]
 pub struct ProfileBatch<'p> {
     begin_ns: u64,
@@ -22,36 +22,36 @@ pub struct ProfileBatch<'p> {
     objects: Vector<'p, ForwardsUOffset<CodeObject<'p>>>,
 }
 
-/// What a thread was doing at a moment.
+/// A sample of the code that a thread was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackSampleView {
-    /// When, in monotonic nanoseconds.
+    /// Time in monotonic nanoseconds.
     pub time_ns: u64,
     /// The thread.
     pub thread: ThreadInfo,
     /// The CPU on which it ran.
     pub cpu: u16,
-    /// The call chain, for [`ProfileBatch::stack`].
+    /// Index of the call chain, for [`ProfileBatch::stack`].
     pub stack: u16,
 }
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodePlace {
     /// Offset in the file of the object; an address for objects without a file.
     pub offset: u64,
-    /// The object, for [`ProfileBatch::object`].
+    /// Index of the object, for [`ProfileBatch::object`].
     pub object: u16,
 }
 
-/// Where code comes from.
+/// An executable, a library or another origin of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeObjectView<'p> {
-    /// What it is. May have a value that no schema so far names.
+    /// Kind of the object. May have a value that this version of the schema does not define.
     pub kind: CodeKind,
     /// Path of the file, as the process sees it, or a name in brackets.
     pub path: &'p str,
-    /// The build id; empty if it is not known.
+    /// The build id; empty if it is unknown.
     pub build_id: &'p [u8],
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
@@ -74,10 +74,10 @@ impl CodeObjectView<'_> {
 }
 
 impl<'p> ProfileBatch<'p> {
-    /// Checks a payload: all of its structure, times, and every index in it.
+    /// Checks a payload: its whole structure, its times, and every index in it.
     ///
     /// # Errors
-    /// The payload cannot be read.
+    /// The payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let profile = root_as_profile(payload)?;
         let batch = Self {
@@ -112,27 +112,27 @@ impl<'p> ProfileBatch<'p> {
         Ok(())
     }
 
-    /// The time from which it has all samples, in monotonic nanoseconds.
+    /// Returns the start of the range whose samples it contains, in monotonic nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// The time before which it has all samples, in monotonic nanoseconds.
+    /// Returns the end of that range, exclusive, in monotonic nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// CPU time that each sample stands for, in nanoseconds.
+    /// Returns the CPU time that each sample stands for, in nanoseconds.
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// Records that the kernel could not deliver since the source was opened.
+    /// Returns the number of records that the kernel could not deliver since the source was opened.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The samples, in the order of time.
+    /// Returns the samples in time order.
     pub fn samples(&self) -> impl ExactSizeIterator<Item = StackSampleView> + use<'p> {
         let threads = self.threads;
         self.samples.iter().map(move |sample| StackSampleView {
@@ -143,8 +143,8 @@ impl<'p> ProfileBatch<'p> {
         })
     }
 
-    /// The places of a call chain, the innermost function first; none of a chain that it does not
-    /// have.
+    /// Returns the positions of a call chain, the innermost function first. Empty if the payload
+    /// has no chain with this index.
     pub fn stack(&self, stack: u16) -> impl Iterator<Item = CodePlace> + use<'p> {
         let (at, frames) = (usize::from(stack), self.frames);
         let own = (at < self.stacks.len()).then(|| self.stacks.get(at).frames());
@@ -155,12 +155,12 @@ impl<'p> ProfileBatch<'p> {
         })
     }
 
-    /// Where code comes from, all of it.
+    /// Returns all objects.
     pub fn objects(&self) -> impl Iterator<Item = CodeObjectView<'p>> + use<'p> {
         self.objects.iter().map(object_view)
     }
 
-    /// Where the code of an object comes from; none of one that it does not have.
+    /// Returns an object, or `None` if the payload has no object with this index.
     pub fn object(&self, object: u16) -> Option<CodeObjectView<'p>> {
         let at = usize::from(object);
         let object = (at < self.objects.len()).then(|| self.objects.get(at))?;

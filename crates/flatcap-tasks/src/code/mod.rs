@@ -1,4 +1,4 @@
-//! Which code ran: what follows from payloads of the source `profile`.
+//! Derives the CPU time of code from payloads of the source `profile`.
 
 mod batch;
 mod known_code;

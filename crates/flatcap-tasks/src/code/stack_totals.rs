@@ -1,4 +1,4 @@
-//! How much CPU time each call chain of each process took in a window.
+//! Sums the CPU time of each call chain of each process in a window.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,19 +8,19 @@ use super::known_code::KnownCode;
 use crate::generated::kernel::CodeKind;
 use crate::task::TaskName;
 
-/// Most call chains of processes that are told apart.
+/// Maximum number of distinct call chains of processes.
 const STACKS_MAX: usize = 1 << 14;
-/// Most places of a call chain that are kept, from the innermost function on. The kernel records up
-/// to 127 (`kernel.perf_event_max_stack`).
+/// Maximum number of positions kept of a call chain, from the innermost function on. The kernel
+/// records up to 127 by default (`kernel.perf_event_max_stack`).
 pub const STACK_DEPTH_MAX: usize = 512;
-/// Most places in the code that are told apart.
+/// Maximum number of distinct positions in the code.
 const FRAMES_MAX: usize = 1 << 18;
-/// Most executables, libraries and so on that are told apart.
+/// Maximum number of distinct objects, such as executables and libraries.
 const OBJECTS_MAX: usize = 1 << 12;
 /// The path of addresses in no mapping that is known. They are rarely code.
 const NOWHERE: &str = "[unknown]";
 
-/// Adds up samples of stacks. Equal call chains of one process are one.
+/// Sums samples of call chains. Equal call chains of one process are merged.
 #[derive(Debug)]
 pub struct StackTotals {
     window: Range<u64>,
@@ -37,14 +37,14 @@ pub struct StackTotals {
     last_lost: Option<u64>,
 }
 
-/// Where code comes from.
+/// An executable, a library or another origin of code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CodeObjectInfo {
-    /// What it is.
+    /// Kind of the object.
     pub kind: CodeKind,
     /// Path of the file, as the process saw it, or a name in brackets.
     pub path: Box<str>,
-    /// The build id; empty if it is not known.
+    /// The build id; empty if it is unknown.
     pub build_id: Box<[u8]>,
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
@@ -93,50 +93,50 @@ impl CodeObjectInfo {
     }
 }
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CodeFrame {
-    /// The object, as an index of [`StackTotals::objects`].
+    /// Index of the object in [`StackTotals::objects`].
     pub object: u32,
     /// Offset in the file of the object; an address for objects without a file.
     pub offset: u64,
 }
 
-/// A call chain of a process, and its time.
+/// A call chain of a process, and its CPU time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackTotal {
     /// Process id.
     pub process: u32,
-    /// Name of the thread; that of the last sample, if threads of the process differ.
+    /// Name of the thread; the name in the last sample if threads of the process differ.
     pub name: TaskName,
-    /// The places in the code, as indexes of [`StackTotals::frames`]; the first is the innermost
-    /// function. Empty if the chain is not known.
+    /// The positions in the code, as indexes of [`StackTotals::frames`]; the first is the innermost
+    /// function. Empty if the chain is unknown.
     pub frames: Box<[u32]>,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
     /// CPU time that the samples stand for, in nanoseconds.
     pub ns: u64,
 }
 
-/// The time of a function, or of a place without a known function, in a process.
+/// The CPU time of a function of a process, or of a position without a known function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameTotal {
     /// Process id.
     pub process: u32,
-    /// Name of a thread of it.
+    /// Name of one of its threads.
     pub name: TaskName,
     /// Name of the function, if it is known.
     pub function: Option<String>,
-    /// A place in it, as an index of [`StackTotals::frames`]: the one that took longest.
+    /// The position in it that took longest, as an index of [`StackTotals::frames`].
     pub frame: u32,
     /// Time in the function itself, in nanoseconds.
     pub self_ns: u64,
-    /// Time in the function and in those that it called, in nanoseconds.
+    /// Time in the function and in the functions that it called, in nanoseconds.
     pub total_ns: u64,
 }
 
 impl StackTotals {
-    /// Adds up samples in a window of monotonic nanoseconds.
+    /// Sums samples in a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self {
             window,
@@ -197,7 +197,7 @@ impl StackTotals {
         let number = |object| number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX);
         let numbers: Vec<Option<u32>> = objects.into_iter().map(number).collect();
         for stack in stacks {
-            // There are no more of them than before, so that all have a number.
+            // There are not more of them than before, so each gets a number.
             let numbered = stack.frames.iter().filter_map(|frame| {
                 let frame = frames.get(*frame as usize)?;
                 let object = (*numbers.get(frame.object as usize)?)?;
@@ -213,43 +213,43 @@ impl StackTotals {
         }
     }
 
-    /// The call chains: those that took longest first.
+    /// Returns the call chains, sorted by CPU time, longest first.
     pub fn stacks(&self) -> Vec<&StackTotal> {
         let mut stacks: Vec<&StackTotal> = self.stacks.iter().collect();
         stacks.sort_by_key(|stack| (std::cmp::Reverse(stack.ns), stack.process));
         stacks
     }
 
-    /// All places in the code, of which each is in a call chain.
+    /// Returns all positions in the code; each is part of a call chain.
     pub fn frames(&self) -> &[CodeFrame] {
         &self.frames
     }
 
-    /// All executables, libraries and so on.
+    /// Returns all objects, such as executables and libraries.
     pub fn objects(&self) -> &[CodeObjectInfo] {
         &self.objects
     }
 
-    /// Returns the object of a place.
+    /// Returns the object of a position.
     pub fn object(&self, frame: CodeFrame) -> Option<&CodeObjectInfo> {
         self.objects.get(frame.object as usize)
     }
 
-    /// Returns a place by its index.
+    /// Returns a position by its index.
     pub fn frame(&self, frame: u32) -> Option<CodeFrame> {
         self.frames.get(frame as usize).copied()
     }
 
-    /// The time of each function in each process: those with the most time of their own first.
-    /// Places with the same name in one object are one function; those without a name are apart.
-    /// A function that calls itself counts once.
+    /// Returns the time of each function in each process, sorted by its own time, longest first.
+    /// Positions with the same name in one object are merged to one function; positions without a
+    /// name stay separate. A recursive function is counted once per call chain.
     pub fn functions(&self, mut name: impl FnMut(&CodeObjectInfo, u64) -> Option<String>) -> Vec<FrameTotal> {
         let names: Vec<Option<String>> = self
             .frames
             .iter()
             .map(|frame| self.object(*frame).and_then(|object| name(object, frame.offset)))
             .collect();
-        // A function is known by its object and name, other places by their number.
+        // A function is identified by object and name, other positions by their number.
         let mut functions = HashMap::<(u32, &str), u32>::new();
         let mut function_of: Vec<u32> = Vec::with_capacity(self.frames.len());
         for ((number, frame), name) in (0..).zip(&self.frames).zip(&names) {
@@ -259,7 +259,7 @@ impl StackTotals {
             });
         }
         let mut totals = HashMap::<(u32, u32), (FrameTotal, u64)>::new();
-        // The last stack in which a function was seen, counted from 1 on.
+        // The last call chain in which a function was seen, counted from 1.
         let mut seen_in = vec![0_usize; self.frames.len()];
         for (stack_number, stack) in self.stacks.iter().enumerate() {
             for (depth, frame) in stack.frames.iter().enumerate() {
@@ -289,27 +289,27 @@ impl StackTotals {
         totals
     }
 
-    /// CPU time that all samples stand for, in nanoseconds.
+    /// Returns the CPU time of all samples, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.total_ns
     }
 
-    /// All samples.
+    /// Returns the number of all samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// CPU time of call chains beyond the limits, in nanoseconds.
+    /// Returns the CPU time of call chains beyond the limits, in nanoseconds.
     pub fn left_out_ns(&self) -> u64 {
         self.left_out_ns
     }
 
-    /// Records that the kernel could not deliver, in payloads of the window.
+    /// Returns the number of records that the kernel could not deliver, in payloads of the window.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the numbers of a call chain's places; none beyond the limits.
+    /// Returns the numbers of a call chain's positions, or `None` beyond the limits.
     fn number_stack(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -331,9 +331,9 @@ impl StackTotals {
             .collect()
     }
 
-    /// Returns the place of a call chain of a process; none beyond the limit.
+    /// Returns the index of a call chain of a process, or `None` beyond the limit.
     fn place(&mut self, process: u32, frames: &[u32]) -> Option<usize> {
-        // A box for each look-up: samples are few, a hundred per second and CPU.
+        // Allocates a box per lookup: samples are rare, a hundred per second and CPU.
         let key = (process, Box::from(frames));
         if let Some(place) = self.stack_numbers.get(&key) {
             return usize::try_from(*place).ok();
@@ -349,7 +349,7 @@ impl StackTotals {
     }
 }
 
-/// Returns the number of an item, which may be new; none beyond the limit.
+/// Returns the number of an item and adds it if it is new, or `None` beyond the limit.
 fn number_of<T: Clone + Eq + std::hash::Hash>(
     items: &mut Vec<T>,
     numbers: &mut HashMap<T, u32>,

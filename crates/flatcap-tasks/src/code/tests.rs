@@ -1,11 +1,12 @@
-//! Stacks that are added up.
+//! Tests of summing call chains.
 
 use super::*;
 use crate::generated::kernel::CodeKind;
 use crate::task::{TaskName, ThreadInfo};
 use crate::testing::ProfilePayload;
 
-/// Two threads of a process and one of another; `main` calls `work`, which calls itself.
+/// Returns samples of two threads of a process and one of another; `main` calls `work`, which calls
+/// itself.
 fn payload() -> ProfilePayload {
     let thread =
         |thread, process, name: &str| ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) };
@@ -29,8 +30,8 @@ fn name(object: &CodeObjectInfo, offset: u64) -> Option<String> {
     Some(if offset < 0x200 { "main" } else { "work" }.to_owned())
 }
 
-// Proves that equal call chains of a process are one, that a function that calls itself counts
-// once, and that a sample without a call chain counts.
+// Proves that equal call chains of a process are merged, that a recursive function is counted once,
+// and that a sample without a call chain counts.
 #[test]
 fn functions_have_their_time() {
     let mut totals = StackTotals::new(0..100);
@@ -49,11 +50,11 @@ fn functions_have_their_time() {
         functions,
         [(1, function("work"), 20, 20), (1, function("main"), 10, 30), (9, function("main"), 10, 10)]
     );
-    // Without names, places are told apart.
+    // Without names, each position is separate.
     assert_eq!(totals.functions(|_, _| None).len(), 4);
 }
 
-// Proves that samples outside of the window do not count.
+// Proves that samples outside the window do not count.
 #[test]
 fn the_window_is_kept() {
     let mut totals = StackTotals::new(20..40);
@@ -76,8 +77,9 @@ fn payloads_are_checked() {
     assert!(error(|payload| payload.frames.push((1, 0))).contains("frames has the index 1 of objects"));
 }
 
-// Proves that a file without a build id gets that of its path, of payloads before and after, unless
-// the path has two; and that places, call chains and functions that are the same then are one.
+// Proves that a file without a build id gets the build id of its path, from earlier and later
+// payloads, unless the path has two; and that positions, call chains and functions that become
+// equal are merged.
 #[test]
 fn build_ids_are_completed() {
     let file = |path: &str, id: &[u8]| (CodeKind::File, path.to_owned(), id.to_vec());

@@ -8,7 +8,7 @@ use crate::generated::kernel::{
 };
 use crate::task::{TaskName, ThreadInfo};
 
-/// A payload of the source `sched`: what the scheduler did between two times.
+/// A payload of the source `sched`: the scheduler's events between two times.
 #[derive(Debug, Clone, Copy)]
 pub struct SchedBatch<'p> {
     begin_ns: u64,
@@ -24,37 +24,37 @@ pub struct SchedBatch<'p> {
     events: Vector<'p, TaskEvent>,
 }
 
-/// Something that happened at a moment.
+/// An event at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedEvent {
-    /// When, in monotonic nanoseconds, as recorded.
+    /// Time in monotonic nanoseconds, as recorded.
     pub time_ns: u64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: SchedEventKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedEventKind {
-    /// A thread began, ended, or changed.
+    /// A thread started, ended, or changed.
     Changed {
         /// The thread, after the change.
         thread: ThreadInfo,
-        /// What changed. May have a value that no schema so far names.
+        /// The change. May have a value that this version of the schema does not define.
         change: TaskEventKind,
-        /// Process id of the parent; 0 if it is not known.
+        /// Process id of the parent; 0 if it is unknown.
         parent: u32,
     },
-    /// A thread was made ready to run.
+    /// A thread became ready to run.
     Woken {
         /// The thread.
         thread: ThreadInfo,
-        /// The thread that did it, or that an interrupt had stopped.
+        /// The thread that woke it, or that the waking interrupt had interrupted.
         waker: ThreadInfo,
         /// The CPU on which the waker ran.
         cpu: u16,
     },
-    /// A CPU stopped running one thread and ran another.
+    /// A CPU switched from one thread to another.
     Switched {
         /// The thread that stopped.
         previous: ThreadInfo,
@@ -62,16 +62,16 @@ pub enum SchedEventKind {
         next: ThreadInfo,
         /// The CPU.
         cpu: u16,
-        /// Whether the previous thread could have run on.
+        /// Whether the previous thread was still runnable.
         is_preempted: bool,
     },
 }
 
 impl<'p> SchedBatch<'p> {
-    /// Checks a payload: all of its structure, times, and every index in it.
+    /// Checks a payload: its whole structure, its times, and every index in it.
     ///
     /// # Errors
-    /// The payload cannot be read.
+    /// The payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let sched = root_as_sched(payload)?;
         let batch = Self {
@@ -111,55 +111,55 @@ impl<'p> SchedBatch<'p> {
         Ok(())
     }
 
-    /// The time from which it has all events, in monotonic nanoseconds.
+    /// Returns the start of the range whose events it contains, in monotonic nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// The time before which it has all events, in monotonic nanoseconds.
+    /// Returns the end of that range, exclusive, in monotonic nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Records that the kernel could not deliver since the source was opened, and places at which a
-    /// switch is missing without a reason.
+    /// Returns the number of records that the kernel could not deliver since the source was opened,
+    /// plus the number of places at which a switch is missing for no known reason.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// How long switches were not recorded since the source was opened, in nanoseconds.
+    /// Returns for how long switches were not recorded since the source was opened, in nanoseconds.
     pub fn stopped_ns(&self) -> u64 {
         self.stopped_ns
     }
 
-    /// Whether switches are not recorded at its end.
+    /// Returns whether recording of switches is stopped at its end.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Whether wakeups are recorded. Without them, the time that a thread waits for a CPU after it
-    /// slept counts as sleep.
+    /// Returns whether wakeups are recorded. Without them, the time that a thread waits for a CPU
+    /// after a sleep counts as sleep.
     pub fn has_wakeups(&self) -> bool {
         self.has_wakeups
     }
 
-    /// The threads that it mentions.
+    /// Returns the threads in its events.
     pub fn threads(&self) -> impl ExactSizeIterator<Item = ThreadInfo> + use<'p> {
         self.threads.iter().map(thread_info)
     }
 
-    /// The thread that runs on each CPU at its begin, as far as it is known.
+    /// Returns the thread that runs on each CPU at its begin, as far as it is known.
     pub fn running(&self) -> impl Iterator<Item = (u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
         self.running.iter().map(move |running| (running.cpu(), thread_at(threads, running.thread())))
     }
 
-    /// The number of context switches.
+    /// Returns the number of context switches.
     pub fn switches(&self) -> usize {
         self.switches.len()
     }
 
-    /// When which thread stopped running on which CPU, in the order of time.
+    /// Returns time, CPU and previous thread of each switch, in time order.
     pub(super) fn stopped_threads(&self) -> impl Iterator<Item = (u64, u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
         self.switches
@@ -167,13 +167,14 @@ impl<'p> SchedBatch<'p> {
             .map(move |switch| (switch.time(), switch.cpu(), thread_at(threads, switch.previous())))
     }
 
-    /// All events in the order of time. Of those with one time, changes come first, then wakeups.
+    /// Returns all events in time order. At equal times, changes come first, then wakeups, then
+    /// switches.
     pub fn events(&self) -> SchedEvents<'p> {
         SchedEvents { batch: *self, next_change: 0, next_wakeup: 0, next_switch: 0 }
     }
 }
 
-/// The events of a payload, in the order of time.
+/// The events of a payload, in time order.
 #[derive(Debug, Clone)]
 pub struct SchedEvents<'p> {
     batch: SchedBatch<'p>,

@@ -1,18 +1,18 @@
-//! Who ran on each CPU lately.
+//! Recent slices of each CPU.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::task::Task;
 
-/// Most slices that are kept of a CPU. Of a thread that waited while more of them ran, the first
-/// part of the time has no known cause.
+/// Maximum number of slices kept per CPU. If more slices ran while a thread waited, the first part
+/// of its wait has no known cause.
 const SLICES_MAX: usize = 1024;
 
-/// Time on a CPU.
+/// A time slice on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSlice {
-    /// Who ran; the idle loop if nobody did.
+    /// The task that ran; the idle loop if the CPU was idle.
     pub task: Task,
     /// When it began, in monotonic nanoseconds.
     pub begin_ns: u64,
@@ -20,14 +20,15 @@ pub struct CpuSlice {
     pub end_ns: u64,
 }
 
-/// The last slices of each CPU.
+/// The most recent slices of each CPU.
 #[derive(Debug, Default)]
 pub struct CpuHistory {
     cpus: Vec<VecDeque<CpuSlice>>,
 }
 
 impl CpuHistory {
-    /// Returns who ran on a CPU within a range of time, the last first, cut to that range.
+    /// Returns the slices of a CPU that overlap a time range, the latest first, clipped to the
+    /// range.
     pub(super) fn who_ran(&self, cpu: u16, range: Range<u64>) -> impl Iterator<Item = CpuSlice> {
         let slices = self.cpus.get(usize::from(cpu)).into_iter().flat_map(|slices| slices.iter().rev());
         slices

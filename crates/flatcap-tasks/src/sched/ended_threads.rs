@@ -1,12 +1,12 @@
-//! Threads that have ended, for as long as they may still do something.
+//! Threads that have ended, kept while they may still have events.
 
 use std::collections::VecDeque;
 
-/// A thread is known for this long after the record of its end: it may still run and wait, for as
-/// long as the kernel takes to free its memory.
+/// Time for which a thread is kept after the record of its end: it may still run and wait while the
+/// kernel frees its memory.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// Threads that have ended, with the numbers of their tasks, in the order of their ends.
+/// Ended threads with the numbers of their tasks, ordered by the time of their ends.
 #[derive(Debug, Default)]
 pub(super) struct EndedThreads(VecDeque<(u64, u32, u64)>);
 
@@ -16,7 +16,8 @@ impl EndedThreads {
         self.0.push_back((now_ns, thread, task));
     }
 
-    /// Removes a thread that ended long ago, and returns it with the number of its task.
+    /// Removes a thread that ended more than [`KEPT_NS`] ago, and returns it with the number of its
+    /// task.
     pub(super) fn take_old(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         let (_, thread, task) =
             self.0.front().copied().filter(|(ended_ns, ..)| ended_ns.saturating_add(KEPT_NS) < now_ns)?;

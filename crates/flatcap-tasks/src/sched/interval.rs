@@ -1,4 +1,4 @@
-//! What one thread did for some time, and who receives it.
+//! Intervals of threads, and the trait that receives them.
 
 use std::ops::Range;
 
@@ -6,100 +6,102 @@ use super::cpu_history::CpuHistory;
 use super::recording_faults::RecordingHole;
 use crate::task::Task;
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskState {
     /// It runs on a CPU.
     Running,
-    /// It could run, and waits for a CPU.
+    /// It is runnable, and waits for a CPU.
     Ready,
     /// It waits for something else.
     Sleeping,
 }
 
-/// Why an interval ended.
+/// The reason why an interval ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IntervalEnd {
-    /// The thread was given a CPU.
+    /// The thread got a CPU.
     Ran,
-    /// The thread could have run on, and another one ran.
+    /// The thread was still runnable, but another one ran.
     Preempted,
-    /// The thread waits for something.
+    /// The thread started to wait for something.
     Slept,
-    /// The thread was made ready to run.
+    /// The thread became ready to run.
     Woken,
     /// The thread ended.
     Exited,
-    /// What followed was not recorded.
+    /// The following events were not recorded.
     Lost,
-    /// It has not ended: what is known ends here.
+    /// The interval has not ended within the recorded time.
     Open,
 }
 
-/// What a thread did for some time. A running one is a slice of a CPU; that of the idle loop says
-/// that the CPU had nothing to run.
+/// An interval in which a thread had one state. A running interval is a slice of a CPU; a slice of
+/// the idle loop means that the CPU was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
     /// The thread.
     pub task: Task,
-    /// What it did.
+    /// Its state.
     pub state: TaskState,
-    /// The CPU on which it ran; of one that waited or slept, on which it ran afterwards, if it did.
+    /// The CPU that it ran on. For a ready or sleeping thread, the CPU that it ran on next, if it
+    /// did.
     pub cpu: Option<u16>,
-    /// When it began, in monotonic nanoseconds.
+    /// Begin in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// When it ended, in monotonic nanoseconds; not before `begin_ns`.
+    /// End in monotonic nanoseconds; not before `begin_ns`.
     pub end_ns: u64,
     /// Why it ended.
     pub end: IntervalEnd,
-    /// Who made a ready thread ready; none if it was preempted, is new, or that is not known.
+    /// The task that woke a ready thread; `None` if the thread was preempted or is new, or if the
+    /// waker is unknown.
     pub waker: Option<Task>,
 }
 
-/// A thread made another one ready to run.
+/// A wakeup: one thread made another one ready to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskWakeup {
-    /// When, in monotonic nanoseconds.
+    /// Time in monotonic nanoseconds.
     pub time_ns: u64,
-    /// The thread that was made ready.
+    /// The thread that became ready.
     pub task: Task,
-    /// The thread that did it, or that an interrupt had stopped.
+    /// The thread that woke it, or that the waking interrupt had interrupted.
     pub waker: Task,
     /// The CPU on which the waker ran.
     pub cpu: u16,
 }
 
-/// Receives what a [`Timeline`](super::Timeline) finds out.
+/// Receives the intervals, wakeups and holes of a [`Timeline`](super::Timeline).
 pub trait TimelineObserver {
-    /// An interval ended. Intervals come in the order of their ends, and those of one thread follow
-    /// each other; `history` says who ran on each CPU until then.
+    /// An interval ended. Intervals are ordered by their ends, and the intervals of one thread are
+    /// consecutive. `history` has the slices of each CPU up to then.
     fn interval(&mut self, interval: &Interval, history: &CpuHistory);
 
-    /// A thread was made ready to run.
+    /// A thread became ready to run.
     fn wakeup(&mut self, wakeup: &TaskWakeup) {
         let _ = wakeup;
     }
 
-    /// Not all switches of a time were recorded. Holes come in the order of their begins; those
-    /// with different causes may overlap.
+    /// Not all switches of a range were recorded. Holes are ordered by their begins; holes with
+    /// different causes may overlap.
     fn hole(&mut self, hole: &RecordingHole) {
         let _ = hole;
     }
 }
 
 impl Interval {
-    /// Time on a CPU.
+    /// Returns a slice of a CPU.
     pub(super) fn slice(task: Task, cpu: u16, times: Range<u64>, end: IntervalEnd) -> Self {
         let (begin_ns, end_ns) = (times.start, times.end);
         Self { task, state: TaskState::Running, cpu: Some(cpu), begin_ns, end_ns, end, waker: None }
     }
 
-    /// Its length in nanoseconds.
+    /// Returns its length in nanoseconds.
     pub fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
-    /// Returns how much of it is within a range of time, in nanoseconds.
+    /// Returns the length of its overlap with a time range, in nanoseconds.
     pub fn overlap_ns(&self, range: &Range<u64>) -> u64 {
         self.end_ns.min(range.end).saturating_sub(self.begin_ns.max(range.start))
     }

@@ -1,4 +1,4 @@
-//! Who ran, who was ready and waited, who slept: what follows from payloads of the source `sched`.
+//! Derives from payloads of the source `sched` which threads ran, waited for a CPU and slept.
 
 mod batch;
 mod cpu_history;

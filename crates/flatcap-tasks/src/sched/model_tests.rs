@@ -1,4 +1,4 @@
-//! The timeline against a scheduler that is simulated step by step.
+//! Tests of the timeline against a scheduler that is simulated step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::testing::SchedPayload;
 
 const CPUS: usize = 3;
 
-/// What happens, at a time.
+/// An event at a time.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Switch { cpu: usize, previous: usize, next: usize, is_preempted: bool },
@@ -23,7 +23,7 @@ enum Event {
     Changed { thread: usize, kind: TaskEventKind },
 }
 
-/// What all threads did for some time. Thread 0 is the idle loop.
+/// The states of all threads during an interval. Thread 0 is the idle loop.
 #[derive(Debug, Clone)]
 struct Truth {
     times: Range<u64>,
@@ -31,7 +31,7 @@ struct Truth {
     running: Vec<usize>,
 }
 
-/// A scheduler whose threads do what numbers say.
+/// A scheduler whose threads are driven by random numbers.
 struct Simulation {
     now_ns: u64,
     states: Vec<Option<TaskState>>,
@@ -107,7 +107,7 @@ impl Simulation {
                 }
                 if previous != 0 {
                     let after = match (is_preempted, self.exiting.contains(&previous)) {
-                        // Nothing is known of one that was preempted while it exits, either.
+                        // The state of a thread that is preempted while it exits is unknown too.
                         (_, true) => None,
                         (true, false) => Some(TaskState::Ready),
                         (false, false) => Some(TaskState::Sleeping),
@@ -127,13 +127,13 @@ impl Simulation {
         self.events.push((self.now_ns, event));
     }
 
-    /// Who runs right before the events of a time.
+    /// Returns the running threads just before the events of a time.
     fn running_at(&self, at_ns: u64) -> Vec<usize> {
         let truth = self.truth.iter().find(|truth| truth.times.start < at_ns && at_ns <= truth.times.end);
         truth.map_or_else(|| vec![0; CPUS], |truth| truth.running.clone())
     }
 
-    /// The payloads of the times between these cuts.
+    /// Returns the payloads between these cuts.
     fn payloads(&self, cuts: &BTreeSet<u64>) -> Vec<SchedPayload> {
         let mut ends: Vec<u64> = cuts.iter().copied().collect();
         ends.retain(|cut| (self.begin_ns + 1..self.now_ns).contains(cut));
@@ -174,13 +174,14 @@ impl Simulation {
         payload
     }
 
-    /// How long threads were in a state in a window.
+    /// Returns the time that a thread was in a state within a window.
     fn time_in(&self, thread: usize, state: TaskState, window: &Range<u64>) -> u64 {
         let own = self.truth.iter().filter(|truth| truth.states.get(thread) == Some(&Some(state)));
         own.map(|truth| overlap(&truth.times, window)).sum()
     }
 
-    /// How long `running` ran on the CPU on which `waiting` ran next, while `waiting` was ready.
+    /// Returns how long `running` ran on the CPU on which `waiting` ran next, while `waiting` was
+    /// ready.
     fn blocked(&self, window: &Range<u64>) -> BTreeMap<(u32, u32), u64> {
         let mut found = BTreeMap::new();
         let mut since = BTreeMap::<usize, u64>::new();
@@ -221,7 +222,7 @@ fn thread_id(thread: usize) -> u32 {
 
 fn info(thread: usize) -> ThreadInfo {
     let id = thread_id(thread);
-    // Threads 1 and 2 are of one process, as are 3 and 4.
+    // Threads 1 and 2 belong to one process, 3 and 4 to another.
     let process = if thread == 0 { 0 } else { 100 + u32::try_from(thread - (thread + 1) % 2).unwrap() };
     ThreadInfo { thread: id, process, name: TaskName::new(format!("thread{thread}").as_bytes()) }
 }
@@ -259,8 +260,8 @@ fn any_simulation() -> impl Strategy<Value = (Simulation, BTreeSet<u64>)> {
 }
 
 proptest! {
-    // Proves that times of threads and CPUs in any window, and who ran while others waited, are
-    // those of the simulation, wherever payloads are cut.
+    // Proves that the times of threads and CPUs in any window, and the threads that ran while
+    // others waited, equal the simulation, wherever payloads are cut.
     #[test]
     fn times_are_exact((simulation, cuts) in any_simulation(), from in 0..600_000_u64, length in 1..600_000_u64) {
         let window = from..from + length;
@@ -296,8 +297,8 @@ proptest! {
         prop_assert_eq!(timeline.faults(), super::RecordingFaults::default());
     }
 
-    // Proves that the intervals of each thread follow each other without a hole or an overlap from
-    // its begin to its end, and that they are the same wherever payloads are cut.
+    // Proves that the intervals of each thread are consecutive without a hole or an overlap from
+    // its begin to its end, and do not depend on where payloads are cut.
     #[test]
     fn intervals_are_whole((simulation, cuts) in any_simulation()) {
         let intervals = |cuts: &BTreeSet<u64>| {
@@ -320,7 +321,7 @@ proptest! {
         }
     }
 
-    // Proves that nothing claims the time of a payload that is missing, and that times before and
+    // Proves that no interval covers the time of a missing payload, and that the times before and
     // after it are exact.
     #[test]
     fn gaps_are_not_bridged((simulation, cuts) in any_simulation(), missing in 0..12_usize) {
@@ -344,8 +345,8 @@ proptest! {
         }
     }
 
-    // Proves that the counters of each sample are those of the simulation at its time, and that a
-    // thread that did something in a step is in the samples before and after it.
+    // Proves that the counters of each sample equal the simulation at its time, and that a thread
+    // that was active in a step is in the samples before and after it.
     #[test]
     fn steps_are_exact((simulation, cuts) in any_simulation(), offset_ns in prop_oneof![Just(0), any::<i64>()]) {
         let step_ns = super::STEP_NS_MIN;

@@ -1,37 +1,37 @@
-//! What a recording of the scheduler lacks.
+//! Missing parts of a recording of the scheduler.
 
-/// What the payloads so far lack.
+/// The missing parts of the payloads so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordingFaults {
-    /// Places at which samples of the source are missing.
+    /// Number of places at which samples of the source are missing.
     pub gaps: u64,
-    /// Records that the kernel could not deliver, after those of the first payload, and places at
-    /// which a switch is missing without a reason.
+    /// Number of records that the kernel could not deliver after the first payload, plus the number
+    /// of places at which a switch is missing for no known reason.
     pub lost: u64,
-    /// How long switches were not recorded, in nanoseconds.
+    /// Time for which switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Wakeups were not recorded: times that threads waited for a CPU are lower bounds, and sleeps
-    /// include such times.
+    /// Whether wakeups were not recorded: the times that threads waited for a CPU are then lower
+    /// bounds, and sleeps include such times.
     pub lacks_wakeups: bool,
 }
 
-/// A time in which not all switches were recorded.
+/// A time range in which not all switches were recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordingHole {
-    /// When it begins, in monotonic nanoseconds.
+    /// Begin in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// When it ends, in monotonic nanoseconds; after `begin_ns`.
+    /// End in monotonic nanoseconds; after `begin_ns`.
     pub end_ns: u64,
     /// Why.
     pub cause: HoleCause,
 }
 
-/// Why switches were not recorded.
+/// The reason why switches were not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
-    /// They cost more than the budget of the source.
+    /// They exceeded the CPU budget of the source.
     Stopped,
-    /// So many records are missing, at some moments of this time.
+    /// This number of records is missing, at unknown times in the range.
     LostRecords(u64),
     /// Samples of the source are missing.
     MissingSamples,

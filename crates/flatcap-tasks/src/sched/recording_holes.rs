@@ -1,4 +1,4 @@
-//! Times in a window in which not all switches were recorded.
+//! Collects the ranges of a window in which not all switches were recorded.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use super::cpu_history::CpuHistory;
 use super::interval::{Interval, TimelineObserver};
 use super::recording_faults::{HoleCause, RecordingHole};
 
-/// Most holes that are kept; further ones are counted.
+/// Maximum number of holes kept; further ones are only counted.
 const HOLES_MAX: usize = 256;
 
-/// The holes in a window. Those with one cause that follow each other are one.
+/// The holes in a window. Consecutive holes with the same cause are merged.
 #[derive(Debug)]
 pub struct RecordingHoles {
     window: Range<u64>,
@@ -19,25 +19,25 @@ pub struct RecordingHoles {
 }
 
 impl RecordingHoles {
-    /// Keeps the holes that overlap a window of monotonic nanoseconds.
+    /// Collects the holes that overlap a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, holes: Vec::new(), further: 0 }
     }
 
-    /// The holes, in the order of their begins. They begin where they did, which may be before the
-    /// window, and end in it.
+    /// Returns the holes, ordered by their begins. A hole may begin before the window; it ends
+    /// within it.
     pub fn holes(&self) -> impl Iterator<Item = RecordingHole> {
         let Range { start, end } = self.window;
         let overlapping = self.holes.iter().filter(move |hole| hole.begin_ns < end && hole.end_ns > start);
         overlapping.map(move |hole| RecordingHole { end_ns: hole.end_ns.min(end), ..*hole })
     }
 
-    /// How many further holes there were in the window, beyond the limit.
+    /// Returns the number of holes in the window beyond the limit.
     pub fn further(&self) -> u64 {
         self.further
     }
 
-    /// Adds a hole that begins after the begin of those before.
+    /// Adds a hole. Holes must be added in the order of their begins.
     fn add(&mut self, hole: &RecordingHole) {
         if hole.begin_ns >= self.window.end {
             return;
@@ -51,7 +51,7 @@ impl RecordingHoles {
             known.end_ns = known.end_ns.max(hole.end_ns);
             return;
         }
-        // What ended before the window only mattered if it had gone on.
+        // A hole that ended before the window was kept only because it might have continued.
         let start = self.window.start;
         self.holes.retain(|known| known.end_ns > start || known.end_ns >= hole.begin_ns);
         if self.holes.len() < HOLES_MAX {
@@ -70,7 +70,7 @@ impl TimelineObserver for RecordingHoles {
     }
 }
 
-/// Returns the cause of two holes together; none if they have different ones.
+/// Returns the common cause of two holes, or `None` if they differ.
 fn joined_cause(one: HoleCause, other: HoleCause) -> Option<HoleCause> {
     match (one, other) {
         (HoleCause::LostRecords(one), HoleCause::LostRecords(other)) => {
@@ -80,8 +80,8 @@ fn joined_cause(one: HoleCause, other: HoleCause) -> Option<HoleCause> {
     }
 }
 
-/// Returns the part of a payload's time in which switches were recorded, by whether they were
-/// stopped when it began, and for how long until then.
+/// Returns the part of a payload's range in which switches were recorded. `was_stopped` is the
+/// state at the begin of the payload, and `stopped_before_ns` the stopped time until then.
 pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_before_ns: u64) -> Range<u64> {
     let (begin_ns, end_ns) = (batch.begin_ns(), batch.end_ns());
     let stopped_ns = batch.stopped_ns().saturating_sub(stopped_before_ns).min(end_ns - begin_ns);
@@ -89,13 +89,13 @@ pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_b
         (false, false) => begin_ns..end_ns,
         (false, true) => begin_ns..end_ns - stopped_ns,
         (true, false) => begin_ns + stopped_ns..end_ns,
-        // It may have been recorded in between, nobody knows when.
+        // Switches may have been recorded in between, at an unknown time.
         (true, true) => end_ns..end_ns,
     }
 }
 
-/// Reports what of a payload's time was not recorded: outside of the part in which switches were,
-/// and because so many records were lost; and if samples before it are missing, since when.
+/// Reports the holes in a payload's range: the part without switches, the lost records, and, if
+/// earlier samples are missing, the time since the last one.
 pub(super) fn report_holes(
     batch: &SchedBatch<'_>,
     recorded: &Range<u64>,

@@ -1,4 +1,4 @@
-//! What threads and processes did so far, as samples at equal steps of time.
+//! Counters of threads and processes, as samples at equal time steps.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,31 +12,32 @@ use super::timeline::Timeline;
 use crate::generated::kernel::{ProcessWork, Tasks, TasksArgs, ThreadWork};
 use crate::task::{Task, TaskName};
 
-/// The shortest step, in nanoseconds.
+/// Minimum length of a step, in nanoseconds.
 pub const STEP_NS_MIN: u64 = 100_000;
-/// After so much time a sample has all threads.
+/// Interval after which a sample contains all threads.
 const ALL_NS: u64 = 1_000_000_000;
-/// Most parts of steps of threads that are held: what exceeds it counts for no thread. A payload of
-/// 100 ms in which a hundred threads are always active takes a thousand of them.
+/// Maximum number of parts of steps that are kept; time beyond it is counted for no thread. A
+/// payload of 100 ms with a hundred permanently active threads takes a thousand parts per thread at
+/// the shortest step.
 const PARTS_MAX: usize = 1 << 20;
-/// Most threads that are known, beside those that are active.
+/// Maximum number of known threads, in addition to the active ones.
 const THREADS_MAX: usize = 1 << 17;
 
-/// Makes samples of a timeline: the counters of threads and processes at each multiple of a step of
-/// time. What lies across a step is split there, so counters are exact.
+/// Makes samples from a timeline: the counters of threads and processes at each multiple of a step.
+/// Intervals that cross a step are split there, so the counters are exact.
 #[derive(Debug)]
 pub struct TaskSteps {
     step_ns: u64,
-    /// What is added to monotonic time before it is divided by the step.
+    /// Offset that is added to monotonic time before dividing by the step.
     phase_ns: u64,
-    /// The time whose samples are being made.
+    /// The range whose samples are being made.
     stretch: Range<u64>,
-    /// What is before was counted.
+    /// Everything before this time was counted.
     counted_until_ns: u64,
-    /// What threads did in each step, by the step's number, and by that of the task.
+    /// The activity of threads in each step, by the numbers of step and task.
     steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
     parts: usize,
-    /// The sample at the begin of the stretch was made.
+    /// Whether the sample at the begin of the range was made.
     has_begun: bool,
     /// The number of the sample at the end of the next step.
     next_sample: u64,
@@ -48,17 +49,17 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// Its number: its time, by the clock whose multiples are steps, divided by the step.
+    /// Its number: its time on the clock that steps are multiples of, divided by the step.
     pub number: u64,
     /// Its time, in monotonic nanoseconds.
     pub time_ns: u64,
-    /// It is at the begin of what is known, and not at the end of a step.
+    /// Whether it is at the begin of the known range, and not at the end of a step.
     pub is_begin: bool,
-    /// Its payload, of the schema [`TASKS`](crate::schema::TASKS).
+    /// Its payload, in the schema [`TASKS`](crate::schema::TASKS).
     pub payload: &'s [u8],
 }
 
-/// Counters of a thread, or what they grew by.
+/// Counters of a thread, or their increase.
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
     on_cpu_ns: u64,
@@ -67,7 +68,7 @@ struct Work {
     migrations: u64,
 }
 
-/// What a thread did in a step.
+/// The activity of a thread in a step.
 #[derive(Debug, Clone, Copy)]
 struct ThreadPart {
     task: Task,
@@ -91,7 +92,7 @@ struct ProcessCount {
 }
 
 impl TaskSteps {
-    /// Makes samples each `step_ns`, which is raised to [`STEP_NS_MIN`].
+    /// Makes a sample every `step_ns`, which is raised to at least [`STEP_NS_MIN`].
     pub fn new(step_ns: u64) -> Self {
         Self {
             step_ns: step_ns.max(STEP_NS_MIN),
@@ -108,15 +109,15 @@ impl TaskSteps {
         }
     }
 
-    /// Makes samples at multiples of the step by a clock that is ahead of the monotonic one by
-    /// `offset_ns`. To be called before the first payload.
+    /// Makes samples at multiples of the step on a clock that is ahead of the monotonic clock by
+    /// `offset_ns`. Must be called before the first payload.
     pub fn set_offset(&mut self, offset_ns: i64) {
         let step_ns = i64::try_from(self.step_ns).unwrap_or(i64::MAX);
         self.phase_ns = offset_ns.rem_euclid(step_ns).unsigned_abs();
     }
 
-    /// Returns the samples that the last payload of the timeline completed. To be called after each
-    /// payload, whose intervals this has observed.
+    /// Passes on the samples that the last payload of the timeline completed. Must be called after
+    /// each payload, once this observer has received its intervals.
     pub fn reach(&mut self, timeline: &Timeline, mut take: impl FnMut(&TaskSample<'_>)) {
         let stretch = timeline.stretch();
         if stretch.start != self.stretch.start || self.stretch.is_empty() {
@@ -128,7 +129,7 @@ impl TaskSteps {
             self.next_sample = self.number(stretch.start) + 1;
         }
         self.stretch = stretch;
-        // What was open when the recording stopped was reported as lost.
+        // Intervals that were open when the recording stopped were reported as lost.
         for interval in timeline.active() {
             self.interval(&interval, timeline.history());
         }
@@ -136,13 +137,14 @@ impl TaskSteps {
         if self.is_within(self.next_sample) {
             self.begin(&mut take);
         }
-        // Threads are listed if they do something in the step after, too.
+        // A sample also lists the threads that are active in the following step, so that step must
+        // be known.
         while self.is_within(self.next_sample.saturating_add(1)) {
             self.make_next(&mut take);
         }
     }
 
-    /// Returns the last sample, of which it is not known yet what threads did after it. Samples of
+    /// Passes on the last sample, for which the activity after it is not known yet. Samples of
     /// further payloads follow it.
     pub fn finish(&mut self, mut take: impl FnMut(&TaskSample<'_>)) {
         if !self.stretch.is_empty() {
@@ -153,29 +155,29 @@ impl TaskSteps {
         }
     }
 
-    /// Whether the time of a sample is known.
+    /// Returns whether the time of a sample is known.
     fn is_within(&self, number: u64) -> bool {
         let is_possible = number.checked_mul(self.step_ns).is_some();
         is_possible && self.time_ns(number) <= self.stretch.end && !self.stretch.is_empty()
     }
 
-    /// The number of the step that contains a monotonic time; the sample at its end has the next
-    /// one.
+    /// Returns the number of the step that contains a monotonic time. The sample at its end has the
+    /// next number.
     fn number(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_add(self.phase_ns) / self.step_ns
     }
 
-    /// The monotonic time of a sample.
+    /// Returns the monotonic time of a sample.
     fn time_ns(&self, number: u64) -> u64 {
         number.saturating_mul(self.step_ns).saturating_sub(self.phase_ns)
     }
 
-    /// The monotonic time before which all samples were returned.
+    /// Returns the monotonic time before which all samples were passed on.
     pub fn complete_ns(&self) -> u64 {
         if self.has_begun { self.time_ns(self.next_sample) } else { self.stretch.start }
     }
 
-    /// Makes the sample at the begin of what is known, if it was not made.
+    /// Makes the sample at the begin of the known range, unless it was made.
     fn begin(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
         let number = self.number(self.stretch.start);
         let has_begun = std::mem::replace(&mut self.has_begun, true);
@@ -198,7 +200,7 @@ impl TaskSteps {
         self.next_sample = number + 1;
     }
 
-    /// Returns the tasks that do something in a step.
+    /// Returns the tasks that are active in a step.
     fn known_in(&mut self, step: u64) -> BTreeSet<u64> {
         let parts: Vec<Task> =
             self.steps.get(&step).into_iter().flat_map(|step| step.values().map(|part| part.task)).collect();
@@ -208,7 +210,7 @@ impl TaskSteps {
         parts.iter().map(|task| task.number).collect()
     }
 
-    /// Makes a sample, of the end of a step at a monotonic time or of the begin of what is known.
+    /// Makes a sample at a monotonic time: the end of a step, or the begin of the known range.
     fn make(
         &mut self,
         (number, end_ns): (u64, Option<u64>),
@@ -222,7 +224,7 @@ impl TaskSteps {
             listed.iter().filter_map(|number| self.threads.get(number)).collect()
         };
         threads.sort_unstable_by_key(|thread| (thread.task.info.thread, thread.task.number));
-        // Of threads with one id, the later one is there.
+        // If several threads have the same id, keep the latest.
         threads.dedup_by(|next, kept| {
             let is_same = next.task.info.thread == kept.task.info.thread;
             if is_same {
@@ -267,7 +269,7 @@ impl TaskSteps {
         take(&TaskSample { number, time_ns: end_ns.unwrap_or(self.stretch.start), is_begin, payload });
     }
 
-    /// Adds what threads did in a step to their counters.
+    /// Adds the activity of threads in a step to their counters.
     fn count_step(&mut self, step: u64) {
         let Some(parts) = self.steps.get(&step) else { return };
         let parts: Vec<ThreadPart> = parts.values().copied().collect();
@@ -281,7 +283,7 @@ impl TaskSteps {
         }
     }
 
-    /// Forgets a step that was counted, and the threads that ended in it.
+    /// Removes a counted step, and the threads that ended in it.
     fn drop_step(&mut self, step: u64) {
         let Some(parts) = self.steps.remove(&step) else { return };
         self.parts -= parts.len();
@@ -290,7 +292,7 @@ impl TaskSteps {
         }
     }
 
-    /// Counts the steps that have no sample: what follows them is not known.
+    /// Counts the steps that have no sample, because the time after them is unknown.
     fn count_rest(&mut self) {
         for step in self.steps.keys().copied().collect::<Vec<_>>() {
             if self.time_ns(step) < self.stretch.end {
@@ -301,7 +303,7 @@ impl TaskSteps {
         self.stretch = 0..0;
     }
 
-    /// Takes note of a thread and its process.
+    /// Adds a thread and its process, or updates them.
     fn know(&mut self, task: Task) {
         if !self.threads.contains_key(&task.number) && self.threads.len() >= THREADS_MAX {
             self.forget_idle();
@@ -326,7 +328,7 @@ impl TaskSteps {
         }
     }
 
-    /// Forgets the threads that do nothing in the steps that are held. Their counters begin anew.
+    /// Removes the threads without activity in the steps that are kept. Their counters restart.
     fn forget_idle(&mut self) {
         let active: BTreeSet<u64> = self.steps.values().flat_map(|step| step.keys().copied()).collect();
         let idle: Vec<Task> = self
@@ -340,7 +342,7 @@ impl TaskSteps {
         }
     }
 
-    /// Returns what a thread did in a step, to add to it.
+    /// Returns the activity of a thread in a step, for adding to it.
     fn part(&mut self, step: u64, task: Task) -> Option<&mut ThreadPart> {
         let new = ThreadPart { task, work: Work::default(), has_ended: false };
         let part = match self.steps.entry(step).or_default().entry(task.number) {
@@ -374,7 +376,7 @@ impl TimelineObserver for TaskSteps {
         let mut begin_ns = first_ns;
         while begin_ns < interval.end_ns {
             let step = self.number(begin_ns);
-            // The last times that a clock can show have one step.
+            // The steps at the largest possible times overflow and are treated as one.
             let step_end_ns = self.time_ns(step + 1);
             let end_ns = if step_end_ns > begin_ns { step_end_ns } else { u64::MAX }.min(interval.end_ns);
             let Some(part) = self.part(step, task) else { return };
@@ -399,7 +401,7 @@ impl TimelineObserver for TaskSteps {
 }
 
 impl TaskSteps {
-    /// Notes on which CPU a thread runs. Returns whether it ran on another one before.
+    /// Sets the CPU that a thread runs on. Returns whether it ran on another one before.
     fn move_to(&mut self, task: Task, cpu: Option<u16>) -> bool {
         self.know(task);
         let Some(thread) = self.threads.get_mut(&task.number) else { return false };

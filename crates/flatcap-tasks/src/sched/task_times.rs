@@ -1,4 +1,5 @@
-//! How long threads ran, waited for a CPU and slept in a window, and who ran while they waited.
+//! Sums in a window how long threads ran, waited for a CPU and slept, and which threads ran while
+//! others waited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -9,23 +10,23 @@ use super::recording_faults::{HoleCause, RecordingHole};
 use super::timeline::Timeline;
 use crate::task::{Task, TaskName, ThreadInfo};
 
-/// Most threads that are counted; further ones are left out.
+/// Maximum number of threads; further ones are left out.
 const THREADS_MAX: usize = 1 << 17;
-/// Most pairs of a thread that waited and one that ran meanwhile; time of further ones has no
+/// Maximum number of pairs of a waiting and a running thread; the time of further pairs has no
 /// known cause.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// Times of threads in a window. Exact, as far as the recording is: an interval counts with its
-/// part in the window.
+/// Times of threads in a window. Exact as far as the recording is complete: the part of an interval
+/// within the window counts.
 #[derive(Debug)]
 pub struct TaskTimes {
     window: Range<u64>,
-    /// What is before was counted.
+    /// Everything before this time was counted.
     counted_until_ns: u64,
-    /// Until then records were lost: a thread that seems to sleep may have run.
+    /// Records were lost up to this time: a thread that appears to sleep may have run.
     lost_until_ns: u64,
     threads: HashMap<u64, ThreadCount>,
-    /// By the numbers of who waited and who ran.
+    /// By the task numbers of the waiting and the running thread.
     pairs: HashMap<(u64, u64), (Task, u64)>,
     cpus: BTreeMap<u16, CpuTimes>,
     left_out: u64,
@@ -37,62 +38,62 @@ struct ThreadCount {
     last_cpu: Option<u16>,
 }
 
-/// What a thread did in the window. Times are in nanoseconds.
+/// Times of a thread in the window, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadTimes {
     /// The thread, with its last name.
     pub task: Task,
-    /// Time on a CPU.
+    /// Time running on a CPU.
     pub on_cpu_ns: u64,
-    /// Time ready, waiting for a CPU.
+    /// Time ready and waiting for a CPU.
     pub ready_ns: u64,
     /// Time waiting for something else.
     pub sleeping_ns: u64,
-    /// The longest part of the window in which it was ready without a break.
+    /// Longest uninterrupted time in the window in which it was ready.
     pub longest_ready_ns: u64,
-    /// The longest part of the window in which it waited for something else without a break, of
-    /// times in which no record was lost.
+    /// Longest uninterrupted time in the window in which it waited for something else, excluding
+    /// times with lost records.
     pub longest_sleeping_ns: u64,
-    /// How often it stopped running.
+    /// Number of times it stopped running.
     pub switches: u64,
-    /// How often it stopped running although it could have run on.
+    /// Number of times it stopped running while still runnable.
     pub preemptions: u64,
-    /// How often it ran on another CPU than before.
+    /// Number of times it ran on another CPU than before.
     pub migrations: u64,
 }
 
-/// What the threads of a process did in the window. Times are in nanoseconds, and those of several
-/// threads add up.
+/// Times of a process in the window, in nanoseconds: the sum over its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessTimes {
     /// Process id.
     pub process: u32,
-    /// Name of its main thread; of the thread that ran longest, if the main thread did nothing.
+    /// Name of its main thread, or of the thread that ran longest if the main thread was not
+    /// active.
     pub name: TaskName,
-    /// Threads that are known in the window.
+    /// Number of threads known in the window.
     pub threads: usize,
-    /// Time on CPUs.
+    /// Time running on CPUs.
     pub on_cpu_ns: u64,
-    /// Time ready, waiting for a CPU.
+    /// Time ready and waiting for a CPU.
     pub ready_ns: u64,
-    /// The longest part of the window in which one thread was ready without a break.
+    /// Longest uninterrupted time in the window in which one thread was ready.
     pub longest_ready_ns: u64,
-    /// How often threads stopped running.
+    /// Number of times threads stopped running.
     pub switches: u64,
-    /// How often threads ran on another CPU than before.
+    /// Number of times threads ran on another CPU than before.
     pub migrations: u64,
 }
 
-/// Who ran while others waited, and how long.
+/// A thread or process that ran while others waited, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocker {
-    /// The thread that ran; the idle loop if the CPU was not given to the waiting thread at once.
+    /// The thread that ran; the idle loop if the CPU did not switch to the waiting thread at once.
     pub info: ThreadInfo,
-    /// How long, in nanoseconds; for each thread that waited.
+    /// Time in nanoseconds, summed over the waiting threads.
     pub ns: u64,
 }
 
-/// What a CPU did in the window, in nanoseconds. The rest is not known.
+/// Times of a CPU in the window, in nanoseconds. The rest is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {
     /// Time in which a thread ran.
@@ -102,7 +103,7 @@ pub struct CpuTimes {
 }
 
 impl TaskTimes {
-    /// Counts within a window of monotonic nanoseconds.
+    /// Counts times within a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self {
             window,
@@ -115,8 +116,8 @@ impl TaskTimes {
         }
     }
 
-    /// Counts what is open in a timeline up to now. Its later intervals count from now on, so this
-    /// may be called between payloads; it must be called after the last one.
+    /// Counts the intervals that are open in a timeline, up to now. Their rest is counted later, so
+    /// this may be called between payloads. It must be called after the last one.
     pub fn reach(&mut self, timeline: &Timeline) {
         for interval in timeline.active().chain(timeline.sleeping()) {
             self.interval(&interval, timeline.history());
@@ -124,12 +125,12 @@ impl TaskTimes {
         self.counted_until_ns = self.counted_until_ns.max(timeline.now_ns());
     }
 
-    /// The window.
+    /// Returns the window.
     pub fn window(&self) -> &Range<u64> {
         &self.window
     }
 
-    /// The threads of which something is known in the window: those that ran longest first.
+    /// Returns the threads that are known in the window, sorted by run time, longest first.
     pub fn threads(&self) -> Vec<ThreadTimes> {
         let is_known =
             |times: &ThreadTimes| times.on_cpu_ns + times.ready_ns + times.sleeping_ns + times.switches > 0;
@@ -139,7 +140,7 @@ impl TaskTimes {
         threads
     }
 
-    /// The processes of these threads: those that ran longest first.
+    /// Returns the processes of these threads, sorted by run time, longest first.
     pub fn processes(&self) -> Vec<ProcessTimes> {
         let mut processes = BTreeMap::<u32, ProcessTimes>::new();
         for times in self.threads() {
@@ -169,9 +170,9 @@ impl TaskTimes {
         processes
     }
 
-    /// Which threads ran while the chosen ones were ready, on the CPUs on which these ran
-    /// afterwards: those that ran longest first. What ran while a thread is still ready at the end
-    /// of the recording is not known.
+    /// Returns the threads that ran while the selected threads were ready, on the CPUs on which the
+    /// selected threads ran next, sorted by run time, longest first. If a thread is still ready at
+    /// the end of the recording, the cause of that wait is unknown.
     pub fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
@@ -186,8 +187,8 @@ impl TaskTimes {
         found
     }
 
-    /// As [`blockers`](Self::blockers), with the threads of one process as one: its id, and the
-    /// name of the thread of it that ran longest.
+    /// Like [`blockers`](Self::blockers), with the threads of a process merged: its id, and the
+    /// name of its thread that ran longest.
     pub fn blocking_processes(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found: Vec<Blocker> = Vec::new();
         for blocker in self.blockers(is_waiting) {
@@ -200,17 +201,17 @@ impl TaskTimes {
         found
     }
 
-    /// What each CPU did.
+    /// Returns the times of each CPU.
     pub fn cpus(&self) -> &BTreeMap<u16, CpuTimes> {
         &self.cpus
     }
 
-    /// How many intervals of threads beyond the limit were left out.
+    /// Returns the number of intervals left out because of the limit on threads.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Counts who ran while a thread waited, when its wait has ended.
+    /// Counts the threads that ran during a wait that has ended.
     fn add_blockers(&mut self, interval: &Interval, history: &CpuHistory) {
         let Some(cpu) = interval.cpu else { return };
         let within = interval.begin_ns.max(self.window.start)..interval.end_ns.min(self.window.end);

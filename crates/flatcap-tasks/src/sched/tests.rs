@@ -1,11 +1,11 @@
-//! What the timeline says where the recording lacks something.
+//! Tests of the timeline on incomplete recordings.
 
 use super::*;
 use crate::generated::kernel::TaskEventKind;
 use crate::task::{TaskName, ThreadInfo};
 use crate::testing::SchedPayload;
 
-/// Intervals as text: thread, state, begin, end, why it ended.
+/// Collects intervals as strings: thread, state, begin, end, reason of the end.
 #[derive(Debug, Default)]
 struct Texts(Vec<String>);
 
@@ -18,7 +18,7 @@ impl TimelineObserver for Texts {
     }
 }
 
-/// Numbers of tasks, and their names.
+/// Collects numbers of tasks, and their names.
 struct Numbers<'n>(&'n mut Vec<(u64, String)>);
 
 impl TimelineObserver for Numbers<'_> {
@@ -33,7 +33,7 @@ fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
     ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) }
 }
 
-/// A payload with the idle loop, and threads 1 and 2 of the processes 1 and 2.
+/// Returns a payload with the idle loop, and threads 1 and 2 of the processes 1 and 2.
 fn payload(begin_ns: u64, end_ns: u64) -> SchedPayload {
     let threads = vec![thread(0, 0, "swapper"), thread(1, 1, "one"), thread(2, 2, "two")];
     SchedPayload { begin_ns, end_ns, threads, ..SchedPayload::default() }
@@ -49,8 +49,8 @@ fn intervals(payloads: &[(u64, SchedPayload)]) -> (Vec<String>, RecordingFaults)
     (texts.0, faults)
 }
 
-// Proves that a thread which stops running on a CPU about which nothing is known has run there from
-// the begin on, and that without wakeups a wait counts as sleep.
+// Proves that a thread that stops running on a CPU with unknown state is assumed to have run there
+// from the begin, and that without wakeups a wait counts as sleep.
 #[test]
 fn the_first_switch_says_who_ran() {
     let switches = vec![(30, 0, 1, 0, false), (60, 0, 0, 1, false)];
@@ -60,7 +60,7 @@ fn the_first_switch_says_who_ran() {
     assert!(faults.lacks_wakeups);
 }
 
-// Proves that after a payload that is missing nothing is claimed of the time in between.
+// Proves that after a missing payload no interval covers the time in between.
 #[test]
 fn missing_payloads_end_everything() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
@@ -68,13 +68,13 @@ fn missing_payloads_end_everything() {
     let (found, faults) = intervals(&[(0, first.clone()), (2, later.clone())]);
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
     assert_eq!(faults.gaps, 1);
-    // The numbers follow each other, and the times do not: the source was opened again.
+    // The numbers are consecutive, but the times are not: the source was reopened.
     let (found, _) = intervals(&[(0, first), (1, later)]);
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
 }
 
-// Proves that a CPU which a payload leaves out is not busy for ever with what ran there last: it is
-// away, as during a suspend.
+// Proves that a CPU that a payload leaves out does not stay busy with its last thread forever: it
+// is offline, as during a suspend.
 #[test]
 fn a_cpu_that_is_away_runs_nothing() {
     for away in [1, u16::MAX] {
@@ -85,8 +85,8 @@ fn a_cpu_that_is_away_runs_nothing() {
     }
 }
 
-// Proves that a thread which waits while it exits does not sleep for ever afterwards: the record of
-// its end comes before its last switches.
+// Proves that a thread that waits while it exits does not sleep forever afterwards: the record of
+// its end precedes its last switches.
 #[test]
 fn a_thread_may_wait_while_it_exits() {
     let exiting = SchedPayload {
@@ -100,11 +100,11 @@ fn a_thread_may_wait_while_it_exits() {
     assert_eq!(found, ["1 Running 0-20 Exited", "1 Ready 50-60 Ran", "1 Running 60-70 Exited"]);
 }
 
-// Proves that a switch which contradicts what was known ends it where it was known last.
+// Proves that a switch that contradicts the known state ends it at the time when it was last known.
 #[test]
 fn lost_records_end_what_they_contradict() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
-    // That thread 1 stopped and thread 2 began is missing.
+    // The switch from thread 1 to thread 2 is missing.
     let second = SchedPayload {
         running: vec![(0, 1)],
         switches: vec![(150, 0, 2, 1, true)],
@@ -116,7 +116,7 @@ fn lost_records_end_what_they_contradict() {
     assert_eq!(faults.lost, 2);
 }
 
-// Proves that the begin of a payload corrects who runs.
+// Proves that the running threads listed at the begin of a payload correct the known state.
 #[test]
 fn the_running_threads_are_taken_over() {
     let first = SchedPayload { running: vec![(0, 1), (1, 0)], ..payload(0, 100) };
@@ -125,7 +125,7 @@ fn the_running_threads_are_taken_over() {
     assert_eq!(found, ["1 Running 0-0 Lost", "2 Running 100-200 Open", "1 Running 100-200 Open"]);
 }
 
-// Proves that nothing is claimed of the time in which switches were not recorded.
+// Proves that no interval covers time in which switches were not recorded.
 #[test]
 fn stops_end_everything() {
     let running = vec![(0, 1)];
@@ -157,8 +157,8 @@ fn holes(window: std::ops::Range<u64>, payloads: &[(u64, SchedPayload)]) -> Vec<
     holes.holes().collect()
 }
 
-// Proves that times in which switches were not recorded have their cause, are one over several
-// payloads, begin where they did and end in the window.
+// Proves that ranges without recorded switches have their cause, are merged across payloads, may
+// begin before the window, and end within it.
 #[test]
 fn holes_have_causes() {
     let payloads = [
@@ -181,7 +181,7 @@ fn holes_have_causes() {
     assert_eq!(holes(0..140, &payloads), []);
 }
 
-// Proves that a recording that begins stopped claims nothing, and goes on when it was resumed.
+// Proves that a recording that begins stopped gives no intervals until it resumes.
 #[test]
 fn a_recording_may_begin_stopped() {
     let stopped =
@@ -191,8 +191,8 @@ fn a_recording_may_begin_stopped() {
     assert_eq!(found, ["2 Running 100-200 Open"]);
 }
 
-// Proves that a thread id that is given again is another task, with and without the end of the
-// first one.
+// Proves that a reused thread id is another task, with and without a record of the end of the first
+// thread.
 #[test]
 fn ids_are_given_again() {
     let exit = TaskEventKind::Exit;
@@ -220,7 +220,7 @@ fn ids_are_given_again() {
     assert_eq!(found, ["1 Running 0-50 Exited", "1 Ready 110-120 Ran", "1 Running 120-200 Open"]);
 }
 
-// Proves that times that step back are taken for the latest one so far, in a payload and between
+// Proves that a time that steps back counts as the latest one so far, within a payload and between
 // two.
 #[test]
 fn times_never_step_back() {
@@ -246,7 +246,7 @@ fn times_never_step_back() {
     assert_eq!(faults.gaps, 0);
 }
 
-// Proves that indexes and times of a payload are checked.
+// Proves that the indexes and times of a payload are checked.
 #[test]
 fn payloads_are_checked() {
     let error = |payload: SchedPayload| SchedBatch::read(&payload.bytes()).unwrap_err().to_string();
@@ -261,8 +261,8 @@ fn payloads_are_checked() {
     );
 }
 
-// Proves that a thread which is preempted while it exits is not ready for ever: the kernel may take
-// its id away before it runs for the last time. If it runs again under its id, that is known.
+// Proves that a thread that is preempted while it exits is not ready forever: the kernel may
+// release its id before it runs for the last time. If it runs again under its id, that is known.
 #[test]
 fn a_thread_that_exits_does_not_wait() {
     let events = vec![(40, 1, TaskEventKind::Exit)];

@@ -1,4 +1,4 @@
-//! What each thread and each CPU does, as it follows from the events of the scheduler.
+//! Derives the states of each thread and CPU from the events of the scheduler.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -13,24 +13,24 @@ use super::task_record::{RunningOn, TaskRecord};
 use crate::generated::kernel::TaskEventKind;
 use crate::task::{Task, ThreadInfo};
 
-/// Most threads that are known at a time. Beyond it those that sleep are forgotten: what they did
-/// is known again from their next event on.
+/// Maximum number of known threads. Beyond it sleeping threads are discarded, and known again from
+/// their next event on.
 const THREADS_MAX: usize = 1 << 17;
 
 /// Follows threads and CPUs through the payloads of one source, in the order of their numbers.
 ///
-/// Between two payloads that do not follow each other, and while the recording was stopped, nothing
-/// is known: intervals end there, and no other interval claims that time. Of a payload with records
-/// that the kernel lost, the times of CPUs and threads may be wrong where later events do not
-/// contradict them: its time is reported as a hole.
+/// Nothing is known about the time between two payloads that are not consecutive, and about the
+/// time while the recording was stopped: intervals end there, and no other interval covers that
+/// time. If the kernel lost records of a payload, the times of CPUs and threads in it may be wrong
+/// unless later events contradict them. So the range of the payload is reported as a hole.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// Everything before it is known, as far as it was recorded.
+    /// Everything before this time is known, as far as it was recorded.
     now_ns: u64,
     /// Begin of the payload that is being added.
     batch_ns: u64,
     next_seq: Option<u64>,
-    /// The last time without missing payloads and stops.
+    /// The last range without missing payloads and stops.
     stretch: Range<u64>,
     /// The counters and the state of the last payload.
     lost: u64,
@@ -38,7 +38,7 @@ pub struct Timeline {
     is_stopped: bool,
     cpus: Vec<Option<RunningOn>>,
     tasks: HashMap<u32, TaskRecord>,
-    /// Ids of the threads that are ready.
+    /// Ids of the ready threads.
     ready: BTreeSet<u32>,
     ended: EndedThreads,
     last_number: u64,
@@ -52,8 +52,8 @@ impl Timeline {
         Self::default()
     }
 
-    /// Adds the payload with a sequence number. Payloads come in the order of their numbers; a
-    /// number that is left out is a loss. Times that step back are taken for the latest one so far.
+    /// Adds the payload with a sequence number. Payloads must be added in the order of their
+    /// numbers; a missing number is a loss. A time that steps back counts as the latest one so far.
     pub fn add(&mut self, seq: u64, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         let is_first = self.next_seq.is_none();
         let follows = self.next_seq == Some(seq) && batch.begin_ns() <= self.now_ns;
@@ -98,38 +98,39 @@ impl Timeline {
         self.is_stopped = batch.is_stopped();
     }
 
-    /// Ends what is open, and forgets all threads: the next payload is of another run, or of
-    /// another source. Numbers of tasks are not given again.
+    /// Ends all open intervals, and discards all threads: the next payload is from another run or
+    /// another source. Numbers of tasks are not reused.
     pub fn begin_run(&mut self, observer: &mut impl TimelineObserver) {
         self.lose(observer);
         let (last_number, faults) = (self.last_number, self.faults);
         *self = Self { last_number, faults, ..Self::default() };
     }
 
-    /// Reports what is open at the end of the last payload, as [`IntervalEnd::Open`].
+    /// Reports the open intervals at the end of the last payload, as [`IntervalEnd::Open`].
     pub fn finish(self, observer: &mut impl TimelineObserver) {
         for interval in self.active().chain(self.sleeping()) {
             observer.interval(&interval, &self.history);
         }
     }
 
-    /// The end of the last payload, in monotonic nanoseconds.
+    /// Returns the end of the last payload, in monotonic nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// The last time in which everything was recorded without a hole, in monotonic nanoseconds. It
-    /// ends at [`now_ns`](Self::now_ns), or where the recording was stopped before.
+    /// Returns the last range that was completely recorded, in monotonic nanoseconds. It ends at
+    /// [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
     pub fn stretch(&self) -> Range<u64> {
         self.stretch.clone()
     }
 
-    /// What the payloads so far lack.
+    /// Returns the missing parts of the payloads so far.
     pub fn faults(&self) -> RecordingFaults {
         self.faults
     }
 
-    /// Returns who runs, by CPU, and then who is ready, up to now: intervals that have not ended.
+    /// Returns the open intervals of the running threads, by CPU, and then of the ready threads, up
+    /// to now.
     pub fn active(&self) -> impl Iterator<Item = Interval> {
         let running = self.cpus.iter().enumerate().filter_map(|(cpu, running)| {
             let running = running.as_ref()?;
@@ -151,7 +152,7 @@ impl Timeline {
         running.chain(ready)
     }
 
-    /// Returns who sleeps, by thread id, up to now: intervals that have not ended.
+    /// Returns the open intervals of the sleeping threads, by thread id, up to now.
     pub fn sleeping(&self) -> impl Iterator<Item = Interval> {
         let is_asleep = |record: &&TaskRecord| matches!(record.state, Some((TaskState::Sleeping, _)));
         let mut asleep: Vec<&TaskRecord> = self.tasks.values().filter(is_asleep).collect();
@@ -159,7 +160,7 @@ impl Timeline {
         asleep.into_iter().filter_map(|record| self.open_interval(record))
     }
 
-    /// Who ran on each CPU lately.
+    /// Returns the recent slices of each CPU.
     pub fn history(&self) -> &CpuHistory {
         &self.history
     }
@@ -170,9 +171,9 @@ impl Timeline {
         Some(Interval { task: record.task, state, cpu: None, begin_ns, end_ns, end, waker })
     }
 
-    /// Takes over who runs on each CPU at the begin of a payload.
+    /// Applies the list of running threads at the begin of a payload.
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
-        // A CPU that it leaves out is away, or records of it were lost.
+        // A CPU that is not listed is offline, or records of it were lost.
         let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
         for cpu in (0..=u16::MAX).take(self.cpus.len()).filter(|cpu| !listed.contains(cpu)) {
             self.lose_cpu(cpu, observer);
@@ -182,7 +183,7 @@ impl Timeline {
             if !info.is_idle() {
                 self.know(info, observer);
             }
-            // A thread that is another one now was taken off its CPU.
+            // If the id now belongs to another thread, the old one was removed from its CPU.
             if known == Some(info.thread) && self.running_on(cpu).is_some() {
                 continue;
             }
@@ -194,8 +195,8 @@ impl Timeline {
         }
     }
 
-    /// A thread that stops running on a CPU about which nothing is known has run there since its
-    /// recording began.
+    /// Infers the first slices: a thread that stops running on a CPU with unknown state has run
+    /// there since the recorded part began.
     fn infer_running(&mut self, batch: &SchedBatch<'_>, recorded: &Range<u64>) {
         let mut is_known: Vec<bool> = self.cpus.iter().map(Option::is_some).collect();
         for (time_ns, cpu, previous) in batch.stopped_threads() {
@@ -230,7 +231,7 @@ impl Timeline {
             let is_before = event.time_ns < recorded.start && recorded.start > batch.begin_ns();
             let is_after = event.time_ns >= recorded.end && recorded.end < batch.end_ns();
             if is_before || is_after {
-                // Threads change while their switches are not recorded, too.
+                // Threads also change while their switches are not recorded.
                 if let SchedEventKind::Changed { thread, change: TaskEventKind::Exit, .. } = event.kind
                     && is_before
                 {
@@ -250,13 +251,13 @@ impl Timeline {
         }
     }
 
-    /// A thread began, ended, or has another name.
+    /// Processes the start, the end or a new name of a thread.
     fn change(&mut self, thread: ThreadInfo, change: TaskEventKind, observer: &mut impl TimelineObserver) {
         if thread.is_idle() {
             return;
         }
         if change == TaskEventKind::Fork {
-            // Whoever had the id before has ended.
+            // The previous thread with this id has ended.
             self.lose_task(thread.thread, observer);
             self.forget(thread.thread);
         }
@@ -271,7 +272,7 @@ impl Timeline {
             TaskEventKind::Exit => {
                 record.is_exiting = true;
                 self.ended.add(now_ns, thread.thread, record.task.number);
-                // One that runs does so until its last switch.
+                // A running thread runs until its last switch.
                 if !matches!(record.state, Some((TaskState::Running, _))) {
                     self.end_interval(thread.thread, IntervalEnd::Exited, None, observer);
                 }
@@ -280,8 +281,8 @@ impl Timeline {
         }
     }
 
-    /// A thread was made ready. One that is running or ready stays so: the kernel reports wakeups
-    /// that come too late, too.
+    /// Processes a wakeup. A running or ready thread keeps its state, because the kernel also
+    /// reports wakeups that come too late.
     fn wake(
         &mut self,
         thread: ThreadInfo,
@@ -314,7 +315,7 @@ impl Timeline {
         }
     }
 
-    /// A thread stops running on a CPU.
+    /// Processes that a thread stops running on a CPU.
     fn stop(
         &mut self,
         cpu: u16,
@@ -351,8 +352,8 @@ impl Timeline {
         let state = if is_preempted { TaskState::Ready } else { TaskState::Sleeping };
         let now_ns = self.now_ns;
         if let Some(record) = self.tasks.get_mut(&thread.thread) {
-            // The kernel takes the id of a thread away while it exits: what it does next may be
-            // said of another id, and this one would be ready for ever.
+            // The kernel releases the id of a thread while it exits: later events may be reported
+            // under another id, and this thread would be ready forever.
             record.state = (!record.is_exiting).then_some((state, now_ns));
             record.waker = None;
             if is_preempted && !record.is_exiting {
@@ -361,7 +362,7 @@ impl Timeline {
         }
     }
 
-    /// A thread runs on a CPU from now on.
+    /// Processes that a thread starts to run on a CPU.
     fn start(&mut self, cpu: u16, thread: ThreadInfo, observer: &mut impl TimelineObserver) {
         if !thread.is_idle() {
             self.know(thread, observer);
@@ -374,7 +375,7 @@ impl Timeline {
         self.run_on(cpu, thread.thread);
     }
 
-    /// Ends all intervals now: what follows is not known.
+    /// Ends all intervals now, because the following time is unknown.
     fn lose(&mut self, observer: &mut impl TimelineObserver) {
         let now_ns = self.now_ns;
         for interval in self.active().chain(self.sleeping()).collect::<Vec<_>>() {
@@ -390,7 +391,7 @@ impl Timeline {
         }
     }
 
-    /// Ends what is known of a CPU: another thread ran there meanwhile.
+    /// Ends the known state of a CPU, because another thread has run there since.
     fn lose_cpu(&mut self, cpu: u16, observer: &mut impl TimelineObserver) {
         match self.running_on(cpu) {
             None => {}
@@ -403,8 +404,7 @@ impl Timeline {
         }
     }
 
-    /// Ends what is known of a thread: it did something else meanwhile, at an unknown time of this
-    /// payload.
+    /// Ends the known state of a thread, because it changed at an unknown time of this payload.
     fn lose_task(&mut self, thread: u32, observer: &mut impl TimelineObserver) {
         let Some(record) = self.tasks.get_mut(&thread) else { return };
         let Some((state, begin_ns)) = record.state.take() else { return };
@@ -454,7 +454,7 @@ impl Timeline {
         self.cpus.get_mut(usize::from(cpu)).and_then(Option::take)
     }
 
-    /// Lets a known thread, or the idle loop, run on a CPU from now on.
+    /// Makes a known thread, or the idle loop, the running one of a CPU.
     fn run_on(&mut self, cpu: u16, thread: u32) {
         let place = usize::from(cpu);
         if self.cpus.len() <= place {
@@ -471,13 +471,13 @@ impl Timeline {
         }
     }
 
-    /// Takes note of a thread: a new one, or another name of a known one.
+    /// Adds a new thread, or updates the name of a known one.
     fn know(&mut self, info: ThreadInfo, observer: &mut impl TimelineObserver) {
         let known = self.tasks.get(&info.thread).map(|record| record.task.info.process);
         if let Some(process) = known
             && process != info.process
         {
-            // The id was given again.
+            // The id was reused.
             self.lose_task(info.thread, observer);
             self.forget(info.thread);
         } else if known.is_none() && self.tasks.len() >= THREADS_MAX {
@@ -486,7 +486,7 @@ impl Timeline {
         self.insert(info);
     }
 
-    /// Adds a thread, or takes over its name.
+    /// Adds a thread, or updates its name.
     fn insert(&mut self, info: ThreadInfo) {
         if let Some(record) = self.tasks.get_mut(&info.thread) {
             if !info.name.is_empty() {
@@ -500,11 +500,11 @@ impl Timeline {
         self.tasks.insert(info.thread, record);
     }
 
-    /// Forgets the threads that ended some time ago, and do nothing.
+    /// Removes the threads that ended some time ago and are not active.
     fn forget_ended(&mut self) {
         while let Some((thread, number)) = self.ended.take_old(self.now_ns) {
             match self.tasks.get_mut(&thread).filter(|record| record.task.number == number) {
-                // Another thread has the id, and its begin was lost.
+                // Another thread has the id, and the record of its start was lost.
                 Some(record) if record.state.is_some() => record.is_exiting = false,
                 Some(_) => self.forget(thread),
                 None => {}
@@ -517,7 +517,7 @@ impl Timeline {
         self.ready.remove(&thread);
     }
 
-    /// Forgets the threads that sleep, and if these are few, everything.
+    /// Removes the sleeping threads, and if these are few, everything.
     fn forget_sleeping(&mut self, observer: &mut impl TimelineObserver) {
         for interval in self.sleeping().collect::<Vec<_>>() {
             let interval = Interval { end: IntervalEnd::Lost, ..interval };

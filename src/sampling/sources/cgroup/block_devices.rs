@@ -4,9 +4,9 @@
 //! the volume, the device of the encrypted partition, the disk. A sum over devices counts it once:
 //! devices that lie on each other, directly or not, form a *stack*, of which one layer is added up.
 //!
-//! For each value, the layer with the largest sum counts. Mostly this is the lowest layer, the
-//! disks. But the kernel charges some I/O to no group, if a thread of its own carries it on (RAID
-//! 5, writes of dm-crypt). Then the disks have less than the group wrote.
+//! For each value, the layer with the largest sum is used. Usually this is the lowest layer, the
+//! disks. But the kernel charges some I/O to no group, if one of its own threads executes it (RAID
+//! 5, writes of dm-crypt). Then the disks have a smaller sum than the group wrote.
 
 use std::io::{ErrorKind, Write};
 
@@ -21,7 +21,7 @@ const LOOP: u64 = 7;
 const DEVICES_MAX: usize = 8192;
 /// Maximum number of layers above the lowest one.
 const HEIGHT_MAX: usize = 32;
-/// Longest device number as a text, its terminating zero byte included.
+/// Maximum length of a device number as a text, including its terminating zero byte.
 const NUMBER_BYTES: usize = 44;
 /// Major numbers that belong to disks alone (Documentation/admin-guide/devices.txt in the kernel):
 /// IDE, SCSI, MMC and Xen. Others are shared or assigned at boot.

@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    // Proves that every value ends up in its field, in a group that has all files.
+    // Proves that every value ends up in its field, for a group with all files.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree();

@@ -110,7 +110,7 @@ impl ControlGroup {
         if path == b"." { b"" } else { path }
     }
 
-    /// Returns the content read from a file; none if the group lacks the file.
+    /// Returns the content read from a file, or `None` if the group lacks the file.
     pub(super) fn content<'a>(&self, file: usize, raw: &'a [u8]) -> Option<&'a [u8]> {
         let before: usize = self.lengths.iter().take(file).flatten().sum();
         let length = self.lengths.get(file).copied().flatten()?;
@@ -433,7 +433,7 @@ fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryH
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Returns the reason for which a group is skipped; none if it is gone.
+/// Returns the reason why a group is skipped; empty if the group is gone.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,

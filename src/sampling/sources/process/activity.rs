@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-/// What a process did since the last full pass.
+/// The activity of a process since the last full pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessActivity {
     /// Time on processors, in nanoseconds; at least 1 if the process runs or waits for a device.

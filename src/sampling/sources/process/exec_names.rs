@@ -1,5 +1,5 @@
-//! Names of programs at their start. A process that comes and goes between two samples is in none
-//! of them, and its name is gone with it, so a thread of its own reads the name at each exec.
+//! Names of programs at their start. A process that starts and ends between two samples is in
+//! neither of them, and its name is lost, so a separate thread reads the name at each exec.
 
 use std::ffi::CStr;
 use std::io;
@@ -19,7 +19,7 @@ use crate::schemas::host::ProcessExec;
 
 /// Maximum number of execs in one sample.
 pub(super) const EXECS_MAX: usize = 1024;
-/// Longest name, its terminating zero byte included.
+/// Maximum length of a name, including its terminating zero byte.
 const NAME_BYTES: usize = 16;
 
 /// Reads the names of programs in a thread of its own.
@@ -37,8 +37,8 @@ struct Shared {
 }
 
 impl ExecWatcher {
-    /// Starts the thread, which costs nothing while no program starts, and some 65 us for each that
-    /// does: a small part of what the start itself costs.
+    /// Starts the thread. It uses no CPU time while no program starts, and about 65 us for each
+    /// program that starts: a small part of the cost of the start itself.
     ///
     /// # Errors
     /// As [`ProcessEvents::subscribe_to_execs`], or the kernel refuses another thread.
@@ -64,7 +64,7 @@ impl ExecWatcher {
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);
-        // Not until it is empty: others are added meanwhile.
+        // Bounded, not until it is empty, because others are added concurrently.
         execs.extend((0..EXECS_MAX).map_while(|_| self.shared.execs.pop()));
         !has_lost
     }
@@ -74,7 +74,7 @@ impl Shared {
     fn record(&self, event: ProcessEvent, proc: &DirectoryHandle) {
         let is_kept = match event {
             ProcessEvent::Executed { pid, mono_ns } => {
-                // Not before there is a place for it: a name that is not recorded costs nothing.
+                // Only if there is space for it: a name that is not recorded should cost nothing.
                 !self.execs.is_full() && {
                     let name = name(proc, pid).unwrap_or_default();
                     self.execs.push(ProcessExec::new(pid.into(), mono_ns, &name)).is_ok()

@@ -1,8 +1,9 @@
 //! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and
 //! exits and names of programs, from the kernel's process events.
 //!
-//! A read costs some 8 us for each process, and most processes sleep. So all of them are read once
-//! a second, and in between only the busiest and the new ones. A sample says how many it skips.
+//! A read costs about 8 us per process, and most processes sleep. So all of them are read once a
+//! second, and in between only the busiest and the new ones. A sample has the number of processes
+//! that it skips.
 
 mod activity;
 mod events;
@@ -39,7 +40,7 @@ use crate::schemas::host::{
 };
 
 const DIRECTORY: &str = "proc";
-/// Maximum number of processes in one sample: with all their texts they fit into a frame of the
+/// Maximum number of processes in one sample: with all their strings they fit into a frame of the
 /// default `frame_max`. The processes with the lowest pids are recorded; `top` chooses better.
 const RECORDED_MAX: usize = 16_384;
 /// Space in a frame for everything else.
@@ -512,7 +513,7 @@ mod tests {
     }
 
     // Proves that every value ends up in its field, that processes are ordered by pid, and that
-    // texts are recorded only on request.
+    // strings are recorded only on request.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree();
@@ -571,9 +572,9 @@ mod tests {
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
     }
 
-    // Proves that a sample between two full ones has the busiest and the new processes, says how
-    // many it skips, and that idle ones are in the next full sample. Method: one busy process by
-    // CPU time and one by I/O; an interval that ends only when the test ends it.
+    // Proves that a sample between two full ones contains the busiest and the new processes and the
+    // number of skipped processes, and that idle ones are in the next full sample. Method: one
+    // process busy by CPU time and one by I/O; an interval that ends only when the test ends it.
     #[test]
     fn samples_say_what_they_skip() {
         let folder = tree();
@@ -662,7 +663,7 @@ mod tests {
         );
         assert!(own.minor_faults() <= words[7].parse().unwrap() && own.minor_faults() > 0);
         assert_eq!(own.user(), u64::from(rustix::process::geteuid().as_raw()));
-        // Other tests run meanwhile: the jiffies are read after the run time.
+        // Other tests run concurrently: the jiffies are read after the run time.
         let (jiffies, run_time) = (own.user_time() + own.system_time(), own.run_time());
         let later_ns = crate::os::clock::process_cpu_ns();
         assert!((earlier_ns..=later_ns).contains(&run_time), "{earlier_ns} {run_time} {later_ns}");

@@ -1,5 +1,5 @@
-//! What is kept of one process from sample to sample: its open files, and what decides when they
-//! are read again.
+//! The state of one process between samples: its open files, and the data that decides when to read
+//! them again.
 
 use std::io::{self, ErrorKind};
 
@@ -8,9 +8,9 @@ use super::texts::{ProcessTexts, RequestedTexts, with_path};
 use crate::os::directory_handle::{DirectoryHandle, FileHandle};
 use crate::sampling::sources::text::ABSENT;
 
-/// Longest `schedstat`: three numbers.
+/// Maximum length of `schedstat`: three numbers.
 const SCHEDSTAT_BYTES_MAX: usize = 64;
-/// When the details of a process are due: in any pass, or in the next full one.
+/// The pass in which the details of a process are due: any pass, or the next full one.
 pub(super) const DUE_IN_ANY_PASS: u64 = 0;
 pub(super) const DUE_IN_FULL_PASS: u64 = 1;
 
@@ -27,7 +27,7 @@ pub(super) struct ProcessSlot {
     pub(super) exit: ExitState,
     /// Whether its files reported that at the last sample.
     pub(super) is_gone: bool,
-    /// Its start, as of the last sample.
+    /// Its start time at the last sample.
     pub(super) start: u64,
     /// Number of its user.
     pub(super) user: u64,
@@ -39,8 +39,8 @@ pub(super) struct ProcessSlot {
     pub(super) totals: [u64; 2],
     /// The same at the last full pass.
     pub(super) totals_of_full_pass: [u64; 2],
-    /// CPU time of all its threads, and time that the first one waited for a processor, in
-    /// nanoseconds, as of the last read.
+    /// CPU time of all its threads, and time that its first thread waited for a processor, in
+    /// nanoseconds, at the last read.
     pub(super) run_time: u64,
     pub(super) wait_time: u64,
     /// Group and command line, if requested.
@@ -118,7 +118,7 @@ impl ProcessSlot {
     pub(super) fn clear(&mut self) -> usize {
         let open = self.files.close();
         let texts = self.texts.take();
-        // A later process with the same pid is a new one.
+        // A later process with the same pid must start with a new state.
         *self = Self { texts, is_active: self.is_active, ..Self::new() };
         open
     }

@@ -3,7 +3,7 @@
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// Longest name, its terminating zero byte included.
+/// Maximum length of a name, including its terminating zero byte.
 pub(super) const NAME_BYTES: usize = 64;
 
 /// The recorded fields of `stat`.
@@ -87,7 +87,7 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     (Some(stat), incomplete)
 }
 
-/// Returns whether a field is recorded. Other fields may be negative, or are of no use.
+/// Returns whether a field is recorded. Other fields may be negative or are useless.
 fn is_recorded(at: usize) -> bool {
     matches!(
         at,
@@ -142,7 +142,7 @@ pub(super) fn wait_time(content: &[u8]) -> u64 {
     }
 }
 
-/// Returns the path in the unified tree, from the line `0::PATH`; none if the process is in no
+/// Returns the path in the unified tree, from the line `0::PATH`, or `None` if the process is in no
 /// group.
 pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Incomplete) {
     let (mut lines, incomplete) = text::whole_lines(content);
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(stat(odd.as_bytes(), 7).1, Incomplete::UNREADABLE);
     }
 
-    // Proves that the time of waiting is read from a whole line alone, and that a kernel without
-    // this accounting has none.
+    // Proves that the wait time is read only from a complete line, and is absent on a kernel
+    // without this accounting.
     #[test]
     fn the_wait_time_is_the_second_number() {
         assert_eq!(wait_time(b"11 22 33\n"), 22);

@@ -21,7 +21,7 @@ use crate::sampling::sources::text::{self, ABSENT};
 
 /// Maximum number of processes. Linux allows 32,768 by default.
 pub(super) const PROCESSES_MAX: usize = 1 << 16;
-/// Longest `stat` and `io`: a name and 52 numbers of 20 digits; 7 lines.
+/// Maximum length of `stat` and `io`: a name and 52 numbers of 20 digits; 7 lines.
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
 /// Of the processes that begin between two full passes, this many are read in each pass, the others
@@ -162,8 +162,8 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads the processes of this scope. Unless they are listed again, all processes are those of
-    /// the last sample and those that [`forked`](Self::forked) since.
+    /// Reads the processes of this scope. Unless they are listed again, these are the processes of
+    /// the last sample and the processes [`forked`](Self::forked) since then.
     pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
         self.departed.clear();
@@ -204,8 +204,8 @@ impl ProcessTable {
         self.order.iter().filter(is_there).count()
     }
 
-    /// Returns whether the kernel hides the processes of other users, so that nobody here knows how
-    /// many there are.
+    /// Returns whether the kernel hides the processes of other users, so that their number is
+    /// unknown.
     pub(super) fn is_hiding(&self) -> bool {
         self.visibility == Visibility::Own
     }
@@ -227,7 +227,7 @@ impl ProcessTable {
         self.incomplete
     }
 
-    /// Returns the state and the content of a process; none if nothing was read.
+    /// Returns the state and the content of a process, or `None` if nothing was read.
     pub(super) fn get(&mut self, process: ListedProcess) -> Option<(&mut ProcessSlot, ProcessContent<'_>)> {
         let slot = self.slots.get_mut(process.slot)?;
         let ContentSpan { at, stat, io } = slot.content;
@@ -440,8 +440,8 @@ impl ProcessTable {
             && let Some(slot) = self.slots.get_mut(process.slot)
         {
             self.files_open -= slot.files.close();
-            // Without open files, nothing shows whether this pid belongs to another process next
-            // time, so its user is read again, too.
+            // Without open files, the next sample cannot detect whether this pid belongs to another
+            // process by then, so the user is read again as well.
             slot.detail_due_ns = if slot.is_active { DUE_IN_ANY_PASS } else { DUE_IN_FULL_PASS };
         }
     }

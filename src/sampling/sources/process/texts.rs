@@ -12,10 +12,10 @@ use crate::sampling::sources::text::ABSENT;
 pub(super) const DETAIL_BYTES: usize = 4096;
 /// Maximum number of bytes read. With the usual limit of stacks, a command line has no more.
 const DETAIL_BYTES_MAX: usize = 2 << 20;
-/// Longest text of a process in a sample, its terminating zero byte included.
+/// Maximum length of a string of a process in a sample, including its terminating zero byte.
 pub(super) const TEXT_BYTES: usize = 256;
 
-/// The texts that are requested.
+/// The requested strings.
 #[derive(Debug, Clone)]
 pub(super) struct RequestedTexts {
     pub(super) groups: Option<GroupNaming>,
@@ -36,7 +36,7 @@ pub(super) struct ProcessTexts {
 }
 
 impl ProcessTexts {
-    /// Creates texts before the first read.
+    /// Creates the strings before the first read.
     pub(super) fn empty() -> Box<Self> {
         Box::new(Self {
             group: Vec::with_capacity(TEXT_BYTES),

@@ -77,7 +77,7 @@ impl AddressSpace {
         if mapping.start >= mapping.end {
             return;
         }
-        // Those that touch it count, too: they may be the same range of a file.
+        // Adjacent mappings count too, because they may be the same range of a file.
         let from = self.mappings.partition_point(|other| other.end < mapping.start);
         let to = self.mappings.partition_point(|other| other.start <= mapping.end);
         let touched = self.mappings.get(from..to).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Call chains of a host, and what must be known to say where their code is from: what its
-//! processes map, and the names of its threads. Follows the records of the kernel.
+//! Call chains of a host, and the state that locates their code: the mappings of its processes, and
+//! the names of its threads. Updated by the records of the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const FRAMES_MAX: usize = 1024;
 const KERNEL_ID: u64 = 0;
 const UNKNOWN_ID: u64 = 1;
 const FIRST_FILE_ID: u64 = 2;
-/// How stacks name what is in no mapping that is known.
+/// Name of code in no known mapping.
 const UNKNOWN: &str = "[unknown]";
 
 /// The call chains of a sample, and what is known of the host.
@@ -44,8 +44,8 @@ pub(super) struct CallChains {
 }
 
 impl CallChains {
-    /// Begins to follow a host of which nothing is known. `interval_ns` is the CPU time that each
-    /// call chain stands for.
+    /// Creates the state of an unknown host. `interval_ns` is the CPU time that each call chain
+    /// stands for.
     ///
     /// # Errors
     /// The host has no processes, or the kernel refuses another thread.
@@ -92,7 +92,7 @@ impl CallChains {
         self.tables.build(span, self.interval_ns, self.lost, builder);
     }
 
-    /// Notes what the next record says, in the order of time.
+    /// Updates the state with the next record, in time order.
     pub(super) fn note(&mut self, cpu: u32, record: &PerfRecord<'_>) {
         let tasks = &mut self.tasks;
         match record.event {
@@ -253,8 +253,8 @@ mod tests {
         frames.iter().map(|(path, offset)| ((*path).to_owned(), *offset)).collect()
     }
 
-    // Proves that each address is an offset in what has it, the one after a call at the end of a
-    // mapping included, and that a thread has the name that it had before the source was opened.
+    // Proves that each address becomes an offset in its mapping, including the address after a call
+    // at the end of a mapping, and that a thread keeps the name from before the source was opened.
     #[test]
     fn addresses_become_offsets() {
         let (_host, mut chains) = chains();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(profile.lost(), 0);
     }
 
-    // Proves that the code of a process follows what it maps, starts and runs, and that lost
+    // Proves that the code of a process follows its mappings, forks and execs, and that lost
     // records are counted.
     #[test]
     fn code_follows_the_records() {

@@ -1,4 +1,4 @@
-//! Where code comes from: files and memory that processes map, each known once.
+//! The origin of code: files and memory that processes map, each stored once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -39,7 +39,7 @@ pub(super) struct CodeFile {
     lookups: AtomicU8,
 }
 
-/// What the kernel says of a mapped file.
+/// The identity of a mapped file, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileIdentity<'p> {
     /// The path, as the process sees it, or another name.
@@ -174,7 +174,7 @@ mod tests {
         FileIdentity { path: path.as_bytes(), build_id: None, device: (8, 1), inode }
     }
 
-    // Proves that files are told from memory by their names, as the kernel writes them.
+    // Proves that files and memory are distinguished by their names, in the kernel's format.
     #[test]
     fn names_say_what_is_mapped() {
         for (name, kind, path) in [

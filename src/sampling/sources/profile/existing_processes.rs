@@ -13,13 +13,13 @@ use crate::os::clock::monotonic_ns;
 use crate::os::host::{HostDirectory, HostFile, HostRoot};
 use crate::os::thread;
 
-/// How long opening the source waits until the mappings are read. Each process takes some 100 us;
-/// one that is stuck with the lock of its memory keeps those after it from being read.
+/// Maximum time that opening the source waits for the mappings. Each process takes about 100 us; if
+/// one is stuck with its memory lock held, the processes after it are not read.
 const READ_NS_MAX: u64 = 2_000_000_000;
 /// Processes that were read and wait to be noted.
 const QUEUE_MAX: usize = 16;
 
-/// A process, as of one moment.
+/// A process, as read at one time.
 #[derive(Debug)]
 struct ExistingProcess {
     number: u32,
@@ -27,7 +27,7 @@ struct ExistingProcess {
     maps: Vec<u8>, // the content of its file `maps`
 }
 
-/// What came of reading the processes.
+/// The result of reading the processes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadProcesses {
     /// Processes whose mappings are known.
@@ -41,7 +41,7 @@ pub(super) struct ReadProcesses {
 }
 
 /// Reads the mappings of all processes of the host into `tasks`. The lock of a process's memory may
-/// be held for long, so a thread of its own reads, and is left behind if it takes too long.
+/// be held for long, so a separate thread reads, and is abandoned if it takes too long.
 ///
 /// # Errors
 /// The list of processes cannot be read, or the kernel refuses another thread.
@@ -56,10 +56,10 @@ pub(super) fn read(
     Ok(note_all(&receiver, monotonic_ns() + READ_NS_MAX, files, tasks))
 }
 
-/// Reads the processes, until nobody wants them any more.
+/// Reads the processes until the receiver is dropped.
 fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingProcess>>) {
     let mut numbers = Vec::new();
-    // A list that ends early is that of fewer processes.
+    // A listing that ends early only has fewer processes.
     let _cut = directory.list(|name| numbers.extend(number(name)));
     let mut file = None;
     for number in numbers {
@@ -168,7 +168,7 @@ impl<'l> MappedLine<'l> {
     }
 }
 
-/// How perf records name memory without a file.
+/// The name of memory without a file in perf records.
 const ANONYMOUS: &[u8] = b"//anon";
 
 fn split_pair(field: &[u8], separator: u8) -> Option<(u64, u64)> {
@@ -220,8 +220,8 @@ mod tests {
         }
     }
 
-    // Proves that processes are noted with their code and threads, those of the kernel not, and
-    // that one which ends meanwhile or is cut costs no other.
+    // Proves that processes are added with their code and threads, but kernel threads are not, and
+    // that a process that ends during the read or is truncated affects no other.
     #[test]
     fn processes_are_noted() {
         let host = host_with(&[

@@ -21,13 +21,13 @@ const NAME: &str = "[kernel]";
 /// The kernel and its modules.
 #[derive(Debug)]
 pub(super) struct KernelCode {
-    /// How stacks name it.
+    /// The object that stacks refer to.
     pub(super) object: Arc<CodeFile>,
     base: u64, // 0 if it is not known
 }
 
 impl KernelCode {
-    /// Reads what is known of the kernel of this host. `id` is that of the object.
+    /// Reads the identity of this host's kernel. `id` is the id of its object.
     pub(super) fn read(host: &HostRoot, id: u64) -> Self {
         let base = kernel_symbols::code_address(&host.path(SYMBOLS)).ok().flatten();
         let mut build_id = None;

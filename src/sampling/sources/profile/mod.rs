@@ -39,7 +39,7 @@ use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ProfileConfig, Rea
 
 /// Interval at which CPUs that have come or gone are looked for.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
-/// Longest record of a call chain of 127 frames, with its contexts.
+/// Maximum length of a record with a call chain of 127 frames, including its contexts.
 const SAMPLE_BYTES: u64 = 1100;
 /// Size of a ring. The smallest also holds what some 100 programs map that start within a period.
 const RING_BYTES_MIN: u64 = 128 << 10;
@@ -55,8 +55,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: PROFILE_ROOT,
     schema: PROFILE,
     files: &[PARANOID, ONLINE, SYMBOLS, NOTES, "proc/PID/maps", "proc/PID/task", "proc/PID/comm"],
-    // A batch: each call chain has its own time. Shorter ones repeat the files and threads that
-    // most of them mention, longer ones are further behind.
+    // A batch: each call chain has its own time. Shorter periods would repeat the files and threads
+    // that most of them mention; longer ones would delay the data.
     period: Duration::from_millis(100),
     is_on_by_default: false,
     may_block: false,
@@ -94,7 +94,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         until_ns: 0,
         incomplete: Incomplete::NONE,
     };
-    // Before the processes are read: what they map meanwhile is in the rings.
+    // Before the processes are read, so that their new mappings are in the rings.
     match sampler.update_rings() {
         Some(error) if sampler.rings.is_empty() => {
             return Err(Unavailable::of(match error.kind() {
@@ -189,7 +189,7 @@ impl Sampler for ProfileSampler {
             let have_stopped = self.close_stopped();
             let is_missing = self.incomplete != Incomplete::NONE;
             if have_stopped || is_missing || self.online.content() != self.listed_content {
-                // Samples say that a CPU has no ring.
+                // The samples report that a CPU has no ring.
                 let _refused = self.update_rings();
             }
         }
@@ -211,16 +211,16 @@ impl Sampler for ProfileSampler {
 }
 
 impl ProfileSampler {
-    /// Closes the rings that the kernel has stopped, since their CPU was away meanwhile. Returns
-    /// whether there were any.
+    /// Closes the rings that the kernel has stopped because their CPU went offline. Returns whether
+    /// there were any.
     fn close_stopped(&mut self) -> bool {
         let before = self.rings.len();
         self.rings.retain_mut(PerfRing::goes_on);
         self.rings.len() < before
     }
 
-    /// Opens rings of new CPUs, and closes those of removed ones with what was not read. Returns
-    /// the error of a CPU whose ring could not be opened.
+    /// Opens the rings of new CPUs, and closes the rings of removed CPUs, including their unread
+    /// data. Returns the error of a CPU whose ring could not be opened.
     fn update_rings(&mut self) -> Option<io::Error> {
         self.listed_content.clear();
         self.listed_content.extend_from_slice(self.online.content());
@@ -259,7 +259,7 @@ mod tests {
     use crate::sampling::Sampler;
     use crate::sampling::sources::tests::open_sampler;
 
-    /// Longest wait for what the kernel does about a hundred times a second.
+    /// Maximum wait for samples, which the kernel takes about a hundred times a second.
     const WATCHDOG_NS: u64 = 120 * NS_PER_S;
 
     /// A process that computes until the end of its test.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::address_space::{AddressSpace, CodeMapping};
 
-/// Maximum number of threads, and of processes. What is known of further ones is nothing.
+/// Maximum number of threads, and of processes. Nothing is stored about further ones.
 const THREADS_MAX: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1 << 14;
 /// Maximum number of mappings of all processes, of 32 bytes each. Code in further ones is unknown.
@@ -47,7 +47,7 @@ impl TaskTable {
         self.processes.get(&process)?.space.find(address)
     }
 
-    /// Notes that a thread has a name.
+    /// Records the name of a thread.
     pub(super) fn set_name(&mut self, process: u32, thread: u32, name: ThreadName) {
         if self.note(process, thread)
             && let Some(thread) = self.threads.get_mut(&thread)
@@ -56,13 +56,13 @@ impl TaskTable {
         }
     }
 
-    /// Notes that a process has a thread.
+    /// Records that a process has a thread.
     pub(super) fn add(&mut self, process: u32, thread: u32) {
         let _has_space = self.note(process, thread);
     }
 
-    /// Notes that a thread was started by another one. The first thread of a process has the code
-    /// of its parent.
+    /// Records that a thread was started by another one. The first thread of a process inherits the
+    /// code of its parent.
     pub(super) fn fork(&mut self, (process, thread): (u32, u32), parent: (u32, u32)) {
         if process != parent.0 {
             // Those that had these numbers have ended, even if that was lost.
@@ -84,13 +84,13 @@ impl TaskTable {
         }
     }
 
-    /// Notes that a process runs another program: it has no code of the old one, and one thread.
+    /// Records that a process runs another program: it loses its old code and has one thread.
     pub(super) fn exec(&mut self, process: u32, thread: u32) {
         self.remove_process(process);
         self.note(process, thread);
     }
 
-    /// Notes that a thread has ended. The process ends with its last one.
+    /// Records that a thread has ended. The process ends with its last thread.
     pub(super) fn exit(&mut self, thread: u32) {
         let Some(Thread { process: number, .. }) = self.threads.remove(&thread) else { return };
         if let Some(process) = self.processes.get_mut(&number) {
@@ -101,7 +101,7 @@ impl TaskTable {
         }
     }
 
-    /// Notes that a thread has mapped code. It is unknown if there are too many mappings.
+    /// Records that a thread has mapped code. If there are too many mappings, the code is unknown.
     pub(super) fn map(&mut self, process: u32, thread: u32, mapping: CodeMapping) {
         if !self.note(process, thread) {
             return;
@@ -109,7 +109,7 @@ impl TaskTable {
         let Some(process) = self.processes.get_mut(&process) else { return };
         let before = process.space.len();
         let is_shared = Arc::strong_count(&process.space) > 1;
-        // What a copy would add at most.
+        // The maximum number of mappings that a copy would add.
         let added = 2 + if is_shared { before } else { 0 };
         if self.mappings + added > MAPPINGS_MAX {
             return;
@@ -175,7 +175,7 @@ mod tests {
         CodeMapping { start, end: start + 16, offset: 0, file }
     }
 
-    /// Checks what the table says of itself.
+    /// Checks that the table is consistent.
     fn assert_sound(table: &TaskTable) {
         for (number, process) in &table.processes {
             let threads = table.threads.values().filter(|thread| thread.process == *number).count();

@@ -61,8 +61,8 @@ mod tests {
     use super::*;
     use crate::sampling::sources::tests::{fixed_text, host_with};
 
-    // Proves that a name is read without its newline, that a thread that is gone has none, and that
-    // a name is kept until its thread ends.
+    // Proves that a name is read without its newline, that a thread that has ended has no name, and
+    // that a name is kept until its thread ends.
     #[test]
     fn names_are_read() {
         let host = host_with(&[("proc/5/comm", "a thread\n"), ("proc/6/comm", "fifteen bytes..\n")]);

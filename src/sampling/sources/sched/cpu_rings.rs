@@ -67,8 +67,8 @@ impl CpuRings {
         self.incomplete
     }
 
-    /// Closes the rings that the kernel has stopped, since their CPU was away meanwhile. Returns
-    /// whether there were any.
+    /// Closes the rings that the kernel has stopped because their CPU went offline. Returns whether
+    /// there were any.
     pub(super) fn close_stopped(&mut self) -> bool {
         let before = self.cpus.len();
         self.cpus.retain_mut(|cpu| cpu.ring.goes_on());

@@ -20,7 +20,7 @@ pub(super) struct EventSpan {
     pub(super) end_ns: u64, // > begin_ns
 }
 
-/// What a sample says besides its events.
+/// The content of a sample in addition to its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleState {
     pub(super) span: EventSpan,
@@ -217,7 +217,7 @@ impl EventBatch {
     }
 }
 
-/// What the kernel has written for a payload.
+/// The counts of a payload that was built from the kernel's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BuiltEvents {
     pub(super) switches: u64,
@@ -268,9 +268,9 @@ mod tests {
         EventSpan { begin_ns, end_ns }
     }
 
-    /// Builds a sample of these CPUs, whose events are written as text. Asserts that all indexes
-    /// are valid, and that all times rise and are within the sample. Returns how many bytes were
-    /// taken of each CPU, too.
+    /// Builds a sample of these CPUs and formats its events as strings. Asserts that all indexes
+    /// are valid, and that all times increase and are within the sample. Also returns the number of
+    /// bytes taken of each CPU.
     fn sample(batch: &mut EventBatch, span: EventSpan, cpus: &[Vec<u8>]) -> (Vec<String>, Vec<usize>) {
         let mut records = PerfBatch::of_bytes(SampleContent::Tracepoint, cpus);
         records.begin(span.begin_ns, span.end_ns);
@@ -380,8 +380,8 @@ mod tests {
         assert_eq!(lines[1..], ["12 Fork 21 10", "10 of 10 is shell", "21 of 20 is shell"]);
     }
 
-    // Proves that the second record of a switch adds nothing, and stands for the first one where
-    // that is missing.
+    // Proves that the second record of a switch adds nothing, and replaces the first one if that is
+    // missing.
     #[test]
     fn a_switch_has_two_records() {
         let switched_in =
@@ -417,8 +417,9 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1");
     }
 
-    // Proves that a thread which is preempted within exec, after it got the id of its process and
-    // before the kernel says so, is no loss, and that any other switch without a record is.
+    // Proves that a thread that is preempted within exec, after it got the id of its process and
+    // before the kernel reports that, does not count as a loss, and that any other switch without a
+    // record does.
     #[test]
     fn a_switch_within_an_exec_is_no_loss() {
         let end = |thread| record(2, thread, RecordedEvent::Exit { thread: id(thread), parent: 1 });
@@ -437,8 +438,8 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1", "a thread of another process");
     }
 
-    // Proves that what the kernel could not deliver is counted, and so is a switch from a thread
-    // that nobody knows; after a loss it is not known what runs.
+    // Proves that records that the kernel could not deliver are counted, and so is a switch from an
+    // unknown thread; and that after a loss the running threads are unknown.
     #[test]
     fn losses_are_counted() {
         let mut batch = batch();

@@ -30,7 +30,7 @@ use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler
 
 /// Interval at which CPUs that have come or gone are looked for.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
-/// What the kernel takes to record a switch, and a wakeup (docs/BENCHMARKS.md, "Context switches").
+/// Kernel time to record a switch and a wakeup (docs/BENCHMARKS.md, "Context switches").
 const SWITCH_COST_NS: u64 = 1_000;
 const WAKEUP_COST_NS: u64 = 500;
 
@@ -40,8 +40,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: SCHED_ROOT,
     schema: SCHED,
     files: &[PARANOID, ONLINE],
-    // A frame has what happened in a period. Shorter ones would cost more without saying more,
-    // since each event has its own time.
+    // A frame contains the events of one period. A shorter period would cost more without adding
+    // information, because each event has its own time.
     period: Duration::from_millis(10),
     is_on_by_default: false,
     may_block: false,
@@ -163,18 +163,18 @@ impl SchedSampler {
         self.listed_content.extend_from_slice(self.online.content());
         if parse_core_list(&self.listed_content, &mut self.numbers) {
             self.rings.close_others(&self.numbers);
-            // What ran on the others when they stopped runs there no longer.
+            // Threads that ran on a closed CPU run there no longer.
             self.batch.keep_cpus(|cpu| self.rings.has(cpu));
             self.rings.open_missing(&self.numbers);
-            // What was copied before is copied again.
+            // The data copied before is copied again.
             self.rings.copy();
         }
     }
 
-    /// Charges what these events cost, and stops or resumes switches if the budget says so.
+    /// Charges the cost of these events, and stops or resumes switches as the budget requires.
     fn spend(&mut self, built: BuiltEvents) {
         let own_ns = thread_cpu_ns().saturating_sub(self.read_cpu_ns);
-        // A record that was dropped had its cost, too.
+        // A dropped record had the same cost.
         let kernel_ns = (built.switches + built.dropped) * SWITCH_COST_NS + built.wakeups * WAKEUP_COST_NS;
         match self.budget.spend(monotonic_ns(), own_ns.saturating_add(kernel_ns)) {
             None => {}

@@ -1,22 +1,22 @@
-//! The budget of context switches. What they cost is spent in the kernel, by the threads that
-//! switch, so a longer period would save nothing: above the budget, they are not recorded for a
-//! while. Pure: times are passed in.
+//! The budget of context switches. Recording them costs time in the kernel, in the threads that
+//! switch, so a longer period would save nothing. Above the budget, recording stops for a while.
+//! Pure: times are passed in.
 
 use crate::os::clock::NS_PER_S;
 
 /// Costs are compared with the budget over this time.
 const WINDOW_NS: u64 = NS_PER_S;
-/// How long switches are not recorded once they exceeded the budget.
+/// Time for which switches are not recorded after they exceeded the budget.
 pub(super) const STOP_NS: u64 = 10 * NS_PER_S;
 /// Basis points in one core.
 const BASIS_POINTS: u64 = 10_000;
 
-/// What follows from the costs.
+/// The action that follows from the costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetStep {
     /// Stop recording switches.
     Stop {
-        /// What they cost in the last second, in basis points of a core.
+        /// Cost of the switches in the last second, in basis points of a core.
         share: u64,
         /// Whether they were within the budget since this was last so.
         is_new: bool,
@@ -107,8 +107,9 @@ mod tests {
         None
     }
 
-    // Proves that switches within the budget go on, that more stop them after a second and for ten,
-    // that the time is counted, and that a stop is new only after they were within the budget.
+    // Proves that switches within the budget are recorded, that more of them stop the recording
+    // after one second and for ten seconds, that this time is counted, and that a stop is new only
+    // after the switches were within the budget.
     #[test]
     fn switches_stop_and_resume() {
         let (mut now, mut budget) = (0, SwitchBudget::new(500, 0));

@@ -21,9 +21,9 @@ const RESERVED_EXTRA: usize = 1024;
 /// A thread is known for this long after its end, which it reports before it runs for the last
 /// time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
-/// Samples without a mention after which a full table forgets a thread, and samples between two
-/// times at which it does so. The end of some threads is never recorded: of one that blocks while
-/// it exits, or whose id another thread takes over when it runs another program.
+/// Number of samples without a mention after which a full table drops a thread, and number of
+/// samples between two such sweeps. The end of some threads is never recorded: a thread that blocks
+/// while it exits, or whose id another thread takes over when that one runs another program.
 const UNMENTIONED_SAMPLES: u64 = 6_000;
 const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
@@ -67,7 +67,7 @@ impl ThreadTable {
     }
 
     /// Adds the threads that /proc lists, and reserves memory for as many again. Threads that end
-    /// meanwhile are left out.
+    /// during the listing are left out.
     pub(super) fn add_existing(&mut self, host: &HostRoot) -> io::Result<()> {
         let mut proc = host.directory("proc")?;
         let mut processes = Vec::new();
@@ -165,8 +165,8 @@ impl ThreadTable {
         }
     }
 
-    /// Returns the rows of the threads that this sample mentions, with their last names, and
-    /// forgets threads that ended long before `end_ns`.
+    /// Returns the rows of the threads that this sample mentions, with their last names, and drops
+    /// threads that ended long before `end_ns`.
     pub(super) fn end_sample(&mut self, end_ns: u64) -> &[ScheduledThread] {
         let Self { threads, mentioned, rows, .. } = self;
         rows.clear();

@@ -9,12 +9,13 @@ use crate::sampling::sources::text;
 /// The credential by which a service without rights gets the number (`LoadCredential=`,
 /// systemd.exec(5)).
 const CREDENTIAL: &str = "sched_waking";
-/// Where tracefs is, new and old.
+/// The directory of the tracepoint in tracefs, at its new and its old mount point.
 const DIRECTORIES: [&str; 2] =
     ["sys/kernel/tracing/events/sched/sched_waking", "sys/kernel/debug/tracing/events/sched/sched_waking"];
-/// Where the thread's id is, after the name of 16 bytes: since the tracepoint exists (Linux 4.3).
+/// Offset of the thread's id, after the name of 16 bytes; unchanged since the tracepoint was added
+/// (Linux 4.3).
 const THREAD_OFFSET: usize = 24;
-/// Longest offset of the thread's id: data of tracepoints have at most a page.
+/// Maximum offset of the thread's id: the data of a tracepoint has at most one page.
 const OFFSET_MAX: usize = 4096;
 
 /// The tracepoint, as this kernel numbers it.
@@ -36,7 +37,7 @@ impl WakeupTracepoint {
         let directories = || DIRECTORIES.iter().map(|directory| host.path(directory));
         let credential = credentials.map(|directory| directory.join(CREDENTIAL));
         let mut files = credential.into_iter().chain(directories().map(|directory| directory.join("id")));
-        // A service whose credential is empty has none.
+        // An empty credential has no number; then tracefs is tried.
         let number = files.find_map(|path| parse_number(&content(&path)?))?;
         let format = directories().find_map(|directory| content(&directory.join("format")));
         let thread_offset = format.and_then(|format| parse_thread_offset(&format));

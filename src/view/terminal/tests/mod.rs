@@ -16,7 +16,7 @@ use super::screenful::Screenful;
 use super::state::{Request, ViewState};
 use crate::view::test_recording::{HOSTILE, LOST, MARK, SPIKE, TICKS, wall_ns, write_recording};
 
-/// The sizes that every screen is drawn at.
+/// The sizes at which every screen is drawn.
 const SIZES: [(u16, u16); 3] = [(60, 20), (80, 24), (140, 50)];
 const COLORS: Appearance = Appearance { is_ascii: false, is_plain: false };
 const PLAIN: Appearance = Appearance { is_ascii: true, is_plain: true };
@@ -52,7 +52,7 @@ impl View {
         }
     }
 
-    /// Reads what a frame shows.
+    /// Reads the content of a frame.
     fn shown(&mut self, (width, height): (u16, u16), appearance: Appearance) -> Screenful {
         let room = room_of(Rect::new(0, 0, width, height), &self.state);
         assert!(self.feeds.read(&mut self.state, room, &mut || true).unwrap());
@@ -70,7 +70,7 @@ impl View {
         lines_of(&self.terminal(size, appearance))
     }
 
-    /// Returns the line that begins with a text.
+    /// Returns the first line that starts with a string.
     fn line(&mut self, size: (u16, u16), start: &str) -> String {
         let lines = self.lines(size, COLORS);
         let found = lines.iter().find(|line| line.trim_start().starts_with(start));
@@ -100,8 +100,8 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-// Proves that the overview has the value at its time, the largest value of its steps and the
-// element that has it, at each size; and date, time, state and step.
+// Proves that at each size the overview shows the value at its time, the largest value of its
+// steps, the element that has it, and date, time, state and step.
 #[test]
 fn the_overview_has_known_values() {
     let mut view = View::at(950);
@@ -140,7 +140,7 @@ fn a_spike_of_one_sample_is_seen_at_any_zoom() {
         let back = view.state.at_ns.div_euclid(step_ns) - wall_ns(SPIKE).div_euclid(step_ns);
         let place = usize::try_from(79 - back).unwrap();
         assert_eq!(columns[place], '\u{2585}', "step {step_ns}: {line}");
-        // A change is one of the time since the sample before, which has several short steps, and
+        // A change covers the time since the previous sample, which spans several short steps, and
         // holds until the next sample.
         let high = columns.iter().filter(|c| **c == '\u{2585}').count();
         let widest = usize::try_from(10_000_000 / step_ns).unwrap() + 4;
@@ -148,15 +148,15 @@ fn a_spike_of_one_sample_is_seen_at_any_zoom() {
     }
 }
 
-// Proves that samples that were lost are no data: their steps have an x, and no other character of
-// a chart, and so has the axis.
+// Proves that lost samples are not drawn as data: their steps have an x and no other chart
+// character, and the axis has an x too.
 #[test]
 fn a_gap_is_no_data() {
     let mut view = View::at(LOST.end + 150);
     for _ in 0..3 {
         view.press(KeyCode::Char('-'));
     }
-    // Steps of 100 ms: ten of them were lost, 15 steps ago.
+    // Steps of 100 ms: ten of them were lost, 15 steps before the end.
     let line = view.line((80, 24), "tasks running");
     let columns: Vec<char> = line.chars().collect();
     let lost: Vec<usize> = (0..columns.len()).filter(|at| columns[*at] == 'x').collect();
@@ -166,14 +166,14 @@ fn a_gap_is_no_data() {
     assert!(axis.trim().len() < 70, "{axis}");
     // Other sources have all their samples.
     assert!(!view.line((80, 24), "disk busy").contains('x'));
-    // Before the recording there is nothing.
+    // There is nothing before the recording.
     let mut early = View::at(100);
     let line = early.line((80, 24), "net receive");
     assert!(line.ends_with("eth0                                     \u{2585}\u{2585}"), "{line}");
 }
 
-// Proves that processes have their values over the last step, are sorted by them, and filtered and
-// sorted by keys, at each size.
+// Proves that at each size processes have their values over the last step, and that keys sort and
+// filter them.
 #[test]
 fn processes_have_known_values() {
     let mut view = View::at(1100);
@@ -197,11 +197,11 @@ fn processes_have_known_values() {
     let lines = view.lines((80, 24), COLORS);
     assert!(lines[22].starts_with("1 of 3 rows"), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("steady")));
-    // Ten seconds later billing does nothing.
+    // Ten seconds later billing is idle.
     view.press(KeyCode::Esc);
     view.state.at_ns = wall_ns(1500);
     assert_eq!(words(&view.line((80, 24), "812"))[..4], ["812", "billing", "R", "0"]);
-    // And back.
+    // Going back shows the old values again.
     view.state.at_ns = wall_ns(1100);
     assert_eq!(words(&view.line((80, 24), "812"))[..4], ["812", "billing", "R", "100"]);
 }
@@ -236,7 +236,7 @@ fn other_screens_have_known_values() {
     assert!(words(&view.line((140, 50), "vda")).contains(&"2ms"), "2 ms a write");
 }
 
-// Proves that a name from a recording changes neither colors nor cursor nor direction: it is shown
+// Proves that a name from a recording cannot change colors, cursor or text direction: it is shown
 // escaped, and no cell has a control character.
 #[test]
 fn hostile_names_are_harmless() {
@@ -258,8 +258,8 @@ fn hostile_names_are_harmless() {
     }
 }
 
-// Proves that every screen is drawn without a character beyond ASCII and without a color, if the
-// terminal has none, and that colors are the sixteen of every terminal otherwise.
+// Proves that every screen is drawn in ASCII and without color if the terminal has neither, and
+// otherwise with the sixteen standard colors only.
 #[test]
 fn plain_terminals_are_enough() {
     let mut view = View::at(MARK + 10);
@@ -278,8 +278,8 @@ fn plain_terminals_are_enough() {
     }
 }
 
-// Proves that a marker is a flag at its place on the axis and is named, and is not there before it
-// was written.
+// Proves that a marker is a named flag at its place on the axis, and is absent before it was
+// written.
 #[test]
 fn markers_are_flags() {
     let mut view = View::at(MARK + 200);
@@ -292,7 +292,8 @@ fn markers_are_flags() {
     assert!(!before.lines((80, 24), COLORS).iter().any(|line| line.contains("deploy")));
 }
 
-// Proves that any size is drawn without a panic, and that one that is too small says what it needs.
+// Proves that any size is drawn without a panic, and that a size that is too small names the
+// minimum.
 #[test]
 fn any_size_is_drawn() {
     let mut view = View::at(950);
@@ -312,7 +313,7 @@ fn any_size_is_drawn() {
     }
 }
 
-// Proves that the help names every key that does something, and scrolls where it does not fit.
+// Proves that the help names every key that does something, and scrolls if it does not fit.
 #[test]
 fn help_is_complete() {
     let mut view = View::at(950);
