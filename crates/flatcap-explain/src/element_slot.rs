@@ -187,8 +187,8 @@ impl NumberCell {
         store.observe(series as usize, observations);
     }
 
-    /// Returns and clears the value of a counter of an ended process, if it is at most `most`;
-    /// otherwise 0.
+    /// Returns the value of a counter of an ended process, once, if it is at most `most`; otherwise
+    /// 0.
     pub(super) fn inherit(&mut self, most: u64) -> u64 {
         match self.last {
             Some(Number::Integer(counted)) if counted <= most && !self.is_inherited => {
