@@ -1,4 +1,4 @@
-//! The command line: that of `flatcap export`, with its times and names resolved.
+//! The command line: the arguments of `flatcap export`, with times and names resolved.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -167,7 +167,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
     let span_ns = bar.length().unwrap_or_default();
-    // Where the bar is at the begin of a reading.
+    // The position of the bar at the begin of a reading.
     let mut begin_ns = 0;
     let (mut status, mut is_unreadable) = (0, false);
     let mut watch = |event: ColumnarEvent| {
@@ -296,7 +296,7 @@ impl ColumnarReport {
         self.files.iter().any(|file| file.rows > 0)
     }
 
-    /// Reports what is missing. Returns whether the recording should have had it.
+    /// Reports missing data. Returns whether the recording should have had it.
     fn has_remarks(&self) -> io::Result<bool> {
         for source in &self.opaque {
             remark(&format!(
@@ -378,7 +378,7 @@ fn remark(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "flatcap: {}", escaped(text))
 }
 
-/// Returns a text from a file without what could control a terminal.
+/// Returns a text from a file without characters that could control a terminal.
 fn escaped(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
