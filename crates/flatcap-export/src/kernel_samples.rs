@@ -1,7 +1,7 @@
-//! The payloads of the kernel's sources: what the scheduler did, and which code ran.
+//! The payloads of the kernel's sources: events of the scheduler, and samples of the code that ran.
 //!
-//! A payload is written after the events in it, so reading goes on after the end of the selected
-//! time, and each event is judged by its own time.
+//! A payload is written after the events in it, so reading continues after the end of the selected
+//! time, and each event is selected by its own time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
