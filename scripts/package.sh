@@ -47,7 +47,7 @@ arch=${target%%-*}
 package=target/package
 stage=$package/stage
 
-# All times in the packages are that of the last commit, so that the same state gives the same
+# All times in the packages are the time of the last commit, so that the same state gives the same
 # packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
 export SOURCE_DATE_EPOCH

@@ -40,8 +40,9 @@ aarch64() {
             { echo "skipped: cannot install ${packages[*]}"; return; }
     fi
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    # The option -L of qemu would be shorter, but with it the path `/` is that of the libraries. This
-    # emulator lacks openat2(2), as do kernels before 5.6: paths are resolved without it here.
+    # The option -L of qemu would be shorter, but with it the path `/` is the directory of the
+    # libraries. This emulator lacks openat2(2), as do kernels before 5.6: paths are resolved
+    # without it here.
     local libraries_path=/usr/aarch64-linux-gnu/lib
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 $libraries_path/ld-linux-aarch64.so.1 --library-path $libraries_path"
     # Under qemu, optimizing takes half a minute of processor time and saves five.

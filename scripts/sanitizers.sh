@@ -41,7 +41,7 @@ fi
 
 echo "-- miri: the library for applications keeps to Rust's rules for raw pointers"
 if rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1; then
-    # What is left out asks the kernel for sockets, which miri has not.
+    # The omitted tests request sockets from the kernel, which miri does not support.
     cargo +nightly miri test --package flatcap-push --lib --locked -- mapping::tests c_abi::tests
 else
     echo "skipped: cannot install miri"

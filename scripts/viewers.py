@@ -186,7 +186,8 @@ def late_us(data, since_ns):
     cpu = next(one for one in sources if one["name"] == "cpu")
     rows = told("dump", data, "--fields", "cpu.forks", "--format", "jsonl")
     rows = [json.loads(row) for row in rows.splitlines()]
-    # Samples are due once a period. The median lateness is known, so that of each sample is, too.
+    # Samples are due once a period. The median lateness is known, so the lateness of each sample is
+    # known, too.
     period = cpu["period_ns"]
     middle = statistics.median(row["mono_ns"] % period for row in rows)
     half = period / 2
@@ -208,7 +209,7 @@ def main():
         kinds.append(("page before", options.before))
     found = {kind: [] for kind, _ in kinds}
     for number in range(options.rounds):
-        # Each kind is first, second, ... in turn: the machine changes meanwhile.
+        # Each kind is first, second, ... in turn, since the machine changes over time.
         for kind, program in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
             late_us, load = measure(kind, program, options.seconds)
             found[kind].append(late_us)

@@ -215,8 +215,8 @@ fn a_warm_group_allocates_nothing() {
         run(WARM_UP);
         let begun = || metrics.sources.get(usize::from(id)).unwrap().begun.get();
         assert_eq!(begun(), WARM_UP, "{name} was read each time");
-        // These sources allocate for programs started on this host meanwhile: one quiet interval is
-        // enough.
+        // These sources allocate for programs started on this host during the test, so one quiet
+        // interval is enough.
         let sees_others = ["cgroup", "perf", "process", "sched"].contains(name);
         if !sees_others {
             assert_eq!(run(SAMPLES), 0, "allocations of {name} in {SAMPLES} samples");

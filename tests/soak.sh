@@ -60,7 +60,7 @@ ask_segments() {
     for segment in "$place"/data/*.bin; do
         [ -e "$segment" ] || continue
         info=$place/infos/$(basename "$segment").json
-        # A segment that was removed meanwhile has no info.
+        # A segment that was removed in the meantime has no info.
         [ -s "$info" ] || "$flatcap" info --json "$segment" >"$info" 2>/dev/null || rm -f "$info"
     done
 }

@@ -10,7 +10,8 @@
 # it must show the device and the program that waited. Prints what `explain` says.
 #
 # Exit status: 0 if all holds, 1 if not, 2 if it could not run. Needs root, loop devices, mkfs.ext4
-# and Python 3. Other devices that stall meanwhile are true firings: the machine should be idle.
+# and Python 3. If other devices stall during the test, their firings are real, so the machine
+# should be idle.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

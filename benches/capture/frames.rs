@@ -1,6 +1,5 @@
 //! Appends frames as fast as possible: producers fill slabs and wait while the queue is full
-//! (`on_full
-//!  "block"`), so nothing is lost. Budget: that of the rows that use it.
+//! (`on_full "block"`), so nothing is lost. Budget: the budget of the rows that use it.
 //!
 //! Each frame is complete: envelope with a stamp, sequence number, length and XXH3-64. The clock is
 //! read once per 128 frames, since no source is sampled this often; stamps in between are one

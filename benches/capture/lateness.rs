@@ -1,7 +1,7 @@
 //! Measures how late ticks begin. Budget at 1 kHz: `precise` 1.2 x a bare loop of `clock_nanosleep`
 //! at p50 and p99; `spin` p50 1 us and p99 10 us for 10 % of a core.
 //!
-//! Runs the real program with one synthetic source; lateness is that of the segments' footers.
+//! Runs the real program with one synthetic source; lateness is taken from the segments' footers.
 //! Turns are short and medians are over turns, so other work on the machine affects both sides
 //! alike. The bare loop has a timer slack of 1 ns and reads the clock when it wakes up.
 

@@ -1,6 +1,6 @@
 //! Measures what applications that push cost the recorder. Budget: 4 million frames of 64 bytes a
 //! second from one client into a segment, none lost; 0.2 % of a core for 64 clients that push
-//! nothing; lateness p99 of samplers within 1.1 times beside hostile clients.
+//! nothing; lateness p99 of samplers with hostile clients at most 1.1 times the lateness without.
 //!
 //! The clients are threads of this process, with the library that applications use. The rate is
 //! that from the first push until the recorder has recorded the last frame, so that the lane's own
@@ -108,7 +108,8 @@ pub fn rate(length: BenchLength) -> MeasuredRows {
     }])
 }
 
-/// Returns the recorder's share of a core beside so many clients that push nothing, in percent.
+/// Returns the recorder's share of a core, in percent, with this number of clients that push
+/// nothing.
 fn idle_share(clients: usize, duration_ns: u64) -> Result<f64, Box<dyn Error>> {
     let program = Program::new()?;
     let running = recorder(&program, &["load@1s".to_owned()])?;
@@ -213,7 +214,7 @@ fn lateness_p99_ns(registrations: Option<&AtomicU64>, duration_ns: u64) -> Resul
         }
     })?;
     running.terminate(true)?;
-    // Those of the host come first; each connection numbers its own samples anew.
+    // The host's sources come first; each connection numbers its own samples from 0.
     let found: Vec<_> = program.info()?.into_iter().take(host_sources().len()).collect();
     for source in &found {
         ensure_equal("recorded + lost", source.recorded + source.lost, source.last_seq + 1)?;

@@ -4,8 +4,8 @@
 //! Lateness is measured in this process, since a stalled recorder does not write it and most frames
 //! of that minute are lost. Group and recorder run here, six host sources at 1 kHz, on a storage
 //! whose writes, preallocations and syncs wait during the stall; the group's histograms go to the
-//! bench instead of the recorder. Memory and counts are those of the real program, whose recorder
-//! thread alone is stopped by `ptrace`.
+//! bench instead of the recorder. Memory and counts are measured on the real program, in which
+//! `ptrace` stops only the recorder thread.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Measures what recording context switches costs. Budget: 1.1 us of CPU time for each switch while
-//! `sched` is armed; beside 100,000 switches a second for a minute, `sched` within its own budget
+//! `sched` is armed; during 100,000 switches a second for a minute, `sched` within its own budget
 //! and lateness p99 of a sampler within 1.2 times.
 //!
 //! Two threads on one CPU exchange bytes by pipes, as `perf bench sched pipe` does, so that each
@@ -41,14 +41,14 @@ const COST_CONFIGS: [(&str, Option<(&str, &str)>); 5] = [
 ];
 
 const DEFAULT_BUDGET: &str = "[recorder]\nmemory_max = \"512MiB\"\n";
-/// Recorders beside a flood; none: without `sched`.
+/// Recorders during a flood of switches; `None`: without `sched`.
 const FLOOD_CONFIGS: [(&str, Option<&str>); 3] = [
     ("without `sched`", None),
     ("with it", Some(DEFAULT_BUDGET)),
     ("with it and no budget", Some(UNLIMITED)),
 ];
 
-/// What two threads that exchanged bytes used.
+/// The CPU time and switches of two threads that exchanged bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct ExchangeUse {
     switches: u64,
@@ -104,8 +104,8 @@ fn as_error(error: Failure) -> Box<dyn Error> {
     error
 }
 
-/// Starts a recorder, and waits until all of its sources record; none if this host lets it record
-/// no switches, so that `sched` is absent.
+/// Starts a recorder, and waits until all of its sources record. Returns `None` if the recorder may
+/// not record switches on this host, so that `sched` is absent.
 fn recorder(
     program: &Program,
     config: &str,
@@ -138,7 +138,7 @@ fn row(name: &'static str, quantity: &str, target: &str) -> CaptureRow {
     }
 }
 
-/// What one switch costs by each configuration.
+/// Measures the cost of one switch with each configuration.
 pub fn cost(length: BenchLength) -> MeasuredRows {
     let (turns, turn_ns) = length.pick((15, 1_500 * NS_PER_MS), (1, 50 * NS_PER_MS));
     // A recorder does not start without any source.
@@ -195,7 +195,7 @@ pub fn cost(length: BenchLength) -> MeasuredRows {
     Ok(rows.collect())
 }
 
-/// One turn beside many switches.
+/// One turn during many switches.
 struct FloodTurn {
     lateness_p99_ns: f64,
     switches_per_s: f64,
@@ -203,7 +203,7 @@ struct FloodTurn {
     faults: RecordingFaults, // of what `sched` recorded
 }
 
-/// What a recording says of switches that it lacks.
+/// The missing switches that a recording reports.
 fn faults(program: &Program) -> Result<RecordingFaults, Box<dyn Error>> {
     struct Ignored;
     impl TimelineObserver for Ignored {
@@ -240,8 +240,8 @@ fn flood_turn(config: Option<&str>, turn_ns: u64) -> Result<Option<FloodTurn>, B
     Ok(Some(FloodTurn { lateness_p99_ns, switches_per_s, core, faults }))
 }
 
-/// Lateness of a sampler beside 100,000 switches a second, how `sched` keeps its budget, and what
-/// it would cost without one.
+/// Measures the lateness of a sampler during 100,000 switches a second, the CPU time of `sched`
+/// with its budget, and its cost without one.
 pub fn flood(length: BenchLength) -> MeasuredRows {
     let (turns, turn_ns) = length.pick((3, 60 * NS_PER_S), (1, NS_PER_S / 2));
     let target = format!("lateness p99 within {LATENESS_TARGET} x");

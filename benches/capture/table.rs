@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::{MeasuredRows, machine};
 
-/// How long to measure.
+/// Time for which to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchLength {
     /// Long enough for figures that may be quoted.
@@ -54,9 +54,9 @@ pub struct CaptureRow {
     pub target: String,
     /// The measured value.
     pub reached: String,
-    /// Whether the target is reached; none if there is no target or it cannot be judged.
+    /// Whether the target is reached; `None` if there is no target or it cannot be judged.
     pub met: Option<bool>,
-    /// Further figures: those of the comparison, their range.
+    /// Further figures: the comparison's figures and their range.
     pub details: String,
 }
 

@@ -28,7 +28,7 @@ impl StoppedThread {
 
 impl Drop for StoppedThread {
     fn drop(&mut self) {
-        // Fails if the thread was killed meanwhile, which is fine.
+        // Fails if the thread was killed in the meantime, which is fine.
         let _gone = request(libc::PTRACE_DETACH, self.thread);
     }
 }

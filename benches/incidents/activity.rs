@@ -1,4 +1,4 @@
-//! What culprits do for a moment, and decoys in small amounts all the time.
+//! The work that culprits do for a short time, and decoys do in small amounts all the time.
 
 use std::fs::OpenOptions;
 use std::hint::black_box;
@@ -39,9 +39,9 @@ pub struct WorkOrder {
     pub kind: IncidentKind,
     pub length_ms: u64,
     pub amount: u64,
-    /// How the threads of a switch storm wake each other: by futex, otherwise through pipes.
+    /// The threads of a switch storm wake each other by futex, otherwise through pipes.
     pub by_futex: bool,
-    /// Where files are written.
+    /// The directory in which files are written.
     pub folder: PathBuf,
 }
 

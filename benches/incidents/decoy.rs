@@ -24,12 +24,12 @@ use crate::wall_ns;
 pub const DECOYS: [&str; 8] =
     ["billing", "api-gw", "reportgen", "cachewarm", "certwatch", "indexer", "mailer", "syncd"];
 
-/// When a piece of work was done, measured by the process that did it.
+/// The time of a piece of work, measured by the process that did it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkTimes {
     pub begin_wall_ns: i64,
     pub end_wall_ns: i64,
-    /// How much was done, in the unit of the order's `amount`.
+    /// The amount of work done, in the unit of the order's `amount`.
     pub amount: u64,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The file beside the data directory with what happened.
+/// The file with the true events, next to the data directory.
 pub const TRUTH_FILE: &str = "truth.json";
 /// The data directory of a recording.
 pub const DATA_FOLDER: &str = "data";
@@ -18,14 +18,14 @@ const BENCH_PROGRAMS: [&str; 2] = ["true", "fsfreeze"];
 /// Columns of `dump --long --format csv`: readable time, `wall_ns`, element, value.
 const LONG_COLUMNS: usize = 4;
 
-/// How far outside of an incident a spike may lie.
+/// Maximum distance of a found spike from an incident.
 pub const SPIKE_TOLERANCE_NS: i64 = 500_000_000;
 /// What is searched for spikes: from so long before an incident ...
 pub const SEARCHED_BEFORE_NS: i64 = 10_000_000_000;
 /// ... until so long after it.
 pub const SEARCHED_AFTER_NS: i64 = 5_000_000_000;
 
-/// What happened during a recording. The program never sees it.
+/// The true events of a recording. The program never sees it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct RecordingTruth {
     pub seed: u64,
@@ -46,11 +46,11 @@ pub struct Incident {
     pub control_groups: Vec<String>,
     pub begin_wall_ns: i64,
     pub end_wall_ns: i64,
-    /// How much the culprit did.
+    /// The amount of work of the culprit.
     pub amount: u64,
     /// The variant of its kind; empty if there is only one.
     pub variant: String,
-    /// How busy the processors were since the incident before, in percent.
+    /// Utilization of the processors since the previous incident, in percent.
     #[serde(default)]
     pub busy_before_percent: f64,
 }
@@ -60,7 +60,7 @@ pub struct Incident {
 pub struct QuietStretch {
     pub begin_wall_ns: i64,
     pub end_wall_ns: i64,
-    /// How busy the processors were, in percent. More than decoys and background load take is the
+    /// Utilization of the processors, in percent. More than decoys and background load take is the
     /// work of others, whose spikes are true ones.
     #[serde(default)]
     pub busy_percent: f64,
@@ -175,13 +175,13 @@ pub fn disturbers(incident: &Incident, data: &Path, ask: Ask<'_>) -> Result<Vec<
 pub struct IncidentVerdict {
     /// Whether any of the spikes lies within the incident.
     pub spike_found: bool,
-    /// The culprit's place among the suspects, from 1; none if it is not there, or if the first
-    /// spike lies outside of the incident, so that another moment was explained.
+    /// The culprit's position among the suspects, from 1. `None` if it is not a suspect, or if the
+    /// first spike is outside of the incident, so that another time was explained.
     pub rank: Option<usize>,
-    /// Whether the code that the program lists has a function of the culprit with its name; none if
+    /// Whether the code that the program lists includes a named function of the culprit; `None` if
     /// the recording has no stacks.
     pub code_named: Option<bool>,
-    /// What the program said, in one line.
+    /// The program's answer, in one line.
     pub answer: String,
 }
 
@@ -256,8 +256,8 @@ fn function_of_culprit<'e>(incident: &Incident, explanation: &'e Explanation) ->
     functions.iter().filter(|function| function.pid == incident.pid).find_map(|own| own.function.as_deref())
 }
 
-/// Asks for the spikes of a quiet stretch. Returns what was found, in one line; none if it is
-/// empty, as it should be.
+/// Asks for the spikes of a quiet stretch. Returns the findings in one line, or `None` if there are
+/// none, as expected.
 pub fn judge_quiet(stretch: &QuietStretch, data: &Path, ask: Ask<'_>) -> Option<String> {
     let (since, until) = (instant(stretch.begin_wall_ns), instant(stretch.end_wall_ns));
     let answer = ask(&["spikes", &data.to_string_lossy(), "--since", &since, "--until", &until, "--json"])
@@ -295,7 +295,7 @@ pub struct IncidentScore {
     pub spikes_found: usize,
     pub first: usize,
     pub first_three: usize,
-    /// Incidents whose recording has stacks, and those of them whose code was named.
+    /// Incidents whose recording has stacks, and the number of them whose code was named.
     pub with_stacks: usize,
     pub code_named: usize,
 }
@@ -311,8 +311,8 @@ impl IncidentScore {
         self.code_named += usize::from(verdict.code_named == Some(true));
     }
 
-    /// Whether so many percent name the culprit first, and among the first three. Nothing judged
-    /// reaches nothing.
+    /// Returns whether these percentages name the culprit first, and among the first three. Nothing
+    /// judged reaches nothing.
     pub fn reaches(&self, first_percent: f64, first_three_percent: f64) -> bool {
         self.runs > 0
             && percent(self.first, self.runs) >= first_percent

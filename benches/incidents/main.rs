@@ -3,8 +3,9 @@
 //! Records this host with `flatcap record` while eight decoys and a background load do a little of
 //! everything. At random moments one decoy becomes the culprit of an incident. Afterwards `spikes`
 //! is asked for the time around each incident, and `explain` at the time that `spikes` names first:
-//! the culprit must be first among the suspects. In quiet minutes `spikes` must name nothing. What
-//! a foreign program may have disturbed is not judged, but recorded again.
+//! the culprit must be first among the suspects. In quiet minutes `spikes` must name nothing.
+//! Incidents and minutes that a foreign program may have disturbed are not judged, but recorded
+//! again.
 //!
 //! `cargo bench --bench incidents -- --help` lists the options. Seeds below 1000 are for tuning;
 //! those from 1000 on are for judging, and nothing may be tuned with them.
@@ -49,10 +50,10 @@ use program::Program;
 use recording::{IncidentRecorder, Pace, RecordingPlan};
 use report::{IncidentReport, Thresholds};
 
-/// At most so many times the wanted incidents or minutes are recorded, however many of them foreign
+/// Maximum ratio of recorded to requested incidents or minutes, however many of them foreign
 /// programs disturb.
 const TRIES_MAX: usize = 3;
-/// What says who ran, and which code.
+/// The sources with the threads and the code that ran.
 const CAUSE_SOURCES: &str = "\
 [source.sched]
 enabled = true

@@ -13,10 +13,10 @@ use crate::random::SeededRandom;
 use crate::wall_ns;
 use crate::workload::{Workload, line_about};
 
-/// How long the processors must be calm.
+/// Time for which the processors must be calm.
 const CALM_MS: u64 = 3_000;
 
-/// How much time there is in a recording, in milliseconds.
+/// The length of a recording, in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// From the start to the first incident, or to the first quiet minute.
@@ -52,7 +52,7 @@ pub struct RecordingPlan {
     pub incidents: usize,
     /// Their kinds, in turns and in random order.
     pub kinds: Vec<IncidentKind>,
-    /// How many quiet stretches.
+    /// Number of quiet minutes.
     pub quiet: u64,
     pub pace: Pace,
     /// The configuration of the recorder.

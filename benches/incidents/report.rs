@@ -11,7 +11,7 @@ use crate::judge::{
 use crate::program::Program;
 use crate::workload::line_about;
 
-/// What must be reached, in percent.
+/// The required shares, in percent.
 #[derive(Debug, Clone, Copy)]
 pub struct Thresholds {
     /// Incidents whose culprit is the first suspect.
@@ -36,8 +36,8 @@ pub struct IncidentReport {
 impl IncidentReport {
     /// Judges these recordings too. Prints a line for each wrong answer, or for each answer.
     ///
-    /// Incidents and quiet stretches beside which a foreign program began are counted, but not
-    /// judged: their spikes may be true ones of that program.
+    /// Incidents and quiet minutes during which a foreign program began are counted, but not
+    /// judged: that program may cause real spikes.
     pub fn judge(
         &mut self,
         program: &Program,
@@ -95,7 +95,7 @@ impl IncidentReport {
         true
     }
 
-    /// How many incidents and quiet stretches were judged.
+    /// Number of incidents and quiet minutes that were judged.
     pub fn judged(&self) -> usize {
         self.overall().runs + self.quiet_stretches
     }

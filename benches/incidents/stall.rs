@@ -14,7 +14,7 @@ const IMAGE_BYTES: u64 = 32 << 20;
 const THROTTLED_BYTES_PER_S: u64 = 64 << 10;
 const BLKIO: &str = "/sys/fs/cgroup/blkio";
 
-/// How writes are stalled.
+/// The way in which writes are stalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallMethod {
     Freeze,
@@ -34,9 +34,9 @@ impl StallMethod {
 /// The mounted file system. Unmounted when dropped.
 #[derive(Debug)]
 pub struct StallDevice {
-    /// Where it is mounted.
+    /// The directory in which it is mounted.
     pub mount: PathBuf,
-    /// What works on this machine; at least one.
+    /// The kinds that work on this machine; at least one.
     pub methods: Vec<StallMethod>,
     group: PathBuf,
     device: String, // MAJOR:MINOR

@@ -56,7 +56,7 @@ impl Workload {
         Ok(Self { decoys, background, stall, folder: folder.to_owned() })
     }
 
-    /// Why a kind of incident is not possible on this machine; none if it is.
+    /// Returns why a kind of incident is not possible on this machine, or `None` if it is possible.
     pub fn refusal(&self, kind: IncidentKind) -> Option<String> {
         match &self.stall {
             Err(error) if kind == IncidentKind::IoStall => Some(format!("io-stall: {error}")),

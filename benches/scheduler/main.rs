@@ -85,7 +85,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
             accounts.extend((workload.run)()?.into_iter().map(|account| (workload, account)));
         }
     }
-    // What is not older than the sampler's cut-off is in the next sample.
+    // Events that are not older than the sampler's cut-off are in the next sample.
     std::thread::sleep(Duration::from_millis(200));
     let perf = perf.map(PerfRecording::end).transpose()?;
     end(&mut recorder)?;
@@ -108,8 +108,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         ];
         let judged = if workload.wakes_idle_cpus { &by_clocks[..1] } else { &by_clocks };
         let perf_ns = perf.as_ref().map(|perf| perf.running_ns(account)).transpose()?;
-        // perf(1) takes a thread to run from the last switch of its CPU on. Where the kernel hides
-        // that switch, perf contradicts the thread's own clock, and is no judge of the recording.
+        // perf(1) takes a thread to run from the last switch of its CPU on. If the kernel hides
+        // that switch, perf contradicts the thread's own clock, and cannot be used to judge the
+        // recording.
         let perf_ns =
             perf_ns.filter(|perf_ns| per_switch(*perf_ns, account.running_ns).abs() <= options.limit);
         let by_perf = perf_ns.map(|perf_ns| per_switch(times.on_cpu_ns, perf_ns));

@@ -1,4 +1,4 @@
-//! What perf(1) says of threads.
+//! Reads the times of threads from perf(1).
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

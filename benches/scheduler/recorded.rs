@@ -1,4 +1,4 @@
-//! What a recording says of threads.
+//! Reads the times of threads from a recording.
 
 use std::error::Error;
 use std::path::Path;
@@ -23,8 +23,8 @@ impl TimelineObserver for Stretches {
     }
 }
 
-/// Returns what each thread did in its stretch. Switches may be missing, such as those of threads
-/// that the kernel hides from perf; what they make wrong is judged like everything else.
+/// Returns what each thread did in its stretch. Switches may be missing, such as switches of
+/// threads that the kernel hides from perf. The resulting errors count like all others.
 pub fn times<'a>(
     data: &Path,
     accounts: impl Iterator<Item = &'a ThreadAccount> + Clone,

@@ -14,13 +14,13 @@ const NS_PER_MS: u64 = 1_000_000;
 /// The lowest priority of a thread; see nice(2).
 const NICE_LOWEST: i32 = 19;
 
-/// How long each workload runs.
+/// Time for which each workload runs.
 const RUN_NS: u64 = 2_000 * NS_PER_MS;
 
-/// What the clocks of a thread and of the kernel say of a stretch of its life.
+/// The times of a thread in a period, by its own clock and the kernel's.
 #[derive(Debug, Clone)]
 pub struct ThreadAccount {
-    /// Its name, which is also that of its role.
+    /// Its name, which is also the name of its role.
     pub name: &'static str,
     /// Its id.
     pub thread: u32,
@@ -153,7 +153,8 @@ fn duty_cycle() -> Result<Vec<ThreadAccount>, Box<dyn Error>> {
     run_all(vec![("duty-cycle", work)])
 }
 
-/// The same on a CPU that is never idle: another thread, of the lowest priority, runs meanwhile.
+/// The same on a CPU that is never idle, since another thread with the lowest priority runs there,
+/// too.
 fn busy_duty_cycle() -> Result<Vec<ThreadAccount>, Box<dyn Error>> {
     let cycling: Work<'_> = Box::new(|until| {
         pin_to_cpus(&[0])?;

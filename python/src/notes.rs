@@ -41,7 +41,7 @@ pub(crate) struct Gap {
     before_wall_ns: i64,
 }
 
-/// What is read of each segment.
+/// The items to read from each segment.
 pub(crate) struct NoteReading<'r> {
     pub(crate) listings: &'r [ListedSegment],
     pub(crate) hosts: &'r RecordedHosts,

@@ -1,14 +1,14 @@
-//! What reading found beside rows.
+//! Collects the findings of a reading in addition to rows.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flatcap_format::query::QuerySummary;
 use flatcap_format::replay::Notice;
 
-/// Most texts that are kept; all are counted.
+/// Maximum number of messages that are kept; all are counted.
 const TEXTS_MAX: usize = 100;
 
-/// What the last reading found, for the thread that asks and the one that reads.
+/// The findings of the last reading, shared by the thread that reads and the one that queries them.
 #[derive(Debug, Default)]
 pub(crate) struct ReadReport(Mutex<Findings>);
 

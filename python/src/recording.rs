@@ -317,7 +317,7 @@ impl Recording {
     }
 }
 
-/// Returns names from a text with commas between them, or from a sequence of texts.
+/// Returns names from a string with commas between them, or from a sequence of strings.
 fn names(value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match value.cast::<PyString>() {
         Ok(text) => Ok(text.to_string().split(',').map(|name| name.trim().to_owned()).collect()),
@@ -325,7 +325,7 @@ fn names(value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// Returns the paths of a text with commas between them, or of a sequence of texts.
+/// Returns the paths from a string with commas between them, or from a sequence of strings.
 fn field_paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<FieldPath>> {
     let parsed = match value.cast::<PyString>() {
         Ok(text) => FieldPath::parse_list(&text.to_string()),

@@ -18,7 +18,7 @@ use crate::read_report::ReadReport;
 use crate::recording::Recording;
 use crate::stream::{BatchReader, BatchStream};
 
-/// What is asked for.
+/// The request.
 #[derive(Debug)]
 pub(crate) enum RowsRequest {
     /// Rows of fields.
@@ -104,7 +104,7 @@ impl Rows {
     }
 }
 
-/// Returns the field that describes a column: of a list of values, that of its elements.
+/// Returns the field that describes a column: for a list of values, the field of its elements.
 fn described(field: &Field) -> &Field {
     match field.data_type() {
         DataType::List(element) if field.metadata().is_empty() => element,
@@ -153,7 +153,7 @@ impl Rows {
         self.metadata(py, "unit")
     }
 
-    /// What the schema says of the columns.
+    /// The schema's descriptions of the columns.
     #[getter]
     fn descriptions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.metadata(py, "description")

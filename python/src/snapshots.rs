@@ -15,9 +15,9 @@ const RECORD_NAME: &str = "snapshot.json";
 const KEEP_NAME: &str = "keep";
 /// Ends the name of a directory that is not whole yet.
 const PARTIAL_SUFFIX: &str = ".partial";
-/// Longest description that is read, in bytes: far more than they have.
+/// Maximum size of a description that is read, in bytes: far larger than real ones.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most snapshots of a data directory that are listed.
+/// Maximum number of snapshots of a data directory that are listed.
 const LISTED_MAX: usize = 10_000;
 
 /// A window of the ring that was kept: a directory of segments, for `open`.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::read_report::ReadReport;
 
-/// Where batches come from.
+/// The origin of batches.
 pub(crate) enum BatchReader {
     Fields(Box<FieldsReader>),
     Samples(Box<SourceReader>),

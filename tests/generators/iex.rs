@@ -84,7 +84,7 @@ impl Packet {
 
 /// Bytes of the transport header.
 pub const HEADER_BYTES: usize = 40;
-/// Most bytes of messages in a packet.
+/// Maximum bytes of messages in a packet.
 const PAYLOAD_BYTES_MAX: usize = 1400;
 /// splitmix64.
 #[derive(Debug, Clone)]

@@ -189,8 +189,8 @@ const CRATES: &[&str] = &[
     "src",
 ];
 
-/// Most lines of code in a file. Comments do not count, so that explaining code is never a reason
-/// to split it; blank lines and tests do not count either.
+/// Maximum lines of code in a file. Comments do not count, so that explaining code is never a
+/// reason to split it; blank lines and tests do not count either.
 const CODE_LINES_MAX: usize = 450;
 
 fn root() -> &'static Path {
@@ -267,8 +267,8 @@ const MODULE_CRATES: &[(&str, &str)] = &[
     ("crates/flatcap-ship/src", "flatcap-ship"),
 ];
 
-/// Returns the module that a shipped file belongs to: a folder, a file beside the folders, or all
-/// of a crate.
+/// Returns the module that a shipped file belongs to: a folder, a file next to the folders, or a
+/// whole crate.
 fn module_of(path: &Path) -> Option<String> {
     let (folder, inner) = crate_of(path)?;
     if let Some((_, module)) = MODULE_CRATES.iter().find(|(of, _)| *of == folder) {
@@ -495,7 +495,7 @@ fn the_operators_document_names_what_is_there() {
     assert!(seen.len() > 80, "{} names", seen.len());
 }
 
-/// Longest line of a comment or a document. Code is up to rustfmt.
+/// Maximum length of a line of a comment or a document. rustfmt formats code.
 const COLUMNS_MAX: usize = 100;
 
 // Proves that comments and documents fit 100 columns. Tables and links of documents cannot be
@@ -535,7 +535,7 @@ fn comments_and_documents_fit_the_width() {
     assert!(wrong.is_empty(), "longer than {COLUMNS_MAX} columns: {wrong:#?}");
 }
 
-/// How many type names may be defined in more than one module.
+/// Maximum number of type names that are defined in more than one module.
 const SHARED_NAMES_MAX: usize = 20;
 
 /// The name of the type that a line of code defines.
@@ -616,8 +616,8 @@ fn begins(text: &str, pattern: &str) -> bool {
 }
 
 // Proves that every log line at warning or above is in exactly one row of the table, with its
-// level, and that no row is obsolete. Method: the texts of all logging macros against the first
-// column.
+// level, and that no row is obsolete. Method: compares the messages of all logging macros with the
+// first column.
 #[test]
 fn every_warning_is_in_the_operators_document() {
     let document = std::fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();

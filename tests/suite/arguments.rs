@@ -141,9 +141,9 @@ fn check_config_prints_what_it_reads() {
     assert_eq!(plain(second.text()), plain(first.text()));
 }
 
-// Proves that every verb that reads recordings finds those of `record` without a path, that a path
-// with recordings in subdirectories is answered with these, and that no recording at all is an
-// error of usage.
+// Proves that every verb that reads recordings finds the recordings of `record` without a path,
+// that for a path with recordings in subdirectories the error names these, and that a missing
+// recording is an error of usage.
 #[test]
 fn a_path_may_be_left_out() {
     let rig = Rig::new();
@@ -250,7 +250,7 @@ fn sources_are_added_and_removed() {
 
 // Proves the rule for the exit status: 1 if no file can be read, 3 if only some can, with the
 // reason on standard error; for verify, an unreadable segment is a finding. Method: a file of noise
-// with a segment's name, alone and beside a segment.
+// with a segment's name, alone and together with a segment.
 #[test]
 fn the_exit_status_follows_one_rule() {
     let rig = Rig::new();

@@ -188,8 +188,8 @@ fn elements_have_names() {
     assert!(called.status == Some(2) && called.err.contains("these are of none"), "{called:?}");
 }
 
-// Proves that a step has the aggregate of its samples, that the mean rate of a step is that of its
-// first and last values, and that steps begin at multiples of their length.
+// Proves that a step has the aggregate of its samples, that the mean rate of a step is computed
+// from its first and last values, and that steps begin at multiples of their length.
 #[test]
 fn steps_summarize() {
     let rig = recorded();

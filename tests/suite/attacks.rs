@@ -24,7 +24,7 @@ use crate::rig::{Rig, finish, finish_within, signal};
 
 /// An account without privileges.
 const NOBODY: u32 = 65_534;
-/// Longest time for a call that waits for no other process, on the busiest machine.
+/// Maximum time for a call that waits for no other process, on the busiest machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
 const SEALED: &str = "0000000007-20231114T221320Z-0123456789abcdef.bin";
 const ACTIVE: &str = "0000000007-20231114T221320Z-0123456789abcdef.bin.active";
@@ -46,7 +46,7 @@ enum Bait {
 const LINKS: [Bait; 3] = [Bait::Secret, Bait::Segment, Bait::Absent];
 const OTHERS: [Bait; 3] = [Bait::Fifo, Bait::Socket, Bait::Directory];
 
-/// Files of root that other accounts may not touch, beside a directory of another account.
+/// Files of root that other accounts may not change, next to a directory of another account.
 struct Scene {
     folder: tempfile::TempDir,
     before: Vec<(PathBuf, [i64; 6])>,
@@ -182,7 +182,7 @@ impl Attack {
 }
 
 /// Runs the work once for each of its operations and each link (the other baits take turns), in a
-/// directory of an unprivileged account and in one of root, and checks the files beside the
+/// directory of an unprivileged account and in one of root, and checks the files next to the
 /// directory. Each run has its own thread and a timeout.
 fn attack(files: &[(&str, Vec<u8>)], work: fn(&dyn Storage)) {
     if !rustix::process::getuid().is_root() {

@@ -49,7 +49,7 @@ fn snapshots(rig: &Rig) -> Vec<Value> {
 /// Checks that each snapshot is intact and has the samples that the ring has of its window.
 fn check_snapshots(rig: &Rig) {
     let all = samples(rig, &rig.data().join("ring"));
-    // Numbers begin anew in the run after a kill, which may have begun within the window.
+    // Numbers begin at 0 in the run after a kill, which may have begun within the window.
     let all = all.chunk_by(|one, next| one.0 < next.0).next().unwrap_or_default();
     for snapshot in snapshots(rig) {
         let path = rig.path(snapshot["path"].as_str().unwrap());
@@ -79,8 +79,9 @@ fn begun(rig: &Rig) -> u64 {
     rig.source("synthetic").map_or(0, |source| number(&source["begun"]))
 }
 
-// Proves that the data directory has one sample per `disk_period` and says how many it left out,
-// that the ring has all of them, and that thinning alone is no loss to any exit status.
+// Proves that the data directory has one sample per `disk_period` and the number of samples left
+// out, that the ring has all samples, and that thinning alone does not count as a loss in any exit
+// status.
 #[test]
 fn thinned_samples_are_counted_and_in_the_ring() {
     let rig = Rig::new();

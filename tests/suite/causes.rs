@@ -32,7 +32,7 @@ fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
     ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) }
 }
 
-/// What a recording of switches lacks.
+/// The missing parts of a recording of switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -180,7 +180,7 @@ fn write(folder: &Path, scene: Scene, has_events: bool, fault: Fault) {
     for seq in 0..SAMPLES {
         let mono_ns = seq * PERIOD_NS;
         let mut bodies = vec![(0, payload(&scene(seq), seq))];
-        // A sample of events has those before its time.
+        // A sample of events has the events before its time.
         if let Some(number) = seq.checked_sub(1).filter(|_| has_events) {
             let events = [sched(number, fault).bytes(), profile(number).bytes(), kmsg(number).bytes()];
             bodies.extend((1..).zip(events));
@@ -280,7 +280,7 @@ fn losses_are_said() {
     assert_eq!((&lost["cause"], &lost["records"]), (&"lost_records".into(), &7.into()));
     let begin_ns = START_WALL_NS + (200 * PERIOD_NS).cast_signed();
     assert_eq!((&lost["begin_wall_ns"], &tasks["is_complete"]), (&begin_ns.into(), &false.into()));
-    // Who seems to sleep may have run.
+    // A thread that seems to sleep may have run.
     let rig = recorded(true, Fault::LostInStall);
     let found = rig.call(&["explain", "flatcap-data", "--at", "+20450ms", "--json"]).json();
     assert_eq!((&found["tasks"]["lost"], &found["sleeps"]), (&7.into(), &serde_json::json!([])));

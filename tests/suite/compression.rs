@@ -413,7 +413,7 @@ fn a_reload_enables_compression() {
 }
 
 // Proves that a reader of segments that are being compressed misses nothing and gets nothing twice.
-// Method: `dump --follow` beside a recorder that compresses; the sequence numbers of its rows.
+// Method: `dump --follow` while a recorder compresses; the sequence numbers of its rows.
 #[test]
 fn a_follower_misses_nothing() {
     let rig = Rig::new();

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::rig::{CallResult, Rig, eventually, finish, number, signal};
 
-/// Most resident memory that an attack may add: connections, requests, and memory that the
+/// Maximum resident memory that an attack may add: connections, requests, and memory that the
 /// allocator retains.
 const ATTACK_KIB_MAX: u64 = 16 << 10;
 
@@ -212,7 +212,7 @@ fn marks_are_shown() {
     assert!(rig.call(&["info"]).text().contains("marks: 2; flatcap marks lists them\n"));
     let called = rig.call(&["dump", "--format", "csv"]);
     assert!(!called.text().contains("deploy") && called.err.contains(" deploy 1.2.3\n"), "{called:?}");
-    // The order of a table is that of time.
+    // A table is in the order of time.
     let table = rig.call(&["dump", "--source", "synthetic", "--utc"]).text();
     let times: Vec<&str> = table
         .lines()
@@ -478,7 +478,7 @@ fn connect_now(socket: &Path) -> Option<UnixStream> {
 
 // Proves that ten thousand connections cost no sample and little memory, and that the recorder
 // still answers. Method: clients that stay idle, send half a request or never read; then 2,000
-// requests by four threads; all beside a source at 1 kHz.
+// requests by four threads; all while a source is recorded at 1 kHz.
 #[test]
 fn ten_thousand_connections_cost_nothing() {
     const TRIES: usize = 10_000;

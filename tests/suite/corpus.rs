@@ -21,7 +21,7 @@ use crate::crafted::{
 };
 use crate::rig::Rig;
 
-/// Set to `write`, files are written anew instead of compared.
+/// If set to `write`, files are written instead of compared.
 const VARIABLE: &str = "FLATCAP_CORPUS";
 
 fn folder() -> PathBuf {
@@ -73,7 +73,8 @@ fn noise() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns samples of one opaque source with a hash in each, beside a counter: a raw range.
+/// Returns samples of one opaque source, each with a counter and a hash: the hash becomes a raw
+/// range.
 pub fn samples_with_hashes(kind: ChecksumKind, samples: u64) -> Vec<u8> {
     let mut maker = SegmentBuilder::new(header(kind, vec![opaque(0)]));
     let mut noise = noise();
@@ -198,7 +199,7 @@ fn compressed_by_codecs() -> Vec<u8> {
     compressed(&many_samples(ChecksumKind::Xxh3, 5, 600), ways, 1)
 }
 
-/// Returns an offset within the last block of a compressed file, that of footer and trailer.
+/// Returns an offset within the last block of a compressed file, which has footer and trailer.
 fn within_last_block(bytes: &[u8]) -> usize {
     let blocks = reader(&MemoryFile::of(bytes)).unwrap().compressed().unwrap().blocks();
     let last = blocks.last().unwrap();
@@ -353,8 +354,8 @@ fn the_corpus_is_written_again() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Proves that each golden file is read as before. Method: the output of the verbs against the text
-// beside the file; no file of the folder is left unread.
+// Proves that each golden file is read as before. Method: compares the output of the verbs with the
+// text next to the file, for every file of the folder.
 #[test]
 fn the_corpus_is_read_as_before() {
     let mut wrong = Vec::new();
@@ -429,7 +430,7 @@ fn undone_compression_gives_the_raw_file_back() {
     assert!(restored >= 14, "{restored}");
 }
 
-/// Returns the `incompatible` bits of the header of a compressed file, and those of its footer.
+/// Returns the `incompatible` bits of a compressed file's header and footer.
 pub fn feature_bits(bytes: &[u8]) -> (u64, u64) {
     let kind = ChecksumKind::Xxh3;
     let payload = |at: usize| {
@@ -444,8 +445,8 @@ pub fn feature_bits(bytes: &[u8]) -> (u64, u64) {
     (header.incompatible(), footer.header().incompatible())
 }
 
-// Proves that the feature bits of a compressed file are those of its options in the header, and
-// exactly those of what it uses in the footer.
+// Proves that in a compressed file the header has the feature bits of its options, and the footer
+// exactly the bits of the features that it uses.
 #[test]
 fn feature_bits_are_those_of_the_reader_levels() {
     let kind = ChecksumKind::Xxh3;
@@ -478,7 +479,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-// Proves that the known answers of docs/FORMAT.md are those of the code: they are parsed,
+// Proves that the known answers of docs/FORMAT.md agree with the code: they are parsed and
 // recomputed, and the frames are read back.
 #[test]
 fn known_answers() {

@@ -46,7 +46,7 @@ fn memory_agrees_with_meminfo() {
             ("slab", "Slab"),
         ] {
             let (least, most) = (before[name].min(after[name]), before[name].max(after[name]));
-            // Other tests run meanwhile: 2 GiB of change is allowed for them.
+            // Other tests run at the same time: a change of 2 GiB is allowed for them.
             let allowed = 2 << 20;
             let value = number(&counters[field]);
             assert!(

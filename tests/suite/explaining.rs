@@ -23,7 +23,7 @@ pub(super) const START_WALL_NS: i64 = 1_700_000_000_000_000_000;
 pub(super) const PERIOD_NS: u64 = 100_000_000;
 /// Half a minute.
 pub(super) const SAMPLES: u64 = 300;
-/// When something happens: 20 s after the begin, for one second.
+/// The time of the incident: 20 s after the begin, for one second.
 const INCIDENT: std::ops::Range<u64> = 200..210;
 const ABSENT: u64 = u64::MAX;
 /// The process that is the recorder by the header.
@@ -56,12 +56,12 @@ pub(super) fn process(pid: u64, name: &'static str, user_time: u64) -> Activity 
     Activity { pid, name, parent: 1, state: "S", user_time, resident_size, written: 0, start, wait_time: 0 }
 }
 
-/// What happens in all scenes: a steady process, and one that computes for 50 ms each second.
+/// The processes of all scenes: a steady one, and one that computes for 50 ms each second.
 fn usual(sample: u64) -> Vec<Activity> {
     vec![process(10, "steady", sample), process(11, "bursts", sample / 10 * 5)]
 }
 
-/// How much of the incident is over.
+/// The part of the incident that is over.
 fn progress(sample: u64) -> u64 {
     sample.clamp(INCIDENT.start, INCIDENT.end) - INCIDENT.start
 }
@@ -113,7 +113,7 @@ fn copying(sample: u64, pid: u64) -> (Vec<Activity>, Vec<u64>) {
     (processes, Vec::new())
 }
 
-/// Half of the processes are missing in nine of ten samples, with nothing done meanwhile.
+/// Half of the processes are missing in nine of ten samples, and do nothing while they are missing.
 fn partial(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     let (mut processes, ended) = computing(sample);
     processes.retain(|process| process.pid == 812 || sample.is_multiple_of(10));
@@ -359,7 +359,8 @@ fn the_parent_of_short_lived_children_is_named() {
     assert!(screen.contains("processes ended 90: 90 below indexer[814]"), "{screen}");
 }
 
-// Proves that what a child wrote is its own, and not again that of the parent that waited for it.
+// Proves that the bytes that a child wrote count for the child, and not again for the parent that
+// waited for it.
 #[test]
 fn a_parent_that_waits_for_a_child_is_no_suspect() {
     let rig = recorded(reaping);

@@ -75,7 +75,7 @@ fn a_follower_sees_an_open_segment() {
 }
 
 // Proves that a follower ends by itself once the wanted time has passed, with every sample of that
-// time. Method: the rows against those of a later dump without --follow.
+// time. Method: compares the rows with a later dump without --follow.
 #[test]
 fn a_follower_ends_after_the_wanted_time() {
     let rig = Rig::new();

@@ -26,7 +26,7 @@ struct CapturedMessage {
     session: u32,
     sequence: u64,
     send_ns: i64,
-    /// How often the sequence began at 1 before.
+    /// Number of earlier begins of the sequence at 1.
     epoch: u32,
     /// The message as the feed sent it.
     message: Vec<u8>,

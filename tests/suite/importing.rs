@@ -72,7 +72,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns streams written by flatstream, if they are beside the checkout.
+/// Returns streams written by flatstream, if they are next to the checkout.
 fn foreign_streams() -> Vec<(String, Vec<u8>)> {
     let folder = std::env::var_os("FLATCAP_SHARED_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"), PathBuf::from);
@@ -381,8 +381,8 @@ fn intact_frames_of_damaged_streams_are_imported() {
     assert!(called.err.contains("gzip"), "{called:?}");
 }
 
-// Proves that an empty file is not an error and creates no recording, alone and beside another
-// file.
+// Proves that an empty file is not an error and creates no recording, alone and together with
+// another file.
 #[test]
 fn an_empty_file_has_nothing_to_import() {
     let rig = Rig::new();

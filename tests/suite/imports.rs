@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A module path below the crate: `["segment", "reader"]`; the crate itself is empty.
 type ModulePath = Vec<String>;
 
-/// How many re-exports may lead from a name to its definition.
+/// Maximum number of re-exports from a name to its definition.
 const REEXPORTS_MAX: usize = 8;
 
 /// The shipped files of a crate.
@@ -39,7 +39,7 @@ impl ImportGraph {
         Self { modules: modules.collect() }
     }
 
-    /// How often a file imports another.
+    /// Number of imports of a file by another.
     pub fn imports(&self) -> usize {
         self.modules.keys().map(|from| self.imported(from).len()).sum()
     }
@@ -78,7 +78,7 @@ impl ImportGraph {
         paths.filter_map(|path| self.defining(&path, 0)).filter(|to| *to != from).collect()
     }
 
-    /// A path as seen from a module, from the crate on; none for other crates.
+    /// Returns a path in a module as a path from the crate's root, or `None` for other crates.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         let mut base = from.clone();

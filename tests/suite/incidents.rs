@@ -185,8 +185,8 @@ fn foreign_programs_disturb_an_incident() {
     assert!(disturbers(&incident(), Path::new("data"), &mut fails).is_err());
 }
 
-// Proves that a function counts only if it has a name and is of the culprit, and that a recording
-// without stacks is not counted.
+// Proves that a function counts only if it has a name and belongs to the culprit, and that a
+// recording without stacks is not counted.
 #[test]
 fn code_is_named_by_a_function_of_the_culprit() {
     let named = |functions: &str| {

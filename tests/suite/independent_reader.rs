@@ -66,7 +66,7 @@ fn checksum_bytes(bytes: &[u8]) -> usize {
     [8, 4, 2, 0].into_iter().find(is_header).expect("a header")
 }
 
-/// Returns the checksum of a payload in so many bytes.
+/// Returns the checksum of a payload in this number of bytes.
 fn checksum(payload: &[u8], count: usize) -> Vec<u8> {
     match count {
         8 => xxhash_rust::xxh3::xxh3_64(payload).to_le_bytes().to_vec(),
@@ -221,7 +221,7 @@ fn in_order(samples: Vec<ListedSample>, window_ns: u64) -> Vec<ListedSample> {
     let mut newest_ns = 0;
     for sample in samples {
         newest_ns = newest_ns.max(sample.mono_ns);
-        // Behind those of the same time.
+        // After samples of the same time.
         let at = held.partition_point(|other| other.mono_ns <= sample.mono_ns);
         held.insert(at, sample);
         let ready = held.partition_point(|sample| sample.mono_ns + window_ns < newest_ns);
@@ -275,7 +275,7 @@ fn every_byte_belongs_to_a_verified_frame() {
     assert_eq!(footer.frames(), payloads.len() as u64 - 2);
     let header = root::<SegmentHeader<'_>>(payloads[0]).unwrap();
     assert_eq!(header.run_id(), footer.header().run_id());
-    // This machine's /proc is that of the recorder.
+    // This machine's /proc is also the recorder's.
     assert_eq!(header.recorder().map(|recorder| recorder.pid()), Some(pid));
     // Each sample's payload is 8-byte aligned within its frame's payload, for any source.
     for payload in payloads.iter().filter(|payload| &payload[4..8] == b"FCTF") {

@@ -1,4 +1,4 @@
-//! What the kernel says of itself: the code that runs, and its log.
+//! Tests of the kernel's sources: the code that runs, and the log.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -62,8 +62,8 @@ fn the_code_of_a_busy_process_is_recorded() {
     assert!(chains > 0);
 }
 
-// Proves that a recording has a line of the kernel log that was written meanwhile, once, and none
-// from before.
+// Proves that a recording has a line of the kernel log that was written during it, once, and no
+// earlier lines.
 #[test]
 fn lines_of_the_kernel_log_are_recorded() {
     let rig = Rig::new();

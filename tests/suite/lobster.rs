@@ -116,7 +116,7 @@ fn texts(rows: u64, seed: u64) -> [String; 2] {
     Day { rows, levels: 10, seed }.texts()
 }
 
-/// Returns the path of a real file, beside the checkout or in `FLATCAP_SHARED_DATA`, if it exists.
+/// Returns the path of a real file, next to the checkout or in `FLATCAP_SHARED_DATA`, if it exists.
 fn real(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FLATCAP_SHARED_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"), PathBuf::from);
@@ -183,7 +183,7 @@ fn rows_are_imported_field_by_field() {
 }
 
 // Proves that compressed files are imported like plain ones, in any order and under any name.
-// Method: gzip and ZIP archives, stored and deflated, with other files beside them.
+// Method: gzip and ZIP archives, stored and deflated, which also contain other files.
 #[test]
 fn compressed_files_are_imported_like_plain_ones() {
     let [message, book] = texts(3000, 1);

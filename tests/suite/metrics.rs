@@ -16,7 +16,7 @@ const PARSER: &str = "import sys\n\
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
     for family in parse(sys.stdin.read()): print(family.name, family.type, family.unit or '-', len(family.samples))";
 
-/// Returns both texts of a recorder after its first second.
+/// Returns the metrics of a recorder in both formats after its first second.
 fn texts() -> (String, String) {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "cpu@10ms", "--source", "synthetic@1ms"]);
@@ -84,7 +84,7 @@ fn named_metrics(text: &str, metrics: &BTreeMap<String, String>) -> BTreeSet<Str
     .collect()
 }
 
-// Proves that Prometheus can read both texts. Method: its official parser of OpenMetrics and
+// Proves that Prometheus can read both formats. Method: its official parser of OpenMetrics and
 // promtool, if installed.
 #[test]
 fn prometheus_parsers_accept_the_metrics() {

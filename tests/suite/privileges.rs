@@ -34,7 +34,7 @@ fn start(rig: &Rig, uid: u32) -> Child {
 fn threads(child: &Child) -> Vec<(String, String, String, String)> {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
-    // Threads that end meanwhile are skipped.
+    // Threads that end in the meantime are skipped.
     let mut threads: Vec<_> = tasks
         .filter_map(|task| {
             let task = task.unwrap().path();

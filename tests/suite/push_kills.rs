@@ -48,7 +48,7 @@ fn application() {
     let orders = orders(&client, OnFullLane::DropNewest);
     let mut pushed = 0_u64;
     loop {
-        // What is dropped is tried again: a number is used once.
+        // A dropped sample is pushed again: each number is used once.
         if orders.push(&payload(first + pushed)).is_ok() {
             pushed += 1;
             committed.write_all_at(&pushed.to_le_bytes(), 0).unwrap();

@@ -61,7 +61,7 @@ pub fn client(socket: &Path) -> PushClient {
     client_with(socket, ClientOptions::default().ring_bytes)
 }
 
-/// Returns a client whose lanes have so many bytes.
+/// Returns a client whose lanes have this number of bytes.
 pub fn client_with(socket: &Path, ring_bytes: u64) -> PushClient {
     // Limits that a busy machine does not reach.
     let options = ClientOptions {
@@ -252,8 +252,9 @@ fn an_applications_frames_are_recorded() {
     assert_eq!((next.iter().sum::<u64>(), sources), (2 * EACH + 1, 4), "described by the header");
 }
 
-// Proves that an application that is faster than the recorder loses what it was told, that each
-// loss is a gap with its cause, and that recorded and lost are what was begun.
+// Proves that an application that is faster than the recorder loses exactly the samples that the
+// library reports as lost, that each loss is a gap with its cause, and that recorded and lost add
+// up to the samples begun.
 #[test]
 fn losses_are_counted_once() {
     const SAMPLES: u64 = 200_000;
@@ -332,7 +333,7 @@ fn a_stop_loses_nothing() {
     let found = rows(&rig, "orders").len() as u64 + verified_lost(&rig);
     // But for one sample of a thread that was kept from running while it wrote it.
     assert!(pushed - found <= 2, "{pushed} {found} {called:?}");
-    // What a lane of a megabyte had no space for was overwritten, by the policy.
+    // Samples for which a lane of a megabyte had no space were overwritten, as the policy requires.
     assert!(gaps(&rig).iter().all(|(_, causes)| causes == "queue_full"), "{:?}", gaps(&rig));
 }
 
@@ -385,7 +386,7 @@ fn a_killed_application_loses_one_sample() {
         application.kill();
         eventually("its lane is closed", || count(&rig, "lanes") == 0 && count(&rig, "clients") == 0);
     }
-    // What is kept of three sources, and no lane.
+    // The memory for three sources, without a lane.
     assert!(count(&rig, "memory_bytes") < 1 << 20);
     let (_, lost) = end(&rig, process);
     let recorded = check_numbers(&rows(&rig, "orders"));
@@ -394,7 +395,7 @@ fn a_killed_application_loses_one_sample() {
 }
 
 // Proves that a recorder that is killed leaves files that account for every sample that it had
-// taken, that the next one describes the same source anew, and that the application goes on.
+// taken, that the next one describes the same source again, and that the application continues.
 #[test]
 fn a_killed_recorder_accounts_for_what_it_took() {
     let rig = Rig::new();
@@ -422,8 +423,8 @@ fn a_killed_recorder_accounts_for_what_it_took() {
 }
 
 // Proves that each frame that a client has committed is in the files once, although the recorder
-// was killed and another one started while it pushed: the next one takes over the lanes, also
-// beside files of an earlier run.
+// was killed and another one started while it pushed: the next one takes over the lanes, also if
+// there are files of an earlier run.
 #[test]
 fn a_killed_recorder_loses_nothing_committed() {
     let rig = Rig::new();
@@ -600,7 +601,7 @@ fn lanes_outlive_recorder_and_application() {
 }
 
 // Proves that a run takes more sources than the 256 of earlier versions, in the open segment and
-// over the next ones, and that a reload adds its own meanwhile.
+// over the next ones, and that a reload adds its own at the same time.
 #[test]
 fn a_run_takes_hundreds_of_sources() {
     const THREADS: usize = 5;
@@ -703,7 +704,7 @@ impl RawClient {
         let _sent = sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL);
     }
 
-    /// Returns the next message; none if the connection is closed.
+    /// Returns the next message, or `None` if the connection is closed.
     fn receive(&self) -> Option<(PushReply, Option<OwnedFd>)> {
         let mut packet = [0; 8192];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -970,7 +971,7 @@ fn a_lane_that_changes_while_it_is_read() {
     assert!(!dump.lines().is_empty(), "{dump:?}");
 }
 
-// Proves that a user that is not allowed is told so.
+// Proves that a user who may not push gets an error that states this.
 #[test]
 fn strangers_are_denied() {
     if rustix::process::geteuid().as_raw() != 0 {

@@ -266,8 +266,8 @@ fn missing_sources_are_skipped_or_refused() {
 }
 
 // Proves that a device that does not answer blocks only its own source, and not the end of the run.
-// Method: a sensor that appears during the run and is a pipe without a writer, beside a second
-// source.
+// Method: a sensor that appears during the run and is a pipe without a writer, together with a
+// second source.
 #[test]
 fn a_hung_sensor_blocks_no_other_source() {
     let rig = Rig::new();
@@ -360,7 +360,7 @@ fn a_killed_run_is_readable() {
     assert_eq!(verify.status, Some(3));
     assert!(verify.json()["damage"][0]["what"].as_str().unwrap().starts_with("not sealed"), "{verify:?}");
     assert_eq!(verify.json()["unexplained"], 0);
-    // The next run records beside it, and recovers its files.
+    // The next run records at the same time, and recovers its files.
     rig.record_samples(&["--source", "load@10ms"], 3);
     assert_eq!((rig.segments("bin").len(), rig.segments("active").len()), (2, 0));
     let verify = rig.verify();

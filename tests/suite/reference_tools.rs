@@ -27,7 +27,7 @@ fn program_output(command: &[&str]) -> Option<String> {
 fn recorded_around(source: &str, command: &[&str]) -> Option<(Value, String, Value)> {
     program_output(command)?;
     let rig = Rig::new();
-    // What is left out by default is judged, too.
+    // Fields that are left out by default are also compared.
     let text = "[source.disk]\ninclude = [\"*\"]\n[source.process]\nfull_interval = \"1ms\"\n";
     let config = rig.write("all.toml", text);
     let begun = || rig.source(source).map_or(0, |source| number(&source["begun"]));

@@ -77,7 +77,7 @@ impl Rig {
         let program = self.path("flatcap");
         if !program.exists() {
             // Copied by another process: a file open for writing here, and so inherited by programs
-            // that other tests start meanwhile, cannot be executed.
+            // that other tests start at the same time, cannot be executed.
             let copied =
                 Command::new("cp").arg(env!("CARGO_BIN_EXE_flatcap")).arg(&program).status().unwrap();
             assert!(copied.success());
@@ -244,7 +244,7 @@ impl Drop for Rig {
     }
 }
 
-/// Most bytes of a block that a test compresses.
+/// Maximum bytes of a block that a test compresses.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Compresses the frames of a segment, decompresses them and compares.

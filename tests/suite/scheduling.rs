@@ -18,7 +18,7 @@ const BUDGETS: [(&str, &str); 2] =
 /// Exchanges of two threads.
 const EXCHANGES: u64 = 2_000;
 
-/// What a recording says of context switches.
+/// Tests of recordings of context switches.
 #[derive(Debug, Default)]
 struct RecordedSwitches {
     samples: u64,
@@ -172,7 +172,7 @@ fn assert_has(switches: &RecordedSwitches, threads: &[(u32, u64); 2]) {
 
 // Proves that a recording has each switch that two threads count of themselves, that samples follow
 // each other without a gap, and that each sample begun is recorded. Two threads exchange bytes on
-// one CPU meanwhile.
+// one CPU at the same time.
 #[test]
 fn each_switch_is_recorded() {
     let rig = Rig::new();

@@ -192,7 +192,7 @@ pub struct LateSlab {
     pub written_s: u64,
 }
 
-/// Generates the slabs of every source in the order of writing: those of one source in order, those
+/// Generates the slabs of every source in the order of writing: slabs of one source in order, slabs
 /// of different sources with arbitrary delays.
 fn late_slabs() -> impl Strategy<Value = Vec<LateSlab>> {
     let delay = prop_oneof![6 => 0..3_u64, 1 => 20..150_u64];

@@ -83,7 +83,7 @@ fn a_host_is_selected() {
             assert!(called.err.contains(says) && called.err.contains(known), "{called:?}");
         }
     }
-    // Replayed, the runs are in one file: those of other hosts are skipped there, too.
+    // After a replay, the runs are in one file, in which runs of other hosts are skipped, too.
     let called = rig.call(&[&["replay", "--speed", "max"], &files[..]].concat());
     rig.write("all.bin", &called.out);
     for host in ["web", "db (cccccccc)", "aaaaaaaabbbb"] {

@@ -14,7 +14,7 @@ use super::settings_file::settings_file;
 
 const DOCUMENT: &str = "docs/SOURCES.md";
 const SETTINGS: &str = "config/flatcap.toml";
-/// How to write both anew.
+/// The command that writes both again.
 const WRITE: &str = "FLATCAP_SOURCES=write cargo test --test suite sources";
 const HEAD: &str = "# Sources\n\n\
     The sources that flatcap can sample, field by field. Generated from the schemas and the source list\n\

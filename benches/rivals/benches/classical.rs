@@ -1,9 +1,9 @@
 //! Measures the cost per event of each workload of the classical suite. Budget: 30 ns to write, 6
 //! ns to read, without a checksum.
 //!
-//! Names and loops are those of flatstream 0.2.7's own suite. Six of its write benches are one loop
-//! under different names; all are kept, because their results are published under these names. As
-//! there, reading counts payloads and decodes nothing; comparative.rs decodes.
+//! Names and loops are the same as in flatstream 0.2.7's own suite. Six of its write benches are
+//! one loop under different names; all are kept, because their results are published under these
+//! names. As there, reading counts payloads and decodes nothing; comparative.rs decodes.
 
 use std::hint::black_box;
 use std::io::Cursor;

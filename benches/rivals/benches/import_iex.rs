@@ -128,7 +128,7 @@ fn records(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// The capture repeated, with the times of each copy after those of the one before.
+/// The capture repeated, with the times of each copy after the times of the previous one.
 fn repeated(once: &[u8]) -> Vec<u8> {
     let mut all = once[..24].to_vec();
     let shift = |record: &mut [u8], by_ns: i64| {

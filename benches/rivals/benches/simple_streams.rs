@@ -16,7 +16,7 @@ use flatcap_stream::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Longest payload that the bounded rows allow: far above any here, so that only the comparison
+/// Maximum payload that the bounded rows allow: far above any here, so that only the comparison
 /// counts.
 const BOUND: usize = 1 << 30;
 

@@ -50,7 +50,7 @@ fn spent_ns(prefixes: &[&str]) -> u64 {
         .sum()
 }
 
-/// Runs `body` and returns the CPU time of groups of threads meanwhile, as shares of a core.
+/// Runs `body` and returns the CPU time of groups of threads during it, as shares of a core.
 fn measured<const GROUPS: usize>(groups: [&[&str]; GROUPS], body: impl FnOnce() + Send) -> [f64; GROUPS] {
     std::thread::scope(|scope| {
         let running = scope.spawn(body);

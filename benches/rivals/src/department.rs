@@ -318,8 +318,8 @@ fn vtables() -> flat::Vtables {
     flat::Vtables::new(&department, &book)
 }
 
-/// Sums every field of a FlatBuffer after the library's verifier has accepted it; none if it does
-/// not.
+/// Sums every field of a FlatBuffer after the library's verifier has accepted it, or returns `None`
+/// if the verifier refuses it.
 pub fn read_checked(verifier: &mut PayloadVerifier, bytes: &[u8]) -> Option<u64> {
     // SAFETY: it was verified.
     verifier.accepts(bytes).then(|| unsafe { read_unverified(bytes) })

@@ -204,7 +204,7 @@ impl Filling {
         }
     }
 
-    /// Returns the column; none if no row has a value.
+    /// Returns the column, or `None` if no row has a value.
     fn column(self, name: String) -> Option<Column> {
         let is_everywhere = self.levels.iter().all(|level| *level == 1);
         let levels = (!is_everywhere).then_some(self.levels);

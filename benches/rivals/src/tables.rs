@@ -27,7 +27,7 @@ pub struct Table {
 pub struct Column {
     pub name: String,
     pub values: Values,
-    /// One per row, 1 if it has a value; none if every row has one.
+    /// One per row, 1 if it has a value; `None` if every row has one.
     pub levels: Option<Vec<i16>>,
 }
 

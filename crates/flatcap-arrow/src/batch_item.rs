@@ -1,4 +1,4 @@
-//! What readers of batches return.
+//! The items that readers of batches return.
 
 use arrow_array::RecordBatch;
 use flatcap_format::replay::Notice;

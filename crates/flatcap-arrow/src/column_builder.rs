@@ -33,7 +33,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends a value. Returns false if it is of another type. Numbers become 64-bit floats in a
+    /// Appends a value. Returns false if it has another type. Numbers become 64-bit floats in a
     /// column of these, which aggregates and rates are.
     #[allow(clippy::cast_precision_loss, reason = "documented: an aggregate")]
     pub(crate) fn push(&mut self, value: &HeldValue) -> bool {
@@ -66,7 +66,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Returns the values, and begins anew.
+    /// Returns the values and clears the builder.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Unsigned(values) => Arc::new(values.finish()),

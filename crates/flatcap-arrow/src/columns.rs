@@ -14,12 +14,12 @@ use flatcap_format::schema::ColumnType;
 /// The types that integers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntegerTypes {
-    /// INT64: the one integer that every reader of Parquet takes for what it is. UINT64 for the
-    /// fields of which all bits count.
+    /// INT64, the only integer type that every reader of Parquet supports, and UINT64 for fields in
+    /// which all 64 bits are significant.
     Signed,
     /// The same, but UINT64 for `ulong`.
     Unsigned,
-    /// Those of the schema.
+    /// The types of the schema.
     Exact,
 }
 
@@ -64,7 +64,7 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
 }
 
 /// Returns the values of a column as an array of this type, which [`data_type`] returned for it.
-/// Those of 64 bits are moved. Also returns which values the type cannot hold.
+/// Values of 64 bits are moved. Also returns which values the type cannot hold.
 pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> (ArrayRef, Option<TooLarge>) {
     let ValueColumn { values, valid } = column;
     let nulls = nulls(&valid, rows_of(&values));

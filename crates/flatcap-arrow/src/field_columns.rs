@@ -75,7 +75,7 @@ impl FieldColumns {
 }
 
 impl FieldColumn {
-    /// Whether the column can hold these values.
+    /// Returns whether the column can hold these values.
     pub(crate) fn fits(&self, values: &ColumnValues) -> bool {
         let own = match values {
             ColumnValues::Unsigned(_) => DataType::UInt64,
@@ -113,7 +113,7 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     match (aggregate, column.kind) {
         (Some(Some(Aggregate::Count)), _) => DataType::UInt64,
         _ if column.is_rate => DataType::Float64,
-        // As the steps of the query do: states and counters have their last value.
+        // The same as in the steps of the query: states and counters have their last value.
         (None | Some(Some(Aggregate::Last)), _)
         | (Some(None), MetricKind::Counter)
         | (Some(_), MetricKind::State | MetricKind::Text) => own,

@@ -18,9 +18,9 @@ use crate::error::BatchError;
 use crate::field_columns::{FieldColumns, time_arrays};
 use crate::layout::{Descriptions, encoding_error};
 
-/// Most rows of a batch that is made row by row.
+/// Maximum number of rows of a batch that is made row by row.
 const ROWS_MAX: usize = 1 << 13;
-/// Most values of such a batch, unless it is one row: some 2 MiB.
+/// Maximum number of values of such a batch, unless it has only one row: about 2 MiB.
 const VALUES_MAX: usize = 1 << 18;
 /// Rows after which the caller is asked whether to go on, while the columns are found.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
@@ -37,7 +37,7 @@ pub struct FieldsReader {
     run: String,
 }
 
-/// Where the rows come from.
+/// The origin of the rows.
 #[derive(Debug)]
 enum FieldRows {
     /// Batches of columns.
@@ -55,12 +55,12 @@ struct RowBatch {
 }
 
 impl FieldsReader {
-    /// Asks for rows. If elements of lists have columns of their own, the rows are read twice,
-    /// since the columns are known only at the end; `goes_on` is then called now and then, and ends
-    /// the reading with `None` if it returns false.
+    /// Requests rows. If elements of lists have separate columns, the rows are read twice, since
+    /// the columns are known only at the end. Then `goes_on` is called repeatedly, and the reading
+    /// ends with `None` if it returns false.
     ///
     /// # Errors
-    /// Those of the query.
+    /// The errors of the query.
     pub fn open(
         recording: &Recording,
         query: &Query,
@@ -90,7 +90,7 @@ impl FieldsReader {
         &self.columns.schema
     }
 
-    /// Returns what was read so far.
+    /// Returns a summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         match &self.rows {
             FieldRows::Plain(rows) => rows.summary(),
@@ -98,7 +98,7 @@ impl FieldsReader {
         }
     }
 
-    /// Returns the next part; none at the end. Gaps and markers are not rows.
+    /// Returns the next part, or `None` at the end. Gaps and markers are not rows.
     ///
     /// # Errors
     /// Those of the query; `OtherType` if the type of a field changed.
@@ -240,7 +240,8 @@ impl RowBatch {
     }
 }
 
-/// Returns a reader of joined rows, with all of its columns; none if the caller ended it.
+/// Returns a reader of joined rows, with all of its columns, or `None` if the caller ended the
+/// reading.
 fn joined(
     recording: &Recording,
     query: &Query,

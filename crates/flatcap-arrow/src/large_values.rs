@@ -10,7 +10,7 @@ pub struct LargeValues {
 }
 
 impl LargeValues {
-    /// Adds values of a field; `first` says what the first of them is.
+    /// Adds values of a field; `first` describes the first of them.
     pub(crate) fn add(&mut self, (source, path): (&str, &str), count: u64, first: &str) {
         let key = (source.to_owned(), path.to_owned());
         let (all, _) = self.fields.entry(key).or_insert_with(|| (0, first.to_owned()));
@@ -30,7 +30,7 @@ impl LargeValues {
         })
     }
 
-    /// Returns how many values of a source were left out.
+    /// Returns the number of values of a source that were left out.
     pub fn count(&self, source: &str) -> u64 {
         let own = self.fields.iter().filter(|((name, _), _)| name == source);
         own.map(|(_, (count, _))| *count).fold(0, u64::saturating_add)

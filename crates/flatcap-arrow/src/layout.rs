@@ -22,23 +22,23 @@ use crate::sample_reader::SampleBatch;
 
 /// Time zone of all timestamps.
 pub const ZONE: &str = "UTC";
-/// Name of the struct or value of a list's element in Parquet: that of its specification.
+/// Name of a list's element (struct or value) in Parquet, as its specification requires.
 const LIST_ELEMENT: &str = "element";
-/// Column of what names an element, where no field of it does.
+/// Column with the name of an element if no field of it has the name.
 const ELEMENT: &str = "element";
 /// Column of the value, in a struct for an element that is a number.
 const VALUE: &str = "value";
 /// Before the number that makes the name of a column distinct.
 pub(crate) const SEPARATOR: char = '-';
 
-/// How values become columns.
+/// Options for the conversion of values to columns.
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutOptions {
     /// The types that integers get.
     pub integers: IntegerTypes,
     /// The unit of times.
     pub time_unit: TimeUnit,
-    /// The elements of lists are rows of files of their own.
+    /// The elements of lists are rows of separate files.
     pub is_exploded: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct LayoutOptions {
 pub struct FileLayout {
     /// The source.
     pub source: String,
-    /// The path of the list whose elements are the rows; none if a row is a sample.
+    /// The path of the list whose elements are the rows; `None` if a row is a sample.
     pub list: Option<String>,
     /// The columns with their types and metadata.
     pub schema: SchemaRef,
@@ -55,7 +55,7 @@ pub struct FileLayout {
     options: LayoutOptions,
 }
 
-/// A column after those of the envelope. Tables are by position in a [`SampleBatch`].
+/// A column after the envelope's columns. Tables are identified by position in a [`SampleBatch`].
 #[derive(Debug, Clone)]
 enum LayoutColumn {
     /// The values of a field.
@@ -68,7 +68,7 @@ enum LayoutColumn {
     List { table: usize, field: Arc<Field>, value: Box<LayoutColumn> },
 }
 
-/// What schemas say of fields, by source and path: `devices[*].reads`.
+/// Descriptions of fields from the schemas, by source and path: `devices[*].reads`.
 #[derive(Debug, Default)]
 pub struct Descriptions {
     texts: BTreeMap<(String, String), String>,
@@ -308,8 +308,8 @@ impl<'d> SchemaBuilder<'d> {
         self.names = names;
     }
 
-    /// Returns the columns of a list's elements. What names an element is one of them if no field
-    /// does: in a list of numbers and in a list inside another one.
+    /// Returns the columns of a list's elements. If no field has an element's name, there is a
+    /// column for it: in a list of numbers and in a list inside another one.
     fn element_columns(
         &self,
         number: usize,
@@ -371,7 +371,7 @@ fn list_name(list: &str) -> String {
     list.replace("[*]", "")
 }
 
-/// Returns the word for how successive values relate; none if that is unknown.
+/// Returns the word for the relation of successive values, or `None` if it is unknown.
 pub fn meaning(kind: MetricKind) -> Option<&'static str> {
     match kind {
         MetricKind::Counter => Some("counter"),

@@ -15,8 +15,8 @@ use crate::large_values::LargeValues;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions};
 use crate::sample_reader::{RecordedItem, SampleReader};
 
-/// Reads samples of any number of sources as rows: those of the Parquet files that `flatcap export`
-/// writes without options.
+/// Reads samples of any number of sources as rows: the same rows as in the Parquet files that
+/// `flatcap export` writes without options.
 #[derive(Debug)]
 pub struct RowBatches {
     reader: SampleReader,
@@ -28,8 +28,8 @@ pub struct RowBatches {
     large: LargeValues,
 }
 
-/// The next part of a recording. Rows of one source come in the order of time, those of several
-/// overlap.
+/// The next part of a recording. Rows of one source come in the order of time; rows of several
+/// sources overlap.
 #[derive(Debug)]
 pub enum RowBatchItem {
     /// Rows of one source.
@@ -67,7 +67,7 @@ impl RowBatches {
         })
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// `Query` for a file that cannot be read.
@@ -105,7 +105,7 @@ impl RowBatches {
         &self.large
     }
 
-    /// Returns what was read so far.
+    /// Returns a summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         self.reader.summary()
     }

@@ -17,7 +17,7 @@ pub struct SampleBatch {
 /// The next part of a recording.
 #[derive(Debug)]
 pub enum RecordedItem {
-    /// A run begins; all parts up to the next are of it.
+    /// A run begins; all parts up to the next run belong to it.
     Run(RunInfo),
     /// Samples of one source.
     Samples(SampleBatch),
@@ -35,7 +35,7 @@ pub struct SampleReader {
     results: QueryResults,
     /// The tables so far of the samples that are being read.
     open: Option<SampleBatch>,
-    /// What came after the last samples.
+    /// The item after the last samples.
     held: Option<RecordedItem>,
 }
 
@@ -64,8 +64,8 @@ impl SampleReader {
         Self::by_source(results.by_name())
     }
 
-    /// Creates a reader in which sources of one name have tables of their own if they exist at the
-    /// same time.
+    /// Creates a reader in which sources with the same name have separate tables if they exist at
+    /// the same time.
     pub fn by_source(results: QueryResults) -> Self {
         Self { results, open: None, held: None }
     }
@@ -85,12 +85,12 @@ impl SampleReader {
         self.results.elements()
     }
 
-    /// Returns what was read so far.
+    /// Returns a summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         self.results.summary()
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
@@ -122,8 +122,8 @@ impl SampleReader {
         Ok(self.open.take().map(RecordedItem::Samples))
     }
 
-    /// Adds a table to the open samples. Returns these instead if it is of others: a query returns
-    /// the tables of the same samples one after the other.
+    /// Adds a table to the open samples. If it belongs to other samples, returns the open ones: a
+    /// query returns the tables of the same samples one after the other.
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open

@@ -68,7 +68,7 @@ impl SourceBatches {
         Ok(Self { layout, schema, tables, step, run: String::new(), hosts, host: String::new() })
     }
 
-    /// Notes that the following samples are of this run.
+    /// Notes that the following samples belong to this run.
     pub fn begin_run(&mut self, run: &RunInfo) {
         self.run = format!("{:016x}", run.run_id);
         self.host = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id).to_owned()).unwrap_or_default();
@@ -90,7 +90,8 @@ impl SourceBatches {
     /// Returns samples of the run as a batch. Moves the values of the columns out of them.
     ///
     /// # Errors
-    /// `SeveralSources` for samples of another source, `OtherSchema` for those of another schema.
+    /// `SeveralSources` for samples of another source, `OtherSchema` for samples with another
+    /// schema.
     pub fn batch(
         &mut self,
         samples: &mut SampleBatch,

@@ -17,7 +17,7 @@ use crate::source_batches::SourceBatches;
 pub struct SourceReader {
     reader: SampleReader,
     batches: SourceBatches,
-    /// What was read to know the columns.
+    /// The items that were read to determine the columns.
     held: VecDeque<FirstItem>,
 }
 
@@ -28,9 +28,9 @@ enum FirstItem {
 }
 
 impl SourceReader {
-    /// Asks for the samples of a source, and reads up to the first ones, whose schema says the
-    /// columns. `query` selects one source; with `step_ns` only the first sample of each step of
-    /// this length is returned. Samples of several `hosts` have a column for the host.
+    /// Requests the samples of a source, and reads up to the first ones, whose schema determines
+    /// the columns. `query` selects one source; with `step_ns` only the first sample of each step
+    /// of this length is returned. Samples of several `hosts` have a column for the host.
     ///
     /// # Errors
     /// Those of the query.
@@ -47,7 +47,7 @@ impl SourceReader {
                 RecordedItem::Run(info) => {
                     run = Some(info);
                     if tables.is_empty() {
-                        // Of a run without samples, at least the columns are known.
+                        // For a run without samples, at least the columns are known.
                         tables = (0..reader.tables().len()).collect();
                     }
                 }
@@ -73,12 +73,12 @@ impl SourceReader {
         self.batches.schema()
     }
 
-    /// Returns what was read so far.
+    /// Returns a summary of the data read so far.
     pub fn summary(&self) -> QuerySummary {
         self.reader.summary()
     }
 
-    /// Returns the next part; none at the end.
+    /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
     /// Those of the query; `OtherSchema` if the schema of the source changed.

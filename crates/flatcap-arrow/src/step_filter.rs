@@ -24,7 +24,7 @@ impl StepFilter {
         }
     }
 
-    /// Notes that the following samples are of a run of this host, whose steps go on.
+    /// Notes that the following samples belong to a run of this host, whose steps continue.
     pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
         let host = (host.to_owned(), machine_id.map(str::to_owned));
         let next = self.others.remove(&host).unwrap_or_default();
@@ -57,7 +57,8 @@ impl StepFilter {
 mod tests {
     use super::*;
 
-    // Proves that each host has samples of its own in a step, also if another one was before.
+    // Proves that each host has its own samples in a step, also if a sample of another host came
+    // first.
     #[test]
     fn hosts_have_steps_of_their_own() {
         let mut filter = StepFilter::new(100);

@@ -9,7 +9,7 @@ use super::attribution::SuspectKind;
 use super::measure::ValueUnit;
 use super::measurement::Measurement;
 
-/// A value of a field that departs from what is usual.
+/// A value of a field that departs from its usual range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldDeparture {
     /// The source.
@@ -18,10 +18,11 @@ pub struct FieldDeparture {
     pub field: String,
     /// The element of the list.
     pub element: Option<String>,
-    /// The value of a text whose share of samples is counted; of a number `unchanged`, if samples
-    /// with the value before are counted, or `absent`, for the share of those without one.
+    /// The string value whose share of samples is counted. For a number: `unchanged` if samples
+    /// that repeat the previous value are counted, or `absent` for the share of samples without a
+    /// value.
     pub state: Option<String>,
-    /// The value, in `unit`: what `dump` prints.
+    /// The value, in `unit`, as `dump` prints it.
     pub value: f64,
     /// The usual level.
     pub usual: f64,
@@ -31,7 +32,7 @@ pub struct FieldDeparture {
     pub unit: ValueUnit,
     /// Its score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
-    /// When: of a spike, its middle; in a window, the first sample that differs.
+    /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
     pub wall_ns: i64,
     /// Further fields that move together with it.
     pub together: Vec<FieldName>,
@@ -82,11 +83,11 @@ pub struct UnrankedFields {
 pub enum UnrankedReason {
     /// Its values are states, strings or reservations.
     NoQuantity,
-    /// The recording has too little of it before the time.
+    /// The recording has too few samples of it before the time.
     ShortBaseline,
     /// Its payloads have no schema.
     NoSchema,
-    /// It has events, and no values at the time of a sample.
+    /// Its payloads contain events, not values at the time of a sample.
     Events,
 }
 
@@ -127,20 +128,20 @@ pub struct Suspect {
     pub name: String,
     /// Its process id.
     pub pid: Option<u64>,
-    /// The score of what it did more than usual.
+    /// The score of its activity above the usual.
     pub score: f64,
     /// Departures of its own fields, best first.
     pub evidence: Vec<FieldDeparture>,
     /// The use of resources by its new children.
     pub children: Vec<ChildrenUse>,
-    /// The first sample in which any of it differed.
+    /// Wall time of the first sample in which any of its values differed.
     pub first_wall_ns: i64,
 }
 
 /// Processes that ended or began below another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offspring {
-    /// The list that says so.
+    /// The list that contains these processes.
     pub list: String,
     /// The parent.
     pub parent: String,
@@ -155,10 +156,10 @@ pub struct Explanation {
     pub host: String,
     /// Wall time at which the window begins and ends.
     pub window: (i64, i64),
-    /// Length of the baseline before it, as far as it was recorded, in nanoseconds.
+    /// The recorded length of the baseline before the window, in nanoseconds.
     pub before_ns: u64,
-    /// The shortest baseline of which it is known what is usual, in nanoseconds: before a shorter
-    /// one nothing is ranked.
+    /// The shortest baseline that has a usual level, in nanoseconds. With a shorter one, nothing is
+    /// ranked.
     pub before_least_ns: u64,
     /// Best first.
     pub suspects: Vec<Suspect>,
@@ -185,7 +186,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns whether the time before is too short for a ranking.
+    /// Returns whether the baseline is too short for a ranking.
     pub fn is_too_early(&self) -> bool {
         self.before_ns < self.before_least_ns
     }

@@ -1,4 +1,4 @@
-//! Who did it: adds up what the fields of an element say, by what its list is.
+//! Finds suspects: adds up the departures of the fields of an element, by the kind of its list.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,18 @@ use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
 
-/// An element whose evidence scores less is no suspect.
+/// An element whose evidence scores less is not a suspect.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
-/// Threads of the kernel do the work of others. So does the recorder: it samples what they do, and
-/// copies it when they trigger a snapshot.
+/// The weight of threads that do the work of other processes: threads of the kernel, and the
+/// recorder, which samples the activity of others and copies the ring when they trigger a snapshot.
 pub(super) const FOR_OTHERS_PART: f64 = 0.4;
-/// What a process's children did counts for it, a little less than for themselves.
+/// The activity of a process's children counts for the process, with a little less weight than for
+/// the children themselves.
 const CHILDREN_PART: f64 = 0.9;
-/// A group whose member explains so much of it is no suspect beside it.
+/// A group is not a suspect if one of its members explains this part of its score.
 const EXPLAINED_PART: f64 = 0.7;
 
-/// What a suspect is.
+/// The kind of a suspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SuspectKind {
@@ -37,7 +38,7 @@ pub enum SuspectKind {
 }
 
 impl SuspectKind {
-    /// Returns what the elements of a list are; none if they cannot do anything.
+    /// Returns the kind of the elements of a list, or `None` if such elements cannot act.
     pub(super) fn of(table: &TableInfo, names: &ElementNames, element: u32) -> Option<Self> {
         let list = table.list.as_deref()?;
         let has =
@@ -56,8 +57,8 @@ impl SuspectKind {
         }
     }
 
-    /// Returns how much of the score counts beside other kinds: an incident is seen on a device,
-    /// and seldom caused by it.
+    /// Returns the weight of the score in comparison with other kinds: an incident is visible on a
+    /// device, but seldom caused by it.
     fn part(self) -> f64 {
         match self {
             Self::Process => 1.0,
@@ -75,7 +76,7 @@ pub(super) struct SuspectedElement {
     pub(super) score: f64,
     /// Departures of its own fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
-    /// Departures of its new children, by class, best class first. They count for the score, and
+    /// Departures of its new children, by class, best class first. They count for the score, but
     /// are not values of the element.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
@@ -96,7 +97,7 @@ impl Suspicion {
         Self { kind, own: Evidence::new(), of_children: BTreeMap::new() }
     }
 
-    /// Returns the score of each class: of the element, or of all of its new children together.
+    /// Returns the score of each class, for the element or for all of its new children together.
     fn scores(&self) -> BTreeMap<ValueClass, f64> {
         let mut scores: BTreeMap<ValueClass, f64> =
             self.own.iter().map(|(class, best)| (*class, best.score)).collect();
@@ -174,8 +175,8 @@ fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     }
 }
 
-/// Returns an element as a suspect; none if its evidence is too little. An element that only waits
-/// is a suspect, too: there may be no other.
+/// Returns an element as a suspect, or `None` if its evidence is too weak. An element that only
+/// waits is a suspect, too, since there may be no other.
 fn suspect(element: u32, suspicion: Suspicion, set: &SeriesSet) -> Option<SuspectedElement> {
     let works_for_others =
         set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
@@ -202,7 +203,8 @@ fn is_kernel_thread(facts: &ProcessFacts) -> bool {
     facts.pid == KERNEL_PARENT || facts.parent == Some(KERNEL_PARENT)
 }
 
-/// Removes control groups around one that explains them, and the root, which is the host.
+/// Removes control groups that contain a group which explains them, and the root, which is the
+/// host.
 fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> Vec<SuspectedElement> {
     let groups: Vec<(String, f64)> = found
         .iter()
@@ -232,7 +234,8 @@ fn path_in(names: &ElementNames, name: ElementName) -> String {
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
-/// Returns the name of an element: of a process with its id, of others without what numbers them.
+/// Returns the name of an element: for a process with its id, for others without numbers that only
+/// identify them.
 pub(super) fn label_of(names: &ElementNames, name: ElementName) -> String {
     let label = names.label(name);
     if pid_in(names, name).is_some() {
@@ -242,7 +245,7 @@ pub(super) fn label_of(names: &ElementNames, name: ElementName) -> String {
     if path.is_empty() { label.split_once('[').map_or(label, |(name, _)| name).to_owned() } else { path }
 }
 
-/// Returns the name of a suspect without what numbers it, and its process id.
+/// Returns the name of a suspect without numbers that only identify it, and its process id.
 pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, name: ElementName) -> (String, Option<u64>) {
     match kind {
         SuspectKind::Process => {

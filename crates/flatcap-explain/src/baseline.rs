@@ -1,6 +1,6 @@
 //! The usual level and range of a series, from the blocks before.
 
-/// The windows of a stretch of a series, in four numbers.
+/// Statistics of the windows of a block of a series, in four numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BlockStats {
     pub(super) median: f32,
@@ -10,35 +10,35 @@ pub(super) struct BlockStats {
     pub(super) max: f32,
 }
 
-/// What is usual for a series.
+/// The usual level and range of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Baseline {
     /// The usual level: the median.
     pub(super) level: f64,
     /// The standard deviation, estimated from the median absolute deviation.
     pub(super) noise: f64,
-    /// Where the usual range begins and ends. See [`PEAK_QUANTILE`].
+    /// Begin and end of the usual range. See [`PEAK_QUANTILE`].
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The smallest and the largest value that there was.
+    /// The smallest and the largest value in the baseline.
     pub(super) lowest: f64,
     pub(super) highest: f64,
     /// The number of blocks in it; 0 for a series that did not exist before.
     pub(super) blocks: u32,
 }
 
-/// The end of the usual range is this quantile of the blocks' largest values: what recurs every few
-/// blocks is usual, and one earlier incident is not.
+/// The end of the usual range is this quantile of the blocks' largest values. So a value that
+/// recurs every few blocks is usual, and one earlier incident is not.
 const PEAK_QUANTILE: f64 = 0.85;
 
-/// The standard deviation of a normal distribution is so many times its median absolute deviation.
+/// The ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const DEVIATION_FACTOR: f64 = 1.4826;
 
-/// Fewer blocks tell nothing about what is usual.
+/// With fewer blocks, no usual level is known.
 pub(super) const BLOCKS_MIN: usize = 4;
 
 impl BlockStats {
-    /// Returns the statistics of some windows; none if there are none. Changes their order.
+    /// Returns the statistics of some windows, or `None` if there are none. Changes their order.
     pub(super) fn of(windows: &mut [f32]) -> Option<Self> {
         let median = middle(windows)?;
         let (min, max) =
@@ -49,14 +49,14 @@ impl BlockStats {
         Some(Self { median, deviation: middle(windows)?, min, max })
     }
 
-    /// The statistics of a stretch in which nothing changed.
+    /// Returns the statistics of a block in which the value never changed.
     pub(super) fn constant(value: f32) -> Self {
         Self { median: value, deviation: 0.0, min: value, max: value }
     }
 }
 
 impl Baseline {
-    /// Returns what is usual by these blocks; none for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of these blocks, or `None` for fewer than [`BLOCKS_MIN`].
     pub(super) fn of<'b>(blocks: &(impl ExactSizeIterator<Item = &'b BlockStats> + Clone)) -> Option<Self> {
         if blocks.len() < BLOCKS_MIN {
             return None;
@@ -84,8 +84,8 @@ impl Baseline {
         })
     }
 
-    /// Returns the baseline of a new element by what new elements did before: the largest value of
-    /// any of them in each block, 0 in a block without; none for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of a new element, from the largest value of earlier new elements in
+    /// each block (0 in a block without any), or `None` for fewer than [`BLOCKS_MIN`].
     pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
         if peaks.len() < BLOCKS_MIN {
             return None;
@@ -165,7 +165,7 @@ mod tests {
         assert!(often.level < 1.1 && often.high > 49.0, "{often:?}");
     }
 
-    // Proves that level and noise are those of the majority.
+    // Proves that the majority of the values determines level and noise.
     #[test]
     fn the_majority_counts() {
         let windows: Vec<f32> =

@@ -1,5 +1,5 @@
-//! What the kernel's events say of a window: who ran, who waited for a CPU and because of whom,
-//! which code ran, what the kernel logged.
+//! Analyzes the kernel's events in a window: the threads that ran, the threads that waited for a
+//! CPU and those that ran instead, the code that ran, and the lines that the kernel logged.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,80 +18,83 @@ use super::reading::{ExplainError, RecordingChoice};
 /// Time before the window that is not compared with it: it may be the beginning of what the window
 /// shows.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Events that are read beside these times, beside two periods of their sources: those of a sample
-/// are before its time, and a wait that ends later says who ran meanwhile.
+/// Additional time that is read around these times, in addition to two periods of the sources. The
+/// events of a sample precede its time, and a wait that ends later shows which threads ran during
+/// it.
 const AROUND_NS: u64 = 1_200_000_000;
-/// Most time before the window that is compared with it.
+/// Maximum time before the window that is compared with it.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
-/// Most lines of the kernel log that are kept; further ones are counted.
+/// Maximum number of lines of the kernel log that are kept; further ones are counted.
 const LINES_MAX: usize = 1_000;
-/// Most processes that waited, and threads that slept longer than usual.
+/// Maximum number of listed processes that waited, and of threads that slept longer than usual.
 const WAITING_MAX: usize = 100;
-/// A thread slept longer than usual if it was so many times as long as ever in the time before.
+/// A thread slept longer than usual if its sleep was at least this many times its longest one in
+/// the time before.
 const LONGER_SLEEP_FACTOR: u64 = 2;
-/// Shorter sleeps are as usual: timers and the scheduler delay threads by a few milliseconds.
+/// Shorter sleeps count as usual: timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
-/// Of a thread that slept more rarely before, it is not known what is usual.
+/// With fewer sleeps before, the usual sleep of a thread is not known.
 const USUAL_SLEEPS_MIN: u64 = 10;
-/// Most processes that ran while one waited.
+/// Maximum number of processes listed for each waiting process.
 const BLOCKERS_MAX: usize = 8;
 
-/// What the kernel's events say of a window. A part is absent if the recording has no such source.
+/// The kernel's events in a window. A part is absent if the recording has no such source.
 #[derive(Debug, Default)]
 pub struct KernelCauses {
-    /// Who ran and who waited.
+    /// The threads that ran and waited.
     pub tasks: Option<TaskCauses>,
-    /// Which code ran.
+    /// The code that ran.
     pub stacks: Option<StackTotals>,
     /// The boot of the host in which that code ran, if it is known.
     pub stacks_boot_id: Option<String>,
-    /// What the kernel logged.
+    /// The lines that the kernel logged.
     pub log: Option<LoggedLines>,
     /// There was damage, a file that cannot be read, or events that cannot be read.
     pub has_findings: bool,
 }
 
-/// Who ran and who waited in a window.
+/// The threads that ran, waited and slept in a window.
 #[derive(Debug)]
 pub struct TaskCauses {
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
-    /// The part of it that was recorded, as a mean of all CPUs, in nanoseconds.
+    /// The recorded part of the window, as the mean over all CPUs, in nanoseconds.
     pub recorded_ns: u64,
-    /// Those that ran longest first.
+    /// The processes that ran, longest time first.
     pub running: Vec<RunningProcess>,
-    /// The hundred that waited longest, those first.
+    /// The hundred processes that waited longest, longest first.
     pub waiting: Vec<WaitingProcess>,
-    /// The hundred that slept longest of those that slept longer than usual, those first; none if
-    /// less than the length of the window is known of the time before.
+    /// The threads that slept longer than usual: the hundred longest, longest first. `None` if the
+    /// recorded time before is shorter than the window.
     pub sleeping: Option<Vec<SleepingThread>>,
     /// Times in the window in which not all switches were recorded, in the order of their begins.
     pub unrecorded: Vec<UnrecordedTime>,
-    /// Further such times, beyond the limit.
+    /// Number of further such times, above the limit.
     pub further_unrecorded: u64,
-    /// What the recording lacks, from before the window on.
+    /// The parts that the recording lacks, from before the window on.
     pub faults: RecordingFaults,
 }
 
-/// A time in which not all switches were recorded. It overlaps the window, in which it ends.
+/// A time in which not all switches were recorded. It ends in the window, and may begin before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnrecordedTime {
-    /// When it begins, as wall time in nanoseconds; it may be before the window.
+    /// Wall time of the begin in nanoseconds; it may be before the window.
     pub begin_wall_ns: i64,
-    /// When it ends, as wall time in nanoseconds.
+    /// Wall time of the end in nanoseconds.
     pub end_wall_ns: i64,
     /// Why.
     pub cause: HoleCause,
 }
 
 impl TaskCauses {
-    /// Returns whether all of the window was recorded: only then who is not listed did not run.
+    /// Returns whether the whole window was recorded. Only then, a process that is not listed did
+    /// not run.
     pub fn is_complete(&self) -> bool {
         self.unrecorded.is_empty() && self.further_unrecorded == 0 && self.recorded_ns >= self.window_ns
     }
 }
 
-/// A process that ran. Times are in nanoseconds, and those of several threads add up.
+/// A process that ran. Times are in nanoseconds, summed over its threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningProcess {
     /// Process id.
@@ -100,13 +103,14 @@ pub struct RunningProcess {
     pub name: String,
     /// Time on CPUs.
     pub on_cpu_ns: u64,
-    /// What is usual in a time of this length before; none if nothing is known of that time.
+    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
+    /// recorded.
     pub usual_ns: Option<u64>,
-    /// How often its threads stopped running.
+    /// Number of times that its threads stopped running.
     pub switches: u64,
 }
 
-/// A process that waited for a CPU. Times are in nanoseconds, and those of several threads add up.
+/// A process that waited for a CPU. Times are in nanoseconds, summed over its threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingProcess {
     /// Process id.
@@ -117,16 +121,17 @@ pub struct WaitingProcess {
     pub run_delay_ns: u64,
     /// The longest wait of one thread.
     pub longest_ns: u64,
-    /// What is usual in a time of this length before; none if nothing is known of that time.
+    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
+    /// recorded.
     pub usual_ns: Option<u64>,
-    /// Who ran on the CPU meanwhile, on which the thread ran afterwards: those that ran longest
-    /// first. Thread 0 is the idle loop.
+    /// The threads that ran during the wait on the CPU on which the thread ran afterwards, longest
+    /// time first. Thread 0 is the idle loop.
     pub blockers: Vec<Blocker>,
 }
 
-/// A thread that waited for something else than a CPU, such as a disk, a lock or a timer, for much
-/// longer than it usually does. If wakeups were not recorded, the time that it waited for a CPU
-/// afterwards is included.
+/// A thread that waited for something other than a CPU, such as a disk, a lock or a timer, for much
+/// longer than usual. If wakeups were not recorded, the time that it waited for a CPU afterwards is
+/// included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SleepingThread {
     /// Process id.
@@ -165,11 +170,11 @@ pub struct LoggedLine {
     pub text: String,
 }
 
-/// Reads what the kernel's events say of a window of wall time, and compares it with the time
-/// before it.
+/// Reads the kernel's events of a window of wall time, and compares them with the time before it.
 ///
 /// # Errors
-/// Those of the recording. One without such events has no causes, which is no error.
+/// Returns the errors of reading the recording. A recording without such events has no causes,
+/// which is not an error.
 pub fn find_causes(
     choice: &RecordingChoice,
     window: (i64, i64),
@@ -242,19 +247,19 @@ impl EventReading<'_> {
     }
 }
 
-/// Returns what must be added to monotonic time for wall time, as a sample has both.
+/// Returns the offset from monotonic time to wall time at a sample, which has both.
 fn wall_offset_ns(sample: &SampleView<'_>) -> i64 {
     sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns)
 }
 
-/// Returns a window of wall time by the monotonic clock.
+/// Converts a window of wall time to the monotonic clock.
 fn mono_window(sample: &SampleView<'_>, window: (i64, i64)) -> Range<u64> {
     let offset_ns = wall_offset_ns(sample);
     let mono_ns = |wall_ns: i64| u64::try_from(wall_ns.saturating_sub(offset_ns)).unwrap_or_default();
     mono_ns(window.0)..mono_ns(window.1)
 }
 
-/// Times in the window, and in the time before, and what of the window is not known.
+/// The task times of the window and of the time before it, and the unrecorded parts of the window.
 struct ComparedTimes {
     offset_ns: i64,
     window: TaskTimes,
@@ -304,7 +309,7 @@ fn read_tasks(
             if let Some(times) = &mut times {
                 timeline.begin_run(times);
             }
-            // The window is in one run: that of the samples in it.
+            // The window is in one run, the run of the samples in it.
             times = times.take().filter(ComparedTimes::are_of_window);
             return true;
         };
@@ -333,7 +338,7 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     let recorded_ns = self::recorded_ns(&times.window);
     let before_ns = self::recorded_ns(&times.before);
     let before = times.before.processes();
-    // In a time as long as the window, of what was recorded of it.
+    // The usual value for the recorded length of the window.
     let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
         let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
         let scaled = u128::from(known) * u128::from(recorded_ns) / u128::from(before_ns.max(1));
@@ -373,8 +378,9 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     }
 }
 
-/// Returns the threads that slept much longer in the window than ever in the time before. That time
-/// is at least as long, so that a sleep of the window is no usual one that was not seen before.
+/// Returns the threads whose longest sleep in the window is much longer than any sleep in the time
+/// before. That time is at least as long as the window, since a shorter one could not show that
+/// such a sleep is usual.
 fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<SleepingThread> {
     let before: HashMap<u64, ThreadTimes> =
         times.before.threads().into_iter().map(|times| (times.task.number, times)).collect();
@@ -404,7 +410,7 @@ fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<Sleepin
     sleeping
 }
 
-/// Returns the part of a window that was recorded, as a mean of its CPUs.
+/// Returns the recorded length of a window, as the mean over the CPUs.
 fn recorded_ns(times: &TaskTimes) -> u64 {
     let cpus = times.cpus();
     let total: u64 = cpus.values().map(|cpu| cpu.busy_ns + cpu.idle_ns).sum();
@@ -431,7 +437,8 @@ fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Opti
         let sample = match part {
             EventPart::Sample(sample) => sample,
             EventPart::Run(run) => {
-                // The window is in one run: that of the samples in it. Build ids are of a run, too.
+                // The window is in one run, the run of the samples in it. Build ids belong to a
+                // run, too.
                 stacks = stacks.take().filter(RunStacks::are_of_window);
                 boot_id.clone_from(&run.host.boot_id);
                 return true;
@@ -466,7 +473,7 @@ fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedL
         let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
         log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
         for line in batch.lines() {
-            // The clock of the log deviates; a line was written between two samples.
+            // The clock of the log deviates, but each line was written between two samples.
             let first_ns = before_ns.unwrap_or_default();
             let mono_ns = line.time_ns.clamp(first_ns, sample.mono_ns.max(first_ns));
             let wall_ns = wall_offset_ns(sample).wrapping_add_unsigned(mono_ns);

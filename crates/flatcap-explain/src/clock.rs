@@ -1,6 +1,6 @@
-//! Pairs monotonic times with wall times, as the samples of a run have them.
+//! Pairs monotonic times with wall times, from the samples of a run.
 
-/// Most steps of the wall clock that are kept; the earliest are forgotten first.
+/// Maximum number of steps of the wall clock that are kept; the earliest are dropped first.
 const STEPS_MAX: usize = 4096;
 /// A smaller change of the offset is the adjustment of a clock, not a step.
 const STEP_MIN_NS: u64 = 100_000_000;
@@ -8,7 +8,7 @@ const STEP_MIN_NS: u64 = 100_000_000;
 /// The offsets of the wall clock during a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunClock {
-    /// Monotonic time from which an offset holds, and the offset.
+    /// Each offset, with the monotonic time from which it holds.
     offsets: Vec<(u64, i64)>,
 }
 
@@ -25,14 +25,15 @@ impl RunClock {
         }
     }
 
-    /// Returns the wall time of a monotonic time; before the first sample, by its offset.
+    /// Returns the wall time of a monotonic time. Before the first sample, that sample's offset is
+    /// used.
     pub(super) fn wall_ns(&self, mono_ns: u64) -> i64 {
         let after = self.offsets.partition_point(|(from_ns, _)| *from_ns <= mono_ns);
         let offset = self.offsets.get(after.saturating_sub(1)).map_or(0, |(_, offset)| *offset);
         offset.wrapping_add_unsigned(mono_ns)
     }
 
-    /// Returns the monotonic time of a wall time: the last one, if the clock showed it twice.
+    /// Returns the monotonic time of a wall time: the later one, if the clock showed it twice.
     pub(super) fn mono_ns(&self, wall_ns: i64) -> Option<u64> {
         let (_, last) = self.offsets.last()?;
         let by = |offset: i64| u64::try_from(wall_ns.checked_sub(offset)?).ok();
@@ -44,7 +45,7 @@ impl RunClock {
         within.or_else(|| by(self.offsets.first().map_or(*last, |(_, offset)| *offset)))
     }
 
-    /// Returns the steps of the wall clock: when, and by how much.
+    /// Returns the steps of the wall clock: the monotonic time and the size in nanoseconds.
     pub(super) fn steps(&self) -> impl Iterator<Item = (u64, i64)> {
         let pairs = self.offsets.iter().zip(self.offsets.iter().skip(1));
         pairs

@@ -1,8 +1,8 @@
-//! Finds departures in a whole recording: where a series differs from what is usual for it.
+//! Finds departures in a whole recording: the times at which a series differs from its usual range.
 //!
 //! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
-//! before it. Memory is bounded: a series keeps its current block, and four numbers of each block
-//! before.
+//! before it. Memory is bounded: a series keeps its current block, and four numbers for each
+//! earlier block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -16,23 +16,23 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// The distance of windows. A shorter one would only find the steps of `USER_HZ`, 10 ms.
+/// The distance between windows. A shorter distance would only find the steps of `USER_HZ`, 10 ms.
 pub(super) const STEP_NS: u64 = 100_000_000;
-/// Steps of a window: 300 ms, as `explain` looks at.
+/// Steps of a window: 300 ms, the length that `explain` analyzes.
 const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
-/// Blocks that a baseline has: the minute before.
+/// Blocks of a baseline: the minute before.
 const BLOCKS_MAX: usize = 30;
-/// Steps of the block before that the first windows of a block reach back to.
+/// Steps of the previous block that are part of the first windows of a block.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
-/// A departure below this score is not kept. It is less than that of an event, since departures of
-/// several sources add up.
+/// A departure below this score is not kept. The limit is lower than an event's, since departures
+/// of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
-/// Elements that were not seen for so long have no series any more.
+/// The series of elements that were not seen for this time end.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
-/// Most departures that are kept; beyond, the weaker half is dropped.
+/// Maximum number of departures that are kept. Above it, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
 
 /// The largest departure of a series in a block.
@@ -45,13 +45,13 @@ pub(super) struct Departure {
     pub(super) class: ValueClass,
     /// The middle of the window.
     pub(super) wall_ns: i64,
-    /// The middle of the window in which the value was observed: a finer source may say more
-    /// exactly when it was.
+    /// The middle of the window in which the value was observed. A finer source may give a more
+    /// exact time.
     pub(super) observed_ns: i64,
-    /// Since when the element was there, by the monotonic clock, if it is new.
+    /// The begin of the element, if it is new.
     pub(super) born_wall_ns: Option<i64>,
     pub(super) measure: Measure,
-    /// The period of its source: the moment of the departure is known to this only.
+    /// The period of its source: the time of the departure is only known to this accuracy.
     pub(super) period_ns: u64,
     pub(super) value: f64,
     pub(super) usual: Baseline,
@@ -68,33 +68,33 @@ pub(super) struct DepartureFinder {
     /// By table.
     periods: Vec<SourcePeriod>,
     pub(super) departures: Vec<Departure>,
-    /// Departures before this wall time only make the baseline.
+    /// Observations before this wall time only contribute to the baseline.
     since_ns: Option<i64>,
 }
 
-/// The current block of a series, and those before.
+/// The current block of a series, and the blocks before it.
 #[derive(Debug, Default)]
 struct Track {
-    /// Number of the block: monotonic time in blocks.
+    /// Number of the block: monotonic time divided by the length of a block.
     block: Option<u64>,
     steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
     /// The series is at rest while it has this value: 0, or the last one of the last block in which
     /// it moved.
     rest: f64,
-    /// In the current block, or in the one before, it had another value.
+    /// It had another value in the current block or in the previous one.
     moves: bool,
     moved: bool,
     last: f64,
     before: VecDeque<BlockStats>,
-    /// How many of these, the last ones, were at rest throughout.
+    /// The number of latest blocks throughout which the series was at rest.
     resting_blocks: usize,
 }
 
-/// The period of a source, as far as its samples show it.
+/// The period of a source, derived from its samples.
 #[derive(Debug, Clone, Copy, Default)]
 struct SourcePeriod {
     last_ns: Option<u64>,
-    /// Between the closest samples of the last batch: others may lie apart by losses.
+    /// The time between the closest samples of the last batch, since losses may separate others.
     period_ns: u64,
 }
 
@@ -108,7 +108,7 @@ impl SourcePeriod {
     }
 }
 
-/// The time of an observation, cut at steps. The same time is cut once.
+/// The time of an observation, cut at the ends of steps. Equal times are cut only once.
 #[derive(Debug, Default)]
 struct CutSpan {
     from_ns: u64,
@@ -124,12 +124,12 @@ struct StepPart {
     block: u64,
     /// The step's place in a [`Track`].
     place: usize,
-    /// The part of the step.
+    /// The share of the step that the part covers.
     weight: f64,
 }
 
 impl CutSpan {
-    /// Cuts another time, if it is another one.
+    /// Cuts a time, unless it is the same as before.
     #[inline]
     fn set(&mut self, from_ns: u64, to_ns: u64) {
         if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
@@ -137,7 +137,7 @@ impl CutSpan {
         }
         (self.from_ns, self.to_ns) = (from_ns, to_ns);
         match self.parts.as_mut_slice() {
-            // Most are in the same step as the one before.
+            // Most observations are in the same step as the previous one.
             [part] if self.step_ns.start <= from_ns && from_ns < to_ns && to_ns <= self.step_ns.end => {
                 part.weight = part_of_step(to_ns - from_ns);
             }
@@ -170,7 +170,7 @@ fn part_of_step(ns: u64) -> f64 {
     ns as f64 / STEP_NS as f64
 }
 
-/// What new elements did: the largest value of any of them in a block, by table and column.
+/// The values of new elements: the largest value of any of them in a block, by table and column.
 #[derive(Debug, Default)]
 struct Newcomers {
     peaks: HashMap<(usize, usize), BTreeMap<u64, f32>>,
@@ -179,8 +179,8 @@ struct Newcomers {
 }
 
 impl Newcomers {
-    /// Blocks before one that say nothing yet about new elements: one that ended is known to have
-    /// done so only after some time.
+    /// Number of first blocks that say nothing about new elements, since the end of an element is
+    /// known only after some time.
     const LATE_BLOCKS: u64 = FORGETS_AFTER_NS / BLOCK_NS + 1;
 
     fn add(&mut self, info: &SeriesInfo, block: u64, peak: f32) {
@@ -192,7 +192,7 @@ impl Newcomers {
         }
     }
 
-    /// Returns what is usual for a new element.
+    /// Returns the usual range of a new element.
     fn usual(&self, info: &SeriesInfo, block: u64) -> Option<Baseline> {
         let end = block.saturating_sub(Self::LATE_BLOCKS);
         let first = end.saturating_sub(BLOCKS_MAX as u64).max(self.first_block?);
@@ -202,7 +202,7 @@ impl Newcomers {
     }
 }
 
-/// A shorter part of a step says nothing.
+/// A smaller observed share of a step is ignored.
 const OBSERVED_MIN: f32 = 0.01;
 
 /// A mean over time, in parts.
@@ -237,7 +237,7 @@ impl DepartureFinder {
         Self { since_ns, ..Self::default() }
     }
 
-    /// Returns the columns of tables of which no series has enough blocks to say what is usual.
+    /// Returns the table and column pairs in which no series has enough blocks for a baseline.
     pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
         let (mut short, mut known) = (BTreeSet::new(), BTreeSet::new());
         for (series, track) in self.tracks.iter().enumerate() {
@@ -258,7 +258,7 @@ impl DepartureFinder {
         self.keep(clock);
     }
 
-    /// Gives what was found its wall time.
+    /// Sets the wall times of the departures found.
     fn keep(&mut self, clock: &RunClock) {
         for (mono_ns, mut departure) in self.found.drain(..) {
             departure.wall_ns = clock.wall_ns(mono_ns);
@@ -307,8 +307,8 @@ impl Observer for DepartureFinder {
 
 impl ReadObserver for DepartureFinder {
     fn begin_run(&mut self) {
-        // Monotonic time may begin anew. What was usual before the restart is so after it, but what
-        // new elements do is by the time of a block.
+        // Monotonic time may begin again. Baselines stay valid after the restart, but the values of
+        // new elements are stored by the time of a block.
         self.newcomers = Newcomers::default();
         self.periods.clear();
         for track in &mut self.tracks {
@@ -343,7 +343,7 @@ impl Track {
         let Some(first) = parts.first() else { return };
         let mut block = *self.block.get_or_insert(first.block);
         self.set_last(value);
-        // Blocks without an observation are no part of a baseline.
+        // Blocks without an observation are not part of a baseline.
         let is_next = first.block <= block + 1;
         if let Some(last) = parts.last().filter(|last| block < last.block && is_next && self.always_rested())
         {
@@ -358,7 +358,7 @@ impl Track {
                 self.set_last(value);
             }
             // The steps of earlier blocks are not needed while the series is at rest. A series that
-            // restarts may overlap what was evaluated.
+            // restarts may overlap the part that was evaluated.
             if part.block == block
                 && let Some(mean) = self.steps.get_mut(part.place)
             {
@@ -367,7 +367,7 @@ impl Track {
         }
     }
 
-    /// Compares the windows that end in the current block with what is usual, and begins the next
+    /// Compares the windows that end in the current block with the baseline, and begins the next
     /// block.
     fn finish_block(
         &mut self,
@@ -405,7 +405,7 @@ impl Track {
                 .iter()
                 .enumerate()
                 .map(|(at, value)| {
-                    // Windows without an observation are no number, and stay so.
+                    // Windows without an observation are NaN and stay NaN.
                     let value = info.measure.limited(f64::from(*value));
                     (at, value, departure_score(value, &usual, info.measure))
                 })
@@ -449,10 +449,10 @@ impl Track {
         self.keep_block(stats);
     }
 
-    /// Ends a block in which the series was at rest, if that is no departure. Most series are at
+    /// Ends a block in which the series was at rest, if that is not a departure. Most series are at
     /// rest most of the time.
     fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
-        // Windows of less than that would not count.
+        // Windows with a smaller observed share would not count.
         let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
         #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
         let rest = self.rest as f32;
@@ -511,19 +511,20 @@ impl Track {
         self.before.extend(stats);
     }
 
-    /// Whether a block with these extremes may have a departure: most blocks have none, and need
-    /// no baseline.
+    /// Returns whether a block with these extremes may have a departure. Most blocks have none, and
+    /// need no baseline.
     fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
         let least = info.measure.least_departure();
         let departs = |level: f32| f64::from(max - level) > least || f64::from(level - min) > least;
         if self.before.is_empty() {
             return info.born_ns.is_some() && departs(0.0);
         }
-        // The usual level is between those of the blocks. Most likely it is that of the last ones.
+        // The usual level lies between the levels of the blocks, most often at the level of the
+        // latest.
         self.before.iter().rev().any(|block| departs(block.median))
     }
 
-    /// Returns what is usual: for an element that is new, what is so for new ones.
+    /// Returns the baseline of a series. For a new element, it is the baseline of new elements.
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
             info.born_ns?;
@@ -548,7 +549,7 @@ mod tests {
         SeriesInfo { table, column: 0, element: None, measure: CPU, state: None, born_ns, is_newcomer }
     }
 
-    /// Returns the departures of a series that is observed each 100 ms.
+    /// Returns the departures of a series that is observed every 100 ms.
     fn departures(finder: &mut DepartureFinder, info: &SeriesInfo, values: &[f64]) -> Vec<(u64, Departure)> {
         finder.begin(0, info);
         for (at, value) in values.iter().enumerate() {
@@ -564,7 +565,7 @@ mod tests {
         departures(&mut DepartureFinder::default(), &series(0, None, false), values)
     }
 
-    // Proves that a burst is found once, at its middle, with its value and what was usual.
+    // Proves that a burst is found once, at its middle, with its value and its usual range.
     #[test]
     fn a_burst_is_one_departure() {
         let mut values = vec![0.05; 300];
@@ -577,8 +578,8 @@ mod tests {
         assert!(departure.score > 1.4, "{departure:?}");
     }
 
-    // Proves that the same departures are found whether equal values come as one observation or
-    // each by itself, at 0 and at other values, and across a time without observations.
+    // Proves that the same departures are found whether equal values come as one observation or as
+    // single ones, at 0 and at other values, and across a time without observations.
     #[test]
     fn rest_hides_nothing() {
         let levels =
@@ -616,8 +617,8 @@ mod tests {
         }
     }
 
-    // Proves that a new level departs until it is the usual one, and that there is no departure
-    // before there is a baseline.
+    // Proves that a new level departs until it has become usual, and that nothing departs before a
+    // baseline exists.
     #[test]
     fn a_new_level_becomes_usual() {
         let mut values = vec![0.0; 1200];
@@ -629,7 +630,7 @@ mod tests {
         assert!(first >= Some(299) && last < Some(800), "{first:?} {last:?}");
     }
 
-    // Proves that bursts that recur are no departures.
+    // Proves that recurring bursts are not departures.
     #[test]
     fn what_recurs_is_usual() {
         let mut values = vec![0.0; 600];
@@ -638,8 +639,8 @@ mod tests {
         assert!(found.iter().all(|(at, _)| *at < 20_000_000_000), "{found:?}");
     }
 
-    // Proves that a new element departs from what new elements did before, and is no departure
-    // where each new one does the same.
+    // Proves that a new element is compared with earlier new elements: it departs if it differs
+    // from them, and does not if all of them behave the same.
     #[test]
     fn new_elements_are_compared_with_new_elements() {
         let mut finder = DepartureFinder::default();
@@ -660,8 +661,8 @@ mod tests {
         assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
     }
 
-    // Proves that new elements are seen after a reboot, too, whose time is before that of the run
-    // before it.
+    // Proves that new elements are also found after a reboot, when monotonic time is less than in
+    // the run before.
     #[test]
     fn new_elements_are_seen_after_a_reboot() {
         let mut finder = DepartureFinder::default();

@@ -15,9 +15,9 @@ pub(super) struct ElementRow {
     pub(super) row: usize,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-    /// The sample before, whether it has the element or not.
+    /// The time of the previous sample, whether it has the element or not.
     pub(super) before_ns: u64,
-    /// Its element is new, and was not there at `from_ns`.
+    /// Its element is new, and did not exist at `from_ns`.
     pub(super) is_born: bool,
     /// A complete sample in between lacks it, so this is another element with the same identity.
     pub(super) is_another: bool,
@@ -67,7 +67,7 @@ pub(super) fn grown(before: Number, now: Number, wraps_at: Option<Number>, elaps
     Some(growth.amount).filter(|amount| growth.is_known() && *amount >= 0.0)
 }
 
-/// Returns what a counter of integers grew by.
+/// Returns the growth of a counter of integers.
 pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
     match (before?, now?) {
         (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),

@@ -14,7 +14,7 @@ pub(super) struct ElementRows {
     rows: Vec<Vec<ElementRow>>,
     /// The slots that have rows.
     used: Vec<usize>,
-    /// Empty lists with their memory. A slot that is not used has none: elements come and go.
+    /// Empty lists with their memory. An unused slot has no list, since elements come and go.
     spare: Vec<Vec<ElementRow>>,
 }
 

@@ -1,4 +1,4 @@
-//! The last values of an element, and what they make of the next ones.
+//! The last values of an element, and the observations that follow from the next values.
 
 use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
@@ -8,10 +8,10 @@ use super::fresh_values::FreshCell;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
-/// Most values of a text that are told apart for one element: a state has a few, and a free text is
-/// none.
+/// Maximum number of different string values per element: a state has a few, and a free text is not
+/// a state.
 const STATES_MAX: usize = 8;
-/// The observations of a new element are not joined for so long: the blocks that its baseline
+/// The observations of a new element are not joined for this time: the blocks that its baseline
 /// needs, and one more.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// The columns of a table that are followed.
@@ -19,13 +19,13 @@ const YOUNG_NS: u64 = 10_000_000_000;
 pub(super) struct FollowedColumns<'t> {
     /// Columns with numbers.
     pub(super) numbers: &'t [(usize, Measure)],
-    /// Columns with texts.
+    /// Columns with strings.
     pub(super) states: &'t [usize],
     /// The elements are processes of the host, with the states of the kernel.
     pub(super) are_processes: bool,
 }
 
-/// States in which a process sleeps or has ended. They are no evidence: the process used nothing,
+/// States in which a process sleeps or has ended. They are not evidence: the process used nothing,
 /// and no other process delays it.
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
@@ -45,7 +45,7 @@ pub(super) struct ElementSlot {
     pub(super) fresh: Box<[FreshCell]>,
     /// The elements of its child processes.
     pub(super) children: Vec<u32>,
-    /// It is a thread of the kernel: what it waits for is the work of others.
+    /// It is a thread of the kernel, which waits for the work of others.
     pub(super) is_of_kernel: bool,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct ElementSlot {
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     series: Option<u32>,
-    /// The last observation. It is not passed on until a value differs from its own.
+    /// The last observation. It is held back until a value differs from it.
     held: Option<Observation>,
-    /// The parent has what was counted here: it has waited for the process.
+    /// The counts of this process were added to its parent, which has waited for it.
     is_inherited: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct NumberCell {
 pub(super) struct StateCell {
     known: Vec<StateSeries>,
     pub(super) last: Option<usize>,
-    /// The series of all states but the usual one.
+    /// The series of all states except the usual one.
     away: Option<usize>,
 }
 
@@ -79,7 +79,7 @@ struct StateSeries {
 #[derive(Debug)]
 struct ElementRun<'r> {
     rows: &'r [ElementRow],
-    /// How far each is from the one before; none if that differs.
+    /// Distance between neighbours, or `None` if the distances differ.
     stride: Option<usize>,
     /// No row comes after a hole, and no row is another element.
     are_close: bool,
@@ -110,7 +110,7 @@ impl ElementSlot {
         let Some(first) = rows.first() else { return };
         let place =
             SeriesPlace { table: batch.table, element: batch.element(first.row), born_ns: self.born_ns };
-        // New elements are compared with what others did soon after they began.
+        // New elements are compared with other elements soon after their begin.
         let is_young = self.born_ns.is_some_and(|born_ns| first.from_ns < born_ns.saturating_add(YOUNG_NS));
         let joins = O::JOINS && !is_young;
         let mut observations = std::mem::take(store.observations);
@@ -187,7 +187,8 @@ impl NumberCell {
         store.observe(series as usize, observations);
     }
 
-    /// Takes what a counter of a process that has ended counted, once, if it is at most `most`.
+    /// Returns the value of a counter of an ended process, once, if it is at most `most`; otherwise
+    /// 0.
     pub(super) fn inherit(&mut self, most: u64) -> u64 {
         match self.last {
             Some(Number::Integer(counted)) if counted <= most && !self.is_inherited => {
@@ -198,7 +199,7 @@ impl NumberCell {
         }
     }
 
-    /// Forgets the last value: the growth since then may be of other elements.
+    /// Forgets the last value, since the growth since then may come from other elements.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
@@ -231,8 +232,8 @@ impl NumberCell {
         }
     }
 
-    /// Continues the observation that is held by the next rows with the same value. Returns how
-    /// many these are; 0 without `numbers`, which are those of the column.
+    /// Continues the held observation over the next rows with the same value. Returns the number of
+    /// these rows, or 0 without `numbers`, the values of the column.
     #[inline]
     fn continue_held(
         &mut self,
@@ -275,7 +276,8 @@ impl NumberCell {
         let before = std::mem::replace(&mut self.last, now);
         let Some(value) = value else { return };
         let mut next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
-        // Samples between left the element out since it did little: its level was as before.
+        // Samples in between left the element out because it did little, so its level was
+        // unchanged.
         if !measure.is_counter
             && row.from_ns < row.before_ns
             && let Some(level) = before.map(|before| before.float() * measure.factor)
@@ -314,9 +316,9 @@ impl NumberCell {
         }
         let before = if row.is_born { Some(Number::Integer(0)) } else { self.last };
         let grown = match (before?, now) {
-            // Most counters stay as they are.
+            // Most counters do not change.
             (Number::Integer(before), Number::Integer(now)) if before == now => return Some(0.0),
-            // A counter of fractions was 0, too, before its element began.
+            // A counter of fractions was also 0 before its element began.
             (Number::Integer(0), Number::Float(_)) => grown(Number::Float(0.0), now, wraps_at, interval_ns)?,
             (before, now) => grown(before, now, wraps_at, interval_ns)?,
         };
@@ -337,7 +339,7 @@ impl StateCell {
         let Some((before, now)) = self.follow(value, span) else { return };
         let info =
             |state: &str| SeriesInfo { state: Some(state.into()), ..place.info(column, Measure::STATE) };
-        // A state that is new after others was never there before.
+        // A new state after others had a share of 0 before.
         let born_ns = place.born_ns.or((self.known.len() > 1).then_some(span.0));
         for (number, state) in self.known.iter_mut().enumerate() {
             if IDLE_STATES.contains(&&*state.text) {
@@ -354,7 +356,7 @@ impl StateCell {
         };
         let busy = (is_busy(before), is_busy(now));
         let count = self.known.iter().filter(|state| BUSY_STATES.contains(&&*state.text)).count();
-        // Of one state alone it would be that state again.
+        // For a single state, the common share would repeat that state.
         if count == BUSY_STATES.len() {
             let begin = || store.begin(info(BUSY));
             let series = *self.away.get_or_insert_with(begin);
@@ -362,9 +364,9 @@ impl StateCell {
         }
     }
 
-    /// Observes the share of each state, and that of all but the usual one. One that is seen in a
-    /// single sample may have been there for a microsecond, so time counts between two samples that
-    /// both have it.
+    /// Observes the share of each state, and the common share of all except the usual one. A state
+    /// that is seen in a single sample may have lasted a microsecond, so only time between two
+    /// samples that both have it counts.
     pub(super) fn observe(
         &mut self,
         (place, column): (&SeriesPlace, usize),
@@ -419,7 +421,7 @@ impl StateCell {
     }
 }
 
-/// Returns how many of the next rows have a value.
+/// Returns the number of next rows that have this value.
 #[inline]
 fn equal_rows(numbers: &[u64], stride: Option<usize>, rows: &[ElementRow], value: u64) -> usize {
     let [first, _, ..] = rows else {
@@ -451,8 +453,8 @@ mod tests {
     use super::super::series::tests::Recorded;
     use super::*;
 
-    /// Observes rows (time, value) in batches of these lengths, with so many rows of other elements
-    /// before each.
+    /// Observes rows (time, value) in batches of these lengths, with this number of rows of other
+    /// elements before each.
     fn observed<const JOINS: bool>(
         rows: &[(u64, u64)],
         (batches, others): (&[usize], usize),
@@ -518,9 +520,9 @@ mod tests {
         observer
     }
 
-    // Proves that joined observations say the same as single ones, and are far fewer: for counters
-    // and gauges that change or rest, over holes, in batches of one row and of many. Method: a
-    // generator of numbers with fixed seeds.
+    // Proves that joined observations describe the same values as single ones, and are far fewer:
+    // for counters and gauges that change or rest, over holes, in batches of one row and of many.
+    // Method: a generator of numbers with fixed seeds.
     #[test]
     fn joined_observations_say_what_single_ones_say() {
         let (mut single_calls, mut joined_calls) = (0, 0);
@@ -534,7 +536,7 @@ mod tests {
             let rows: Vec<(u64, u64)> = (0..600)
                 .map(|_| {
                     now_ns += if random(200) == 0 { INTERVAL_MAX_NS + 7 } else { 100_000_000 };
-                    // A counter may begin anew.
+                    // A counter may start again at 0.
                     if random(changes) == 0 {
                         value = if random(9) == 0 { random(3) } else { value + random(1000) };
                     }

@@ -1,22 +1,22 @@
-//! Joins the departures of one moment to an event.
+//! Joins departures that occur at the same time into an event.
 
 use super::departures::{Departure, WINDOW_NS};
 
-/// An event below this score is not reported: on hosts where nothing happens, the rarest movements
-/// of five thousand fields reach it about once in twenty minutes.
+/// An event below this score is not reported: on idle hosts, the rarest changes of five thousand
+/// fields reach it about once in twenty minutes.
 const EVENT_SCORE_MIN: f64 = 1.5;
-/// How much of the best departure of another source counts.
+/// The weight of the best departure of another source.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
-/// Departures that are no further apart belong to one event: effects follow their cause, and the
-/// kernel updates its averages every two seconds.
+/// Maximum distance of departures of one event: effects follow their cause, and the kernel updates
+/// its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
-/// Departures with at least this part of the best score are strong: the earliest of them says when
-/// the event was.
+/// Departures with at least this part of the best score are strong. The earliest of them has the
+/// time of the event.
 const STRONG_PART: f64 = 0.8;
-/// Departures that are no further apart are at the same time: two windows.
+/// Maximum distance of departures that count as simultaneous: two windows.
 pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 
-/// Departures of one moment.
+/// Departures at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
     /// The departure that names the event.
@@ -59,7 +59,7 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
         .fold(0.0, f64::max);
     let is_strong = |departure: &&&Departure| departure.score >= STRONG_PART * best.score;
     let earliest_ns = departures.iter().find(is_strong).map_or(best.wall_ns, |earliest| earliest.wall_ns);
-    // The best of those that were at the same time names the event.
+    // The best of the simultaneous departures names the event.
     let span_ns = i64::try_from(SAME_TIME_NS).unwrap_or(i64::MAX);
     let named = departures
         .iter()
@@ -71,8 +71,8 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
     Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
 }
 
-/// Returns the moment of a departure by the best one of a finer source in the same period, if its
-/// own source is coarse.
+/// Returns the time of a departure of a coarse source, taken from the best departure of a finer
+/// source in the same period.
 fn finer_moment(coarse: &Departure, departures: &[&Departure]) -> Option<i64> {
     let is_fine = |departure: &Departure| departure.period_ns <= WINDOW_NS;
     if is_fine(coarse) {
@@ -110,8 +110,8 @@ mod tests {
         }
     }
 
-    // Proves that departures of one moment are one event, with the earliest strong one as its time,
-    // that another source adds to its score, and that weak ones are no event.
+    // Proves that simultaneous departures are one event, with the earliest strong one as its time,
+    // that another source adds to its score, and that weak departures make no event.
     #[test]
     fn departures_of_a_moment_are_one_event() {
         let second = 1_000_000_000;
@@ -129,8 +129,8 @@ mod tests {
         assert!(events(Vec::new(), |_| String::new()).is_empty());
     }
 
-    // Proves that a departure of a source of 1 Hz names the event, and a finer one of the same
-    // second says when it was; one of another second does not.
+    // Proves that a departure of a source of 1 Hz names the event, while a finer one of the same
+    // second sets its time; a departure of another second does not.
     #[test]
     fn a_finer_source_says_when() {
         let ms = 1_000_000;

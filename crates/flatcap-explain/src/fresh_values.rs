@@ -27,7 +27,7 @@ pub(super) struct FreshCell {
 }
 
 impl FreshCell {
-    /// Observes how many samples in a row repeat a value, and whether there is one.
+    /// Observes the number of consecutive samples that repeat a value, and whether a value exists.
     pub(super) fn observe(
         &mut self,
         (place, column): (&SeriesPlace, usize),
@@ -39,7 +39,7 @@ impl FreshCell {
             return;
         }
         let first_ns = self.first_ns;
-        // A series that begins late was 0 before, which is known of a field that had new values.
+        // A series that begins late is known to have been 0 before if the field had new values.
         let is_known =
             |from_ns: u64| first_ns.is_some_and(|first| first.saturating_add(KNOWN_AFTER_NS) <= from_ns);
         let begin = |store: &mut SeriesStore<'_, _>, measure, state: &str| {

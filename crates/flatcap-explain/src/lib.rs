@@ -1,10 +1,12 @@
-//! Answers what was different in a recording, when, and who did it.
+//! Finds the times at which a recording differs from its baseline, the differences, and their
+//! causes.
 //!
-//! [`find_spikes`] looks for the moments, [`explain`] at one of them. Both turn the batches of a
-//! query into series, compare windows with what is usual, and rank by how far they depart. The
-//! formulas are in docs/ARCHITECTURE.md, "Ranking". No field is known by its name: what counts is
-//! unit and kind of a value, and the shape of the list that has it. [`find_causes`] reads the
-//! kernel's events of a window: who ran, who waited, which code ran, what was logged.
+//! [`find_spikes`] searches for such times, [`explain`] analyzes one of them. Both turn the batches
+//! of a query into series, compare windows with the baseline, and rank by the size of the
+//! departure. The formulas are in docs/ARCHITECTURE.md, "Ranking". No field is known by its name:
+//! only the unit and kind of a value and the shape of its list matter. [`find_causes`] reads the
+//! kernel's events of a window: the threads that ran or waited, the code that ran, and the logged
+//! lines.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 

@@ -1,30 +1,31 @@
-//! What the values of a field measure, by its kind and unit, and which departure matters.
+//! The quantity that a field measures, by its kind and unit, and the smallest departure that
+//! matters.
 
 use flatcap_format::query::ColumnInfo;
 use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 use serde::Serialize;
 
-/// What a value is. Two fields of one class compare, whatever their names.
+/// The class of a value. Two fields of one class are comparable, whatever their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ValueClass {
     /// Time spent per time, as a share of one core, thread or device.
     TimeShare,
     /// Time spent waiting per time, as a share.
     WaitShare,
-    /// Bytes that are held.
+    /// Bytes in use.
     Bytes,
-    /// Bytes that the kernel keeps for later, and gives back at any time.
+    /// Bytes that the kernel caches, and can reclaim at any time.
     CachedBytes,
     /// Bytes per second.
     ByteRate,
-    /// Bytes per second that the kernel handles and no device moves: pages of memory, discarded
+    /// Bytes per second that the kernel handles but no device transfers: pages of memory, discarded
     /// blocks.
     HandledRate,
     /// A percentage that the source computed itself.
     Percent,
-    /// How many there are.
+    /// A number of things that exist.
     Count,
-    /// How many there were in a second.
+    /// A number of events per second.
     CountRate,
     /// A length of time, in seconds.
     Duration,
@@ -32,7 +33,7 @@ pub(super) enum ValueClass {
     StateShare,
     /// Processes that ended or began below an element, per second.
     Offspring,
-    /// The number of samples in a row that repeat a value.
+    /// The number of consecutive samples that repeat a value.
     Repetitions,
 }
 
@@ -59,20 +60,21 @@ pub enum ValueUnit {
     None,
 }
 
-/// How the values of a field are measured.
+/// The way in which the values of a field are measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measure {
     pub(super) class: ValueClass,
-    /// From the field's unit to that of the class.
+    /// Factor from the field's unit to the unit of the class.
     pub(super) factor: f64,
-    /// The values are those of a counter: their change per second is measured.
+    /// The field is a counter, so its change per second is measured.
     pub(super) is_counter: bool,
-    /// The values come from an application or an import. They are compared with their own past,
-    /// since no absolute scale is known for them.
+    /// The values come from an application or an import. They are compared with their own earlier
+    /// values, since no absolute scale is known for them.
     pub(super) is_relative: bool,
-    /// The smallest departure of a relative scale; the class has the one of an absolute scale.
+    /// The smallest departure on a relative scale; the class defines the smallest one on an
+    /// absolute scale.
     pub(super) floor: f64,
-    /// No value can be larger: one thread waits for at most all of the time.
+    /// The largest possible value: one thread waits for at most the whole time.
     pub(super) limit: f64,
 }
 
@@ -90,8 +92,8 @@ impl Measure {
         (is_number && column.usage != Usage::Reservation).then(|| Self::new(column, is_counter)).flatten()
     }
 
-    /// Returns how a field of an application or an import is measured: each that has numbers. A
-    /// schema need not say how its values relate.
+    /// Returns how a field of an application or an import is measured; every field with numbers is.
+    /// A schema need not state the kind of its values.
     pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
         if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {
             return None;
@@ -123,7 +125,7 @@ impl Measure {
         Some(Self { class, factor, is_counter, ..Self::STATE })
     }
 
-    /// The share of time in one of the values of a text.
+    /// The share of time in which a string has one of its values.
     pub(super) const STATE: Self = Self {
         class: ValueClass::StateShare,
         factor: 1.0,
@@ -134,7 +136,7 @@ impl Measure {
     };
     /// Processes below an element.
     pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
-    /// The number of samples in a row that repeat a value. A sensor may repeat one by chance.
+    /// The number of consecutive samples that repeat a value. A sensor may repeat one by chance.
     pub(super) const UNCHANGED: Self =
         Self { class: ValueClass::Repetitions, is_relative: true, floor: 1.0, ..Self::STATE };
     /// The share of samples without a value.
@@ -150,7 +152,7 @@ impl Measure {
         if self.is_relative { RELATIVE_LEAST } else { self.class.least_relative() }
     }
 
-    /// Returns a value, or the largest possible one.
+    /// Returns the value, limited to the largest possible one.
     pub(super) fn limited(self, value: f64) -> f64 {
         if value > self.limit { self.limit } else { value }
     }
@@ -161,8 +163,8 @@ impl Measure {
     }
 }
 
-/// The share of its usual level by which a value of unknown scale departs at least. A sensor whose
-/// last digit moves for the first time has not departed.
+/// The smallest departure of a value of unknown scale, as a share of its usual level. A sensor
+/// whose last digit changes for the first time has not departed.
 const RELATIVE_LEAST: f64 = 0.01;
 
 enum BaseUnit {
@@ -172,7 +174,7 @@ enum BaseUnit {
     None,
 }
 
-/// Returns the unit that a unit of a schema is a multiple of, and the factor.
+/// Returns the base unit of a schema's unit, and the factor to it.
 fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     match unit {
         Some("s") => (BaseUnit::Seconds, 1.0),
@@ -190,7 +192,7 @@ fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     }
 }
 
-/// Returns how many seconds a unit of time is; none for another unit.
+/// Returns the length of a unit of time in seconds, or `None` for another unit.
 pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
     match base_unit(unit) {
         (BaseUnit::Seconds, factor) => Some(factor),
@@ -200,19 +202,19 @@ pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
 
 impl ValueClass {
     /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
-    /// ones are the noise of any host, however rare they are on this one.
+    /// ones are normal noise on any host, however rare they are on this one.
     pub(super) fn least_departure(self) -> f64 {
         match self {
-            // A tenth of a core: the kernel's own housekeeping stays below.
+            // A tenth of a core: the kernel's own housekeeping uses less.
             Self::TimeShare | Self::WaitShare | Self::StateShare => 0.1,
-            // An allocator returns and takes a few MiB at any time.
+            // An allocator takes and returns a few MiB at any time.
             Self::Bytes | Self::CachedBytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
             // The kernel handles bytes a hundred times faster than a device moves them.
             Self::HandledRate => f64::from(256_u32 << 20),
             Self::Percent => 10.0,
             Self::Count | Self::Repetitions => 16.0,
-            // A process that starts takes some thousand page faults in a moment.
+            // A starting process causes a few thousand page faults at once.
             Self::CountRate => 1000.0,
             Self::Duration => 0.05,
             Self::Offspring => 20.0,
@@ -220,7 +222,7 @@ impl ValueClass {
     }
 
     /// Returns the share of a field's usual level that a departure must reach: a level of 10 GiB
-    /// that moves by 1 % is as usual.
+    /// that changes by 1 % is still usual.
     pub(super) fn least_relative(self) -> f64 {
         match self {
             Self::Bytes | Self::CachedBytes => 0.01,
@@ -228,13 +230,13 @@ impl ValueClass {
         }
     }
 
-    /// Returns whether a fall is no departure by itself: another share rose.
+    /// Returns whether a decrease is not a departure, since another share increased.
     pub(super) fn is_upward_only(self) -> bool {
         matches!(self, Self::StateShare | Self::Offspring | Self::Repetitions)
     }
 
-    /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are what one
-    /// consumes; counts and caches come along with them, and averages come late.
+    /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are consumed
+    /// resources; counts and caches accompany them, and averages are late.
     pub(super) fn weight(self) -> f64 {
         match self {
             Self::TimeShare
@@ -259,8 +261,8 @@ impl ValueClass {
         matches!(self, Self::ByteRate | Self::CountRate)
     }
 
-    /// Returns how much of the score counts for a suspect, from 0 to 1. An element that waits, or
-    /// has an unusual state, is more often a victim than the cause.
+    /// Returns the weight of the score for a suspect, from 0 to 1. An element that waits, or has an
+    /// unusual state, is more often a victim than the cause.
     pub(super) fn suspect_part(self) -> f64 {
         match self {
             Self::WaitShare | Self::StateShare => 0.4,
@@ -308,7 +310,7 @@ mod tests {
         })
     }
 
-    // Proves that kind and unit of a field decide what it measures.
+    // Proves that kind and unit of a field determine the class of its values.
     #[test]
     fn kind_and_unit_decide() {
         let class = |kind, unit| measure(kind, unit, ColumnType::Unsigned).map(|measure| measure.class);

@@ -29,7 +29,7 @@ const PERIODS: u64 = 3;
 const AFTER_NS: u64 = 1_200_000_000;
 /// Maximum number of samples of a series in memory.
 const SAMPLES_MAX: usize = 1 << 16;
-/// A series of which a value is wanted.
+/// A series whose value is to be measured.
 #[derive(Debug, Clone)]
 pub(super) struct WantedSeries {
     pub(super) source: String,
@@ -103,7 +103,7 @@ struct CountedSample {
 struct SeriesSamples {
     /// All samples of the table, whether they have the element or not.
     all: Vec<ElementSample<()>>,
-    /// Those that have it.
+    /// The samples that have the element.
     own: Vec<ElementSample<SampledValue>>,
 }
 
@@ -310,7 +310,7 @@ impl SeriesSamples {
             Some(own.fold(Growth::UNKNOWN, Growth::plus).rate()? * wanted.measure.factor)
         };
         let mut value = rate_since(at)?;
-        // A wait that began before is counted when it ends: it was over a longer time.
+        // A wait is counted when it ends. If it began before, its time is longer.
         while value > wanted.measure.limit
             && samples.get(at).is_some_and(|sample| sample.value.growth.is_known())
             && let Some(earlier) = at.checked_sub(1)
@@ -369,7 +369,7 @@ impl SeriesSamples {
         Some((sum / count * wanted.measure.factor, self.measurement(wanted, times, ShownValues::Mean)))
     }
 
-    /// Returns the share of samples of which a condition holds.
+    /// Returns the share of samples for which a condition holds.
     fn share(
         &self,
         wanted: &WantedSeries,
@@ -387,7 +387,8 @@ impl SeriesSamples {
         Some((held / count, self.measurement(wanted, times, ShownValues::Samples)))
     }
 
-    /// Returns how many samples in a row repeat a value, until the last one in the window.
+    /// Returns the number of consecutive samples that repeat a value, up to the last one in the
+    /// window.
     fn unchanged(&self, wanted: &WantedSeries) -> Option<Measured> {
         let mut samples = self.own.iter().rev().filter_map(|sample| {
             Some((sample.wall_ns, sample.value.number?.bits())).filter(|(at, _)| *at < wanted.window.end)
@@ -409,7 +410,7 @@ impl SeriesSamples {
         let within = |sample: &&ElementSample<SampledValue>| {
             sample.mono_ns > begin.mono_ns && sample.mono_ns <= end.mono_ns
         };
-        // Of elements that stay, those count that no sample before had.
+        // If ended elements stay in the list, only the ones that no earlier sample had count.
         let before: BTreeSet<&str> = self
             .own
             .iter()
@@ -443,7 +444,7 @@ impl SeriesSamples {
     }
 }
 
-/// Returns whether a text is the state of a series.
+/// Returns whether a string is the state of a series.
 fn is_in_state(text: &str, state: &str) -> bool {
     match state.strip_prefix("not ") {
         Some(usual) => text != usual,
@@ -452,9 +453,9 @@ fn is_in_state(text: &str, state: &str) -> bool {
     }
 }
 
-/// Returns the samples of a window. A sample covers the time since the one before. Chosen are the
-/// longest row of samples that have at least half of their time in the window, else the sample with
-/// the most time in it.
+/// Returns the samples of a window. A sample covers the time since the previous one. The result is
+/// the longest sequence of samples that have at least half of their time in the window, or
+/// otherwise the sample with the most time in it.
 fn chosen<V>(
     samples: &[ElementSample<V>],
     window: &Range<i64>,

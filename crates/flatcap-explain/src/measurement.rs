@@ -8,34 +8,34 @@ const WHOLE_STEP: &str = "36500d";
 /// The samples of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// Wall time of the first sample that it is of.
+    /// Wall time of the first sample of the value.
     pub from_wall_ns: i64,
-    /// Wall time before which the last one is.
+    /// Wall time after the last sample, exclusive.
     pub until_wall_ns: i64,
-    /// The element is new: its counter was 0 at `from_wall_ns`, when it was not there yet.
+    /// The element is new: its counter was 0 at `from_wall_ns`, before the element existed.
     pub is_since_start: bool,
-    /// More was counted than is possible in this time, as a wait that began before is counted when
-    /// it ends: the value is the largest possible one.
+    /// The count exceeds what is possible in this time, since a wait that began before is counted
+    /// when it ends. So the value is the largest possible one.
     pub is_limited: bool,
     /// The path of the field for `dump`.
     pub field: String,
-    /// What `dump` does with the samples.
+    /// How `dump` shows the samples.
     pub shown: ShownValues,
-    /// Its unit is one that `dump --units` converts to; else `dump` prints it as it is.
+    /// `dump --units` converts to its unit; otherwise `dump` prints the value unconverted.
     pub(super) has_common_unit: bool,
 }
 
-/// What `dump` does with the samples of a value.
+/// How `dump` shows the samples of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownValues {
     /// Its one row is the value: the change per second of a counter.
     Rate,
     /// Its one row is the value: the mean.
     Mean,
-    /// Its one row is the count of a counter of a new element, in the unit of its schema: the value
-    /// is this count per second.
+    /// Its one row is the count of a new element's counter, in the unit of its schema; the value is
+    /// this count per second.
     Last,
-    /// Its rows are the samples of which the value is a share or a number.
+    /// Its rows are the samples; the value is a share or a number of them.
     Samples,
 }
 
@@ -61,7 +61,7 @@ impl Measurement {
         }
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         option("--fields", self.field.clone());
-        // A rate is since the sample before.
+        // A rate covers the time since the previous sample.
         let is_rate = self.shown == ShownValues::Rate;
         option("--since", self.from_wall_ns.saturating_add(i64::from(is_rate)).to_string());
         option("--until", self.until_wall_ns.to_string());
@@ -95,7 +95,7 @@ impl Measurement {
     }
 }
 
-/// Returns an argument as a shell takes it.
+/// Returns an argument quoted for a shell.
 fn shell_quoted(argument: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+%@".contains(&byte);
     if !argument.is_empty() && argument.bytes().all(is_plain) {

@@ -1,30 +1,30 @@
-//! Series, their observations, and who receives them.
+//! Series, their observations, and their receivers.
 
 use super::measure::Measure;
 
-/// Most series that are followed at a time; further ones are counted and left out. Each takes some
-/// 300 bytes, one whose blocks differ up to 1 KiB.
+/// Maximum number of series that are followed at a time; further ones are counted and left out.
+/// Each takes about 300 bytes, or up to 1 KiB if its blocks differ.
 const SERIES_MAX: usize = 1 << 16;
 
 /// An observation that lasts longer is not continued.
 const HELD_MAX_NS: u64 = 20_000_000_000;
 
-/// What a series is.
+/// The description of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeriesInfo {
     pub(super) table: usize,
     pub(super) column: usize,
     pub(super) element: Option<u32>,
     pub(super) measure: Measure,
-    /// The value of a text whose share is observed.
+    /// The string value whose share is observed.
     pub(super) state: Option<Box<str>>,
-    /// It was 0 before this monotonic time; none if nothing is known.
+    /// The series was 0 before this monotonic time; `None` if that is not known.
     pub(super) born_ns: Option<u64>,
     /// Its element is new.
     pub(super) is_newcomer: bool,
 }
 
-/// What a series was between two monotonic times, in the unit of its class.
+/// The value of a series between two monotonic times, in the unit of its class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Observation {
     pub(super) from_ns: u64,
@@ -36,9 +36,9 @@ pub(super) struct Observation {
 pub(super) trait Observer {
     /// The observer accepts one observation for a time in which the value stays the same.
     const JOINS: bool;
-    /// A series begins. Its number may have been that of another one, which has ended.
+    /// A series begins. Its number may have belonged to another series that has ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
-    /// Its observations come in the order of time, and do not overlap.
+    /// Receives observations of a series, which are in the order of time and do not overlap.
     fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);
     /// A series ends.
     fn end(&mut self, series: usize, info: &SeriesInfo);
@@ -69,7 +69,7 @@ impl Observation {
 }
 
 impl<O: Observer> SeriesStore<'_, O> {
-    /// Begins a series. One beyond the limit gets a number that no observation reaches.
+    /// Begins a series. A series above the limit gets a number for which observations are ignored.
     pub(super) fn begin(&mut self, info: SeriesInfo) -> usize {
         let number = match self.free.pop() {
             Some(number) => number,

@@ -1,4 +1,4 @@
-//! Reads a recording: its batches become observations, everything else is collected.
+//! Reads a recording: its batches become observations, and all other items are collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ use super::table_shape::ForeignSources;
 
 /// The recorder's own source: reported, never ranked.
 pub(super) const OWN_SOURCE: &str = "self";
-/// Most markers that are kept.
+/// Maximum number of markers that are kept.
 const MARKERS_MAX: usize = 1000;
 
-/// Which recording to look at.
+/// The recording to analyze.
 #[derive(Debug, Clone)]
 pub struct RecordingChoice {
     /// Segment files, or directories of segments.
     pub paths: Vec<PathBuf>,
     /// The sources to rank; empty for all.
     pub sources: BTreeSet<String>,
-    /// The host; `None` if all segments are of one.
+    /// The host; `None` if all segments belong to one host.
     pub host: Option<HostIdentity>,
 }
 
@@ -44,12 +44,12 @@ pub enum ExplainError {
     /// Usual values of one host say nothing about another.
     #[error("these segments are of several hosts ({}); choose one with --host", .0.join(", "))]
     SeveralHosts(Vec<String>),
-    /// No sample is in the wanted time.
+    /// No sample is in the selected time.
     #[error("no samples in the wanted time")]
     NoSamples,
 }
 
-/// What was read beside the observations.
+/// The items read in addition to the observations.
 #[derive(Debug)]
 pub(super) struct ReadResults {
     pub(super) results: QueryResults,
@@ -58,12 +58,12 @@ pub(super) struct ReadResults {
     pub(super) clock: RunClock,
     pub(super) markers: Vec<Marker>,
     pub(super) gaps: Vec<Gap>,
-    /// Longest lateness of a source, at the samples of the recorder's own source.
+    /// The maximum lateness of all sources, at the samples of the recorder's own source.
     pub(super) lateness: Vec<(u64, u64)>,
     pub(super) samples: u64,
     /// Monotonic time of the first sample, in the last run, and of the last one.
     pub(super) span: Option<(u64, u64)>,
-    /// The recording, and its sources with who pushed them.
+    /// The recording, and its sources with the programs that pushed them.
     pub(super) recording: Recording,
     pub(super) sources: Vec<RecordedSource>,
     /// There was damage, or a file that cannot be read.
@@ -90,7 +90,7 @@ pub(super) fn read(
 ) -> Result<ReadResults, ExplainError> {
     let recording = Recording::open_with_added_sources(&choice.paths)?;
     let RankedFields { fields, sources, unnamed_lists, foreign } = ranked_fields(&recording, &choice.sources);
-    // A query without fields asks for all.
+    // A query without fields would return all fields.
     if fields.is_empty() {
         return Err(ExplainError::NoSamples);
     }
@@ -126,7 +126,7 @@ pub(super) fn read(
                 read.span = None;
             }
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
-            // With a ring there are as many as samples, and they are no losses.
+            // With a ring there are as many of these gaps as samples, and they are not losses.
             QueryItem::Gap(_, gap) if gap.is_thinned() => {}
             QueryItem::Gap(_, gap) => read.gaps.push(gap),
             QueryItem::Marker(marker) => {
@@ -149,7 +149,7 @@ pub(super) fn read(
     Ok(read)
 }
 
-/// Returns the error of a recording of several hosts: with all names that `--host` accepts.
+/// Returns the error for a recording of several hosts, with all names that `--host` accepts.
 fn several_hosts(choice: &RecordingChoice) -> ExplainError {
     match list(&choice.paths) {
         Ok(listings) => {
@@ -203,12 +203,12 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
     }
 }
 
-/// What is read of a recording.
+/// The fields to read.
 struct RankedFields {
     fields: Vec<FieldPath>,
     sources: BTreeSet<String>,
-    /// Lists in which only the parent of each element is of interest: there is a new one for each
-    /// process that ends.
+    /// Lists of which only the parent of each element is used, since they have a new element for
+    /// each process that ends.
     unnamed_lists: BTreeSet<String>,
     foreign: ForeignSources,
 }
@@ -217,7 +217,7 @@ struct RankedFields {
 const FILE_ROOT: &str = "flatcap.host.File";
 
 /// Returns the paths to read, and their sources: the parts of each source that have values to rank,
-/// or that say whose child a process was.
+/// or that contain the parents of processes.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut foreign = ForeignSources::default();
@@ -247,15 +247,15 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
             }
         }
     }
-    // The exits come first: they decide which bytes of other processes are left out.
+    // The exits come first, since they determine which bytes of other processes are left out.
     let unnamed_lists: BTreeSet<String> = parents.difference(&values).cloned().collect();
     let paths = unnamed_lists.iter().chain(&values);
     let fields = paths.filter_map(|path| path.parse().ok()).collect();
     RankedFields { fields, sources, unnamed_lists, foreign }
 }
 
-/// Returns the fields of the root that have parents of processes below them, or values to rank:
-/// true. Of applications and imports, all have.
+/// Returns the fields of the root that contain parents of processes, or values to rank (`true`). In
+/// applications and imports, all fields have values to rank.
 fn ranked_parts(schema: &CompiledSchema, is_foreign: bool) -> BTreeMap<String, bool> {
     let mut parts = BTreeMap::new();
     for leaf in schema.fields() {

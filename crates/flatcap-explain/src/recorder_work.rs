@@ -1,5 +1,5 @@
-//! What the recorder did itself: it reads each finished segment to compress it. The host's counters
-//! show that as they show the work of others.
+//! Finds departures that the recorder itself causes: it reads each finished segment to compress it,
+//! and the host's counters include this work.
 
 use super::attribution::SuspectKind;
 use super::departures::Departure;
@@ -9,16 +9,17 @@ use super::measure::ValueClass;
 /// The recorder explains a departure if it moved at least this part of the bytes.
 const MOVED_PART: f64 = 0.5;
 
-/// A departure, as far as the work of the recorder is concerned.
+/// The element of a departure, as needed to detect the recorder's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DepartureActor {
-    /// What its element is; none for the host, and for what can do nothing.
+    /// The kind of its element; `None` for the host, and for elements that cannot act.
     pub(super) kind: Option<SuspectKind>,
     pub(super) is_recorder: bool,
 }
 
-/// Returns which departures the recorder's own work explains: of the host, of control groups and of
-/// disks those of bytes per second of which it moved most at the same time, and of such a disk all.
+/// Returns which departures the recorder's own work explains. These are departures in bytes per
+/// second of the host, of control groups and of disks if the recorder moved at least [`MOVED_PART`]
+/// of these bytes at the same time, and all departures of such a disk.
 pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> Vec<bool> {
     let all = || departures.iter().zip(actors);
     let mut own: Vec<&Departure> =
@@ -42,14 +43,14 @@ pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> 
     departures.iter().zip(by_bytes).map(|(own, is_by_bytes)| is_by_bytes || is_of_disk(own)).collect()
 }
 
-/// Returns by how many bytes per second more was moved than usual; none if it is something else, or
-/// less.
+/// Returns the excess over the usual bytes per second, or `None` if the departure is of another
+/// class, or a decrease.
 fn moved(departure: &Departure) -> Option<f64> {
     let more = departure.value - departure.usual.level;
     (departure.class == ValueClass::ByteRate && more > 0.0).then_some(more)
 }
 
-/// Returns those of some departures, which are in the order of time, that were at the same time.
+/// Returns the departures at the same time as this one, from departures in the order of time.
 fn near<'s, 'd>(sorted: &'s [&'d Departure], departure: &Departure) -> &'s [&'d Departure] {
     let at_ns = departure.wall_ns;
     let first = sorted.partition_point(|other| other.wall_ns < at_ns.saturating_sub_unsigned(SAME_TIME_NS));
@@ -87,9 +88,9 @@ mod tests {
         }
     }
 
-    // Proves that the bytes that the recorder moved explain those of the host and of a disk at the
-    // same time, with how long that disk was busy; and neither those of another process, nor more
-    // than twice as many, nor another time, another disk or another class.
+    // Proves that the bytes that the recorder moved explain the bytes of the host and of a disk at
+    // the same time, and the busy time of that disk. They explain neither the bytes of another
+    // process, nor more than twice as many bytes, nor another time, another disk or another class.
     #[test]
     fn the_work_of_the_recorder_explains_what_the_host_shows_of_it() {
         let (bytes, time) = (ValueClass::ByteRate, ValueClass::TimeShare);

@@ -28,19 +28,19 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 const LEAD_NS: u64 = 60_000_000_000;
 /// Departures that may be grouped: comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
-/// What a device does is an incident if a process takes part in it: the kernel discards, flushes
-/// and reads ahead by itself.
+/// The weight of departures of devices. Activity of a device is an incident only if a process takes
+/// part in it: the kernel also discards, flushes and reads ahead on its own.
 const DEVICE_PART: f64 = 0.5;
 /// Maximum number of suspects, and of fields, of an explanation.
 const LISTED_MAX: usize = 200;
-/// Series that correlate so much move together.
+/// Series with at least this correlation move together.
 const TOGETHER: f64 = 0.9;
 
 /// Finds the events of a recording, best first, at most `limit`. Reads a minute before `filter`'s
 /// begin, too.
 ///
 /// # Errors
-/// Those of the recording, several hosts, no samples.
+/// Errors of reading the recording, a recording of several hosts, no samples.
 pub fn find_spikes(
     choice: &RecordingChoice,
     filter: ReplayFilter,
@@ -134,7 +134,7 @@ pub fn explain(
     }
     let before_ns = steps.recorded_before_ns();
     let before_least_ns = window.before_least_ns();
-    // Of what is usual nothing is known: not even what new elements do.
+    // No baseline is known, not even for new elements.
     let is_too_early = before_ns < before_least_ns;
     let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
     sort_best_first(&mut departures, &read);
@@ -186,8 +186,8 @@ pub fn explain(
     })
 }
 
-/// Sorts departures, the best first. Of two states with the same share, the one that was seen says
-/// more than a composed one.
+/// Sorts departures, the best first. If two states have the same share, an observed state is more
+/// informative than a composed one.
 fn sort_best_first(departures: &mut [WindowValue], read: &ReadResults) {
     let is_composed = |departure: &WindowValue| {
         let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
@@ -198,7 +198,7 @@ fn sort_best_first(departures: &mut [WindowValue], read: &ReadResults) {
     });
 }
 
-/// Returns the values of departures as their samples have them, by series.
+/// Returns the measured values of departures, by series.
 fn measured_values(
     choice: &RecordingChoice,
     departures: &[&WindowValue],
@@ -272,8 +272,8 @@ fn all_columns(read: &ReadResults) -> BTreeSet<(usize, usize)> {
     tables.flat_map(|(at, table)| (0..table.columns.len()).map(move |column| (at, column))).collect()
 }
 
-/// Returns how many fields were ranked, and which were not. Of columns `without_baseline` it is not
-/// known what is usual.
+/// Returns the number of ranked fields, and the fields that were not ranked. Columns
+/// `without_baseline` have no usual level.
 fn ranked_and_not(
     read: &ReadResults,
     wanted: &BTreeSet<String>,
@@ -291,7 +291,7 @@ fn ranked_and_not(
                     ranked += 1;
                     continue;
                 }
-                // A text that is another one each time has no state.
+                // A string that differs each time has no state.
                 (true, true) if info.column_type == ColumnType::Text => UnrankedReason::NoQuantity,
                 (true, true) => UnrankedReason::ShortBaseline,
                 (false, _) => UnrankedReason::NoQuantity,
@@ -316,7 +316,8 @@ fn ranked_and_not(
     (ranked, unranked.collect())
 }
 
-/// Whether a departure is of a process or a control group, which are named as suspects.
+/// Returns whether a departure belongs to a process or a control group, which are named as
+/// suspects.
 fn is_of_actor(departure: &WindowValue, read: &ReadResults, tables: &[TableInfo]) -> bool {
     let Some(info) = read.set.info(departure.series) else { return true };
     if read.set.is_pushed(info.table) {
@@ -348,7 +349,7 @@ fn grouped<'d>(
     groups
 }
 
-/// Returns how many processes ended or began below each parent in the window.
+/// Returns the number of processes that ended or began below each parent in the window.
 fn offspring(steps: &WindowSteps, read: &ReadResults, window: &ComparedWindow) -> Vec<Offspring> {
     let mut counts: BTreeMap<(usize, u32), f64> = BTreeMap::new();
     for (series, rate) in steps.offspring(&read.set) {
@@ -377,7 +378,7 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, window: &ComparedWindow) -
     found
 }
 
-/// Where a series is.
+/// The place of a series.
 struct SeriesPlace<'s> {
     table: usize,
     column: usize,
@@ -385,7 +386,7 @@ struct SeriesPlace<'s> {
     state: Option<&'s str>,
 }
 
-/// A value with what is usual for it, in the unit of its class.
+/// A value with its usual level and range, in the unit of its class.
 struct ValueParts {
     class: ValueClass,
     value: f64,
@@ -437,7 +438,7 @@ impl<'s> SeriesPlace<'s> {
         }
     }
 
-    /// Returns a departure, with the value that was measured, else that which was ranked.
+    /// Returns a departure with its measured value, or with the ranked value if none was measured.
     fn departure(
         &self,
         parts: &ValueParts,

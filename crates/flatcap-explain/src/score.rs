@@ -1,14 +1,13 @@
-//! How unusual a value is.
+//! Scores how unusual a value is.
 
 use super::baseline::Baseline;
 use super::measure::Measure;
 
-/// The share of a departure from the level that counts as usual when a series has no peaks: so many
-/// standard deviations.
+/// The usual departure of a series without peaks, in standard deviations.
 const NOISE_FACTOR: f64 = 3.0;
 
-/// More than this no departure scores, before the weight of its class: beyond twenty times the
-/// usual, larger numbers are no more certain.
+/// The maximum score of a departure, before the weight of its class: beyond twenty times the usual
+/// departure, larger numbers are not more certain.
 const SCORE_MAX: f64 = 3.0;
 
 /// A value of unknown scale that differs from a constant, such as 0, departs by this many times the
@@ -19,21 +18,22 @@ const CONSTANT_TIMES: f64 = 20.0;
 const LEVELS_MAX: f64 = 6.0;
 
 /// The usual departure of a series of unknown scale is at least this part of the range of all
-/// values before. A change that happened once within a minute may happen again, in both directions.
+/// earlier values. A change that happened once within a minute may happen again, in both
+/// directions.
 const RANGE_PART: f64 = 1.0 / 3.0;
 
 /// With n blocks before, the usual departure of unknown scale is larger by this part of n: a short
-/// time does not show how far a value wanders.
+/// time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
-/// The score of a departure of unknown scale rises with this power of how many times further it is:
-/// it reaches the threshold of an event at four times, any other one at eight. There is no least
-/// departure that keeps the noise of any host below it, and none that hides a change.
+/// The score of a departure of unknown scale rises with this power of its ratio to the usual
+/// departure. It reaches the threshold of an event at four times the usual departure, while other
+/// scores reach it at eight. An unknown scale has no least departure, which would exclude normal
+/// noise but could also hide a change.
 const RELATIVE_EXPONENT: f64 = 0.5;
 
-/// Returns how unusual a value is: 0 if it departs no further from the level than what is usual,
-/// then rising with the logarithm of how many times further. Docs: "Ranking" in
-/// docs/ARCHITECTURE.md.
+/// Returns how unusual a value is: 0 if its departure from the level is at most the usual one, then
+/// rising with the ratio of both. Docs: "Ranking" in docs/ARCHITECTURE.md.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
     if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {
@@ -75,7 +75,7 @@ mod tests {
         Measure { class, ..Measure::STATE }
     }
 
-    /// The score of a departure of so many times the usual one.
+    /// Returns the score of a departure that is `times` the usual one.
     fn scored(times: f64) -> f64 {
         SCORE_MAX * (1.0 - times.powf(-1.0 / SCORE_MAX))
     }
@@ -84,8 +84,8 @@ mod tests {
         departure_score(value, &baseline, of_class(ValueClass::TimeShare))
     }
 
-    // Proves that a constant that changes by what matters has a score, and one that changes by less
-    // has none.
+    // Proves that a constant has a score if it changes by at least the least departure, and none if
+    // it changes by less.
     #[test]
     fn constants_that_change_count() {
         let constant = usual(0.0, 0.0, 0.0);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     // Proves that a value within the usual peaks has no score however far it is from the level, and
-    // one beyond them a score by how far.
+    // that the score of a value beyond them depends on the distance.
     #[test]
     fn heavy_tails_are_usual() {
         let tails = usual(0.0, 0.1, 0.8);
@@ -105,7 +105,7 @@ mod tests {
         assert!(score(2.5, noisy).abs() < 1e-9);
     }
 
-    // Proves that a fall counts like a rise, except of a share of states.
+    // Proves that a decrease counts like an increase, except for a share of states.
     #[test]
     fn falls_count() {
         let busy = usual(8.0 / 9.0, 1.0, 1.1);
@@ -124,15 +124,16 @@ mod tests {
         assert!(score(2.0, baseline) > 1.8);
     }
 
-    // Proves that what did not exist before is compared with nothing.
+    // Proves that an element that did not exist before is compared with 0.
     #[test]
     fn new_elements_are_compared_with_nothing() {
         assert!(score(1.0, Baseline::NOTHING) > 1.5);
         assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, of_class(ValueClass::Bytes)) > 1.4);
     }
 
-    // Proves that a value of unknown scale departs by its own past alone: a jump, a fall, a
-    // constant that changes, and nothing that happened before, be it noise or one peak.
+    // Proves that a value of unknown scale departs only in comparison with its own earlier values:
+    // an increase, a decrease and a change of a constant depart; noise and a peak that occurred
+    // before do not.
     #[test]
     fn an_unknown_scale_is_that_of_the_past() {
         let unknown = Measure { is_relative: true, ..of_class(ValueClass::Count) };

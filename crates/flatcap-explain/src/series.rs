@@ -1,8 +1,8 @@
-//! Turns batches into observations: what a series was between two samples.
+//! Turns batches into observations: the value of a series between two samples.
 //!
-//! A series is a numeric field of one element, one value of a text of an element, or the processes
-//! below an element. A counter is observed as its rate since the sample before in which its element
-//! was seen, however long ago that is: a sample may leave elements out.
+//! A series is a numeric field of one element, one value of a string of an element, or the
+//! processes below an element. A counter is observed as its rate since the previous sample that has
+//! its element, however long ago that was, since a sample may leave elements out.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub(super) struct SeriesSet {
     elements_by_pid: HashMap<u64, u32>,
     /// Processes that ended: the time between two samples, and their parents.
     exits: VecDeque<(Range<u64>, u64)>,
-    /// Samples of lists of parents alone, whose offspring is not counted yet.
+    /// Samples of lists that have only parents, whose offspring is not counted yet.
     uncounted: Vec<ParentSample>,
     /// Times at which a process received bytes of ended processes, which are left out.
     inherited: VecDeque<(u32, Range<u64>)>,
@@ -51,9 +51,9 @@ pub(super) struct SeriesSet {
     recorder_pid: u64,
     /// The elements of the recorders of all runs.
     recorders: HashSet<u32>,
-    /// Series that were left out for [`SERIES_MAX`].
+    /// Number of series that were left out because of [`SERIES_MAX`].
     pub(super) left_out: u64,
-    /// Elements that were not seen for so long are forgotten.
+    /// Elements that were not seen for this time are forgotten.
     forgets_after_ns: u64,
     observations: Vec<Observation>, // reused
 }
@@ -62,7 +62,7 @@ pub(super) struct SeriesSet {
 struct TableSeries {
     shape: TableShape,
     /// By the number of the element: elements are numbered from 0, without holes. A table that is
-    /// no list has one.
+    /// not a list has one slot.
     slots: Vec<Option<Box<ElementSlot>>>,
     /// Rows to be observed.
     rows: ElementRows,
@@ -168,15 +168,15 @@ impl SeriesSet {
         self.recorders.contains(&element)
     }
 
-    /// Forgets the last values: those of the next run are of other counters. 0 is a recorder whose
-    /// process is not known.
+    /// Forgets the last values, since the next run has other counters. A process id of 0 means that
+    /// the recorder's is not known.
     pub(super) fn begin_run(&mut self, recorder_pid: u32) {
         self.recorder_pid = u64::from(recorder_pid);
         self.exits.clear();
         for table in &mut self.tables {
             (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
-                // Monotonic time may begin anew.
+                // Monotonic time may begin again.
                 slot.seen_ns = None;
                 slot.numbers.iter_mut().for_each(|cell| cell.last = None);
                 slot.states.iter_mut().for_each(|cell| cell.last = None);
@@ -228,14 +228,14 @@ impl SeriesSet {
             }
         }
         self.observe_rows(batch, observer);
-        // Processes are known before those that ended below them are counted.
+        // Processes must be known before the ended processes below them are counted.
         if self.tables.get(batch.table).is_some_and(|table| table.shape.are_processes) {
             self.count_offspring(observer);
         }
     }
 
-    /// Takes a list in which only parents are of interest. Exits must be known before the counters
-    /// of the parents are read.
+    /// Adds a list of which only the parents are used. Exits must be known before the counters of
+    /// the parents are read.
     fn add_parents(&mut self, batch: &ColumnBatch) {
         let Some(own) = self.tables.get(batch.table) else { return };
         let Some(parent) = own.shape.parent else { return };
@@ -321,7 +321,7 @@ impl SeriesSet {
         if shape.may_inherit(slots, rows, reading) {
             let at = element.unwrap_or_default();
             let ended = ended_below(slots, at, reading);
-            // The counters before are those of the last rows.
+            // The counters' previous values are in the last rows.
             for at in ended.iter().chain([&at]) {
                 rows.observe_slot(*at as usize, (reading.batch, shape.columns()), slots, &mut store);
             }
@@ -430,7 +430,7 @@ impl SeriesSet {
         own.swept_ns = mono_ns;
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (element, slot) in (0_u32..).zip(own.slots.iter_mut().filter(|_| own.shape.is_list)) {
-            // Those of the run before have until the next time to be there.
+            // Elements of the previous run are kept until the next sweep.
             let is_ended = |slot: &mut Box<ElementSlot>| *slot.seen_ns.get_or_insert(mono_ns) < limit_ns;
             let Some(mut ended) = slot.take_if(is_ended) else { continue };
             ended.flush((table, Some(element)), own.shape.columns(), &mut store);
@@ -501,7 +501,7 @@ pub(super) mod tests {
     const STEP_NS: u64 = 10_000_000;
     const ELEMENTS: usize = 3;
 
-    /// What was observed, by the name of the series, as a function of time.
+    /// The observations by the name of the series, as a function of time.
     #[derive(Default)]
     pub(crate) struct Recorded<const JOINS: bool> {
         pub(crate) functions: BTreeMap<(Option<u32>, usize), Vec<Observation>>,
@@ -549,8 +549,8 @@ pub(super) mod tests {
         TableInfo { source: "s".into(), instance: None, list: Some("l[*]".into()), columns }
     }
 
-    /// The samples of a range: a counter that rests, and a gauge that rests longer. The last
-    /// element ends after half of all samples, and later nothing is recorded for some minutes.
+    /// Returns the samples of a range: a counter that rests, and a gauge that rests longer. The
+    /// last element ends after half of all samples, and later nothing is recorded for some minutes.
     fn batch(samples: std::ops::Range<usize>, all: usize) -> ColumnBatch {
         let mut rows = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, sample) in samples.clone().enumerate() {
@@ -587,7 +587,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns what is observed of batches of `length` samples.
+    /// Returns the observations from batches of `length` samples.
     fn observed<const JOINS: bool>(length: usize) -> Recorded<JOINS> {
         let (all, tables) = (4000, [table()]);
         let mut set = SeriesSet::new(10_000_000_000, ForeignSources::default());
@@ -602,8 +602,8 @@ pub(super) mod tests {
         recorded
     }
 
-    // Proves that an element of the run before that is gone after a reboot is forgotten, although
-    // the time of the new run is before that of the old one.
+    // Proves that an element that no longer exists after a reboot is forgotten, although monotonic
+    // time is less than in the run before.
     #[test]
     fn elements_of_an_earlier_boot_are_forgotten() {
         let tables = [table()];
@@ -623,7 +623,7 @@ pub(super) mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A sample with the columns of [`table`] for some elements.
+    /// Returns a sample with the columns of [`table`] for some elements.
     fn sample(second: u64, elements: &[(u32, u64)]) -> ColumnBatch {
         let column = |values: Vec<u64>| ValueColumn {
             valid: ValidRows::all(values.len()),
@@ -698,7 +698,7 @@ pub(super) mod tests {
     }
 
     // Proves that series are the same functions of time whether equal values are joined or not, and
-    // in batches of any length; and that joining spares most observations.
+    // in batches of any length; and that joining saves most observations.
     #[test]
     fn joined_observations_are_the_same() {
         let single = observed::<false>(1);

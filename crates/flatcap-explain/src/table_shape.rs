@@ -15,19 +15,19 @@ use super::measure::{Measure, ValueClass, unit_seconds};
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
-/// A process that ended changes the bytes of its parent if it had counted at least this part of
-/// what the parent's counter grew by.
+/// An ended process affects the bytes of its parent if it had counted at least this part of the
+/// growth of the parent's counter.
 const INHERITED_PART: f64 = 0.05;
 /// Maximum number of ended processes in memory.
 pub(super) const EXITS_MAX: usize = 1 << 14;
 
-/// Sources whose values are not those that the recorder measured of its host.
+/// Sources whose values the recorder did not measure on its host.
 #[derive(Debug, Default)]
 pub(super) struct ForeignSources {
-    /// Those of applications and imports: nothing is known of the scale of their values.
+    /// Sources of applications and imports. The scale of their values is unknown.
     pub(super) names: BTreeSet<String>,
-    /// Those of these that a program pushed: their elements are no processes, control groups or
-    /// devices of the host, whatever they are called.
+    /// The subset that a program pushed. Their elements are not processes, control groups or
+    /// devices of the host, whatever their names are.
     pub(super) pushed: BTreeSet<String>,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct ProcessFacts {
 pub(super) struct TableShape {
     /// Number of columns.
     pub(super) width: usize,
-    /// Columns with numbers that are followed. Without any, only the fact that elements are there
-    /// is of interest.
+    /// Columns with numbers that are followed. If there are none, only the presence of elements is
+    /// used.
     pub(super) numbers: Vec<(usize, Measure)>,
     /// Columns with strings that are followed.
     pub(super) states: Vec<usize>,
@@ -76,7 +76,7 @@ pub(super) struct RowReading<'b> {
     pub(super) batch: &'b ColumnBatch,
     pub(super) row: usize,
     pub(super) mono_ns: u64,
-    /// The sample before.
+    /// Time of the previous sample.
     pub(super) before_ns: Option<u64>,
 }
 
@@ -103,9 +103,9 @@ impl RowReading<'_> {
     }
 }
 
-/// Returns the elements of the processes below one that are not in this sample: they have ended, or
-/// were skipped because they do little. Processes below one that is in the sample are left out: it
-/// is that process that waits for them.
+/// Returns the elements of the descendants of a process that are not in this sample: they have
+/// ended, or were skipped because they do little. Descendants of a process that is in the sample
+/// are left out, since that process waits for them.
 pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: &RowReading<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![at];
@@ -159,8 +159,8 @@ impl TableShape {
         let numbers = columns().filter_map(|(at, column)| Some((at, measure(column)?)));
         let is_text =
             |(_, column): &(usize, &ColumnInfo)| column.kind == MetricKind::Text && measure(column).is_none();
-        // The first text of an element is its name; another one is a state. Outside of lists, only
-        // applications have states.
+        // The first string of an element is its name; further ones are states. Outside of lists,
+        // only applications have states.
         let names = usize::from(is_list);
         let states =
             columns().filter(|_| is_list || is_foreign).filter(is_text).skip(names).map(|(at, _)| at);
@@ -177,7 +177,7 @@ impl TableShape {
             numbers: numbers.collect(),
             states: states.collect(),
             parent: parent.filter(|_| is_list && !is_pushed),
-            // An identity that is a time is when the element began.
+            // An identity with a unit of time is the begin of the element.
             began: columns()
                 .filter(|(_, column)| is_list && column.is_identity)
                 .find_map(|(at, column)| Some((at, unit_seconds(column.unit.as_deref())?))),
@@ -191,13 +191,13 @@ impl TableShape {
         FollowedColumns { numbers: &self.numbers, states: &self.states, are_processes: self.are_processes }
     }
 
-    /// Returns whether only the fact that elements are there is of interest.
+    /// Returns whether only the presence of elements is used.
     pub(super) fn has_parents_alone(&self) -> bool {
         self.parent.is_some() && self.numbers.is_empty()
     }
 
     /// Returns whether the growth of a counter of bytes or calls of a process is a departure.
-    /// Less is none, whoever did it.
+    /// Smaller growth is not, whichever process caused it.
     pub(super) fn may_inherit(
         &self,
         slots: &[Option<Box<ElementSlot>>],
@@ -266,9 +266,9 @@ impl TableShape {
         is_left_out
     }
 
-    /// Whether the element of a row began long before the sample before, and was only left out of
-    /// samples. Time since boot counts suspends and monotonic time does not, so after a suspend an
-    /// old element may be taken for a new one.
+    /// Returns whether the element of a row began long before the previous sample, and was only
+    /// left out of samples. Time since boot counts suspends and monotonic time does not, so after a
+    /// suspend an old element may count as new.
     fn is_old(&self, reading: &RowReading<'_>) -> bool {
         let Some((column, unit)) = self.began else { return false };
         let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
@@ -316,7 +316,7 @@ impl TableShape {
     }
 }
 
-/// Returns whether a counter that grew by so much in this time departs from one that rests.
+/// Returns whether this growth of a counter in this time is a departure from a counter at rest.
 #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
 fn is_departure(growth: u64, measure: Measure, seconds: f64) -> bool {
     growth as f64 * measure.factor / seconds > measure.class.least_departure()

@@ -1,5 +1,5 @@
-//! The series around a window: what they were in it, what is usual before it, and since when they
-//! differ.
+//! The series around a window: their values in it, their baseline before it, and the time since
+//! which they differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,23 +14,23 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// Steps of the window: a window is compared with windows of its length, a step apart.
+/// Steps of the window. It is compared with windows of the same length that are one step apart.
 const WINDOW_STEPS: usize = 3;
-/// Most steps before the window: a longer baseline is cut.
+/// Maximum number of steps before the window: a longer baseline is cut.
 const STEPS_BEFORE_MAX: u64 = 1024;
 /// Blocks of the baseline.
 const BLOCKS: usize = 10;
-/// Most steps of all series together: 32 MiB.
+/// Maximum number of steps of all series together: 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
-/// Steps that only new elements get: their series begin last, and they are often the suspects.
+/// Steps reserved for new elements: their series begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
-/// Most observations of a series between guard and end of the window.
+/// Maximum number of observations of a series from the guard to the end of the window.
 const RECENT_MAX: usize = 4096;
-/// Time before the window that is no baseline: it may be the beginning of what the window shows.
+/// Time before the window that is not part of the baseline, since the incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Samples after the window that are read: every second, a sample has all elements.
+/// Time after the window that is read: one sample per second has all elements.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
-/// Samples before the baseline that are read, to know which elements are new.
+/// Time before the baseline that is read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;
 
 /// The window, and the time before it that it is compared with.
@@ -46,7 +46,8 @@ pub(super) struct ComparedWindow {
 }
 
 impl ComparedWindow {
-    /// A window of `length_ns` with its middle at a wall time, and a baseline of `before_ns`.
+    /// Returns a window of `length_ns` with its middle at a wall time, and a baseline of
+    /// `before_ns`.
     pub(super) fn around(wall_ns: i64, length_ns: u64, before_ns: u64) -> Self {
         let step_ns = length_ns.div_ceil(WINDOW_STEPS as u64).max(1);
         let guard = GUARD_NS.max(2 * length_ns).div_ceil(step_ns).min(STEPS_BEFORE_MAX / 2);
@@ -61,23 +62,23 @@ impl ComparedWindow {
         }
     }
 
-    /// Wall time at which the window ends.
+    /// Returns the wall time at which the window ends.
     pub(super) fn end_ns(&self) -> i64 {
         self.first_ns.saturating_add_unsigned(self.length_ns)
     }
 
-    /// The wall times to read.
+    /// Returns the wall times to read.
     pub(super) fn read_span(&self) -> std::ops::Range<i64> {
         let before_ns = self.step_ns * self.steps_before as u64 + LEAD_NS;
         self.first_ns.saturating_sub_unsigned(before_ns)..self.end_ns().saturating_add_unsigned(AFTER_NS)
     }
 
-    /// Wanted length of the baseline in nanoseconds.
+    /// Returns the requested length of the baseline in nanoseconds.
     pub(super) fn before_ns(&self) -> u64 {
         (self.steps_before - self.guard_steps) as u64 * self.step_ns
     }
 
-    /// Shortest baseline of which it is known what is usual in it.
+    /// Returns the length of the shortest baseline that has a usual level, in nanoseconds.
     pub(super) fn before_least_ns(&self) -> u64 {
         (self.block_length() * BLOCKS_MIN) as u64 * self.step_ns
     }
@@ -97,7 +98,7 @@ impl ComparedWindow {
     }
 }
 
-/// How a series was in the window.
+/// The value of a series in the window.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct WindowValue {
     pub(super) series: usize,
@@ -108,7 +109,7 @@ pub(super) struct WindowValue {
     pub(super) first_ns: u64,
 }
 
-/// Added to monotonic times: a baseline may begin before the host did.
+/// Added to monotonic times, since a baseline may begin before the boot of the host.
 const SHIFT_NS: u64 = 1 << 62;
 
 fn shifted(mono_ns: u64) -> u64 {
@@ -125,7 +126,7 @@ pub(super) struct WindowSteps {
     /// Monotonic time of the first sample of the run, later by [`SHIFT_NS`].
     begin_ns: Option<u64>,
     held: usize,
-    /// Series that were left out for [`STEPS_MAX`].
+    /// Number of series that were left out because of [`STEPS_MAX`].
     pub(super) left_out: u64,
 }
 
@@ -150,7 +151,7 @@ impl WindowSteps {
         Some(first..first + self.window.length_ns)
     }
 
-    /// Whether any series was observed in the window.
+    /// Returns whether any series was observed in the window.
     pub(super) fn has_window(&self) -> bool {
         let window = |track: &SteppedSeries| {
             track.steps.get(self.window.steps_before..).and_then(|steps| TimedMean::over(steps, false))
@@ -158,7 +159,8 @@ impl WindowSteps {
         self.tracks.iter().any(|track| window(track).is_some())
     }
 
-    /// Returns how many processes ended or began below an element per second of the window.
+    /// Returns the number of processes that ended or began below an element per second of the
+    /// window.
     pub(super) fn offspring(&self, set: &SeriesSet) -> Vec<(usize, f64)> {
         let rate = |series: usize| {
             set.info(series).filter(|info| info.measure.class == ValueClass::Offspring)?;
@@ -174,15 +176,15 @@ impl WindowSteps {
         (0..self.tracks.len()).filter_map(|series| self.departure(series, set, &newcomers)).collect()
     }
 
-    /// Returns how much of the baseline was recorded, in nanoseconds.
+    /// Returns the recorded length of the baseline in nanoseconds.
     pub(super) fn recorded_before_ns(&self) -> u64 {
         let Some(origin_ns) = self.origin_ns else { return 0 };
         let begin_ns = self.begin_ns.unwrap_or(u64::MAX).max(origin_ns);
         (origin_ns + self.window.before_ns()).saturating_sub(begin_ns)
     }
 
-    /// Returns the columns of tables of which a series has a value in the window, and none that
-    /// says what is usual.
+    /// Returns the table and column pairs in which a series has a value in the window, but no
+    /// series has a baseline.
     pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
         let has_none = |series: usize| {
             let (info, track) = (set.info(series)?, self.tracks.get(series)?);
@@ -215,7 +217,7 @@ impl WindowSteps {
         Some(WindowValue { series, value, usual, score, first_ns })
     }
 
-    /// Whether a series began after the baseline.
+    /// Returns whether a series began after the baseline.
     fn is_newcomer(&self, info: &SeriesInfo) -> bool {
         let end_ns = self.origin_ns.unwrap_or_default() + self.baseline_steps() as u64 * self.window.step_ns;
         info.is_newcomer && info.born_ns.is_some_and(|born_ns| shifted(born_ns) >= end_ns)
@@ -226,11 +228,11 @@ impl WindowSteps {
         self.window.baseline_steps()
     }
 
-    /// Returns what elements did that were new during the baseline: their largest values, by block.
+    /// Returns the largest values, by block, of elements that were new during the baseline.
     fn newcomers(&self, set: &SeriesSet) -> Newcomers {
         let length = self.block_length();
         let mut found = Newcomers::new();
-        // Blocks before the first sample say nothing of new elements.
+        // Blocks before the first sample have no information about new elements.
         let unrecorded_ns = self.window.before_ns().saturating_sub(self.recorded_before_ns());
         let unrecorded = usize::try_from(unrecorded_ns / self.window.step_ns).unwrap_or(usize::MAX) / length;
         for (series, track) in self.tracks.iter().enumerate() {
@@ -258,7 +260,7 @@ impl WindowSteps {
         self.window.block_length()
     }
 
-    /// Returns what is usual before the guard.
+    /// Returns the baseline of a series before the guard.
     fn usual(&self, track: &SteppedSeries, is_sparse: bool) -> Option<Baseline> {
         let steps = track.steps.get(..self.baseline_steps())?;
         let windows: Vec<Option<f32>> =
@@ -270,8 +272,8 @@ impl WindowSteps {
         Baseline::of(&blocks.iter())
     }
 
-    /// Returns how alike two series move from the guard to the end of the window: the coefficient
-    /// of correlation; 0 if one does not move.
+    /// Returns the coefficient of correlation of two series from the guard to the end of the
+    /// window, or 0 if one of them is constant.
     pub(super) fn correlation(&self, one: usize, other: usize) -> f64 {
         let steps = |series: usize| {
             let from = self.window.steps_before - self.window.guard_steps;
@@ -287,7 +289,7 @@ impl WindowSteps {
     }
 }
 
-/// Returns the coefficient of correlation of some pairs.
+/// Returns the coefficient of correlation of pairs of values.
 fn correlation(pairs: &[(f64, f64)]) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "few pairs")]
     let count = pairs.len() as f64;
@@ -375,7 +377,8 @@ impl ReadObserver for WindowSteps {
         if self.origin_ns.is_none() {
             let before_ns = self.window.steps_before as u64 * self.window.step_ns;
             let first_ns = clock.mono_ns(self.window.first_ns);
-            // A run that began after the baseline did has its steps later in it.
+            // If the run began after the begin of the baseline, its steps are later in the
+            // baseline.
             self.origin_ns = first_ns.map(|first_ns| shifted(first_ns).saturating_sub(before_ns));
         }
     }
@@ -387,8 +390,8 @@ impl ReadObserver for WindowSteps {
 mod tests {
     use super::*;
 
-    // Proves that the window lies around its middle, and that the time to read has baseline, guard
-    // and what it takes to know new elements.
+    // Proves that the window lies around its middle, and that the time to read contains the
+    // baseline, the guard and the time needed to detect new elements.
     #[test]
     fn the_window_is_around_its_time() {
         let window = ComparedWindow::around(100_000_000_000, 300_000_000, 10_000_000_000);

@@ -26,7 +26,7 @@ pub(crate) fn is_below(path: &str, asked: &str) -> bool {
         || path.ends_with(&format!(".{asked}"))
 }
 
-/// Returns further fields to read: they say which elements have ended.
+/// Returns further fields to read, which show the elements that have ended.
 pub(crate) fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -> Vec<FieldPath> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -
 mod tests {
     use super::*;
 
-    // Proves that paths are found below what was asked for, whatever elements were picked.
+    // Proves that paths below the selected ones are found, whichever elements were picked.
     #[test]
     fn fields_are_selected_by_their_begin() {
         for asked in ["disk", "disk.devices[vda]", "disk.devices[*].reads", "devices[*].reads", "reads"] {

@@ -1,4 +1,4 @@
-//! The command line: that of `flatcap export`, with its times and names resolved.
+//! The command line: the arguments of `flatcap export`, with times and names resolved.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -168,7 +168,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
     let span_ns = bar.length().unwrap_or_default();
-    // Where the bar is at the begin of a reading.
+    // The position of the bar at the begin of a reading.
     let mut begin_ns = 0;
     let (mut status, mut is_unreadable) = (0, false);
     let mut watch = |event: ColumnarEvent| {
@@ -297,7 +297,7 @@ impl ColumnarReport {
         self.files.iter().any(|file| file.rows > 0)
     }
 
-    /// Reports what is missing. Returns whether the recording should have had it.
+    /// Reports missing data. Returns whether the recording should have had it.
     fn has_remarks(&self) -> io::Result<bool> {
         if self.undecodable > 0 {
             remark(&format!(

@@ -8,7 +8,7 @@ use flatcap_arrow::BatchError;
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
 
-/// Most sources that an error names: a line stays readable.
+/// Maximum number of sources that an error names, so that a line stays readable.
 const NAMED_MAX: usize = 8;
 
 /// An error that ends an export; no file or not all files were published.
@@ -27,7 +27,7 @@ pub enum ColumnarError {
     /// No sample in the selected time.
     #[error("no samples in the selected time; {0}")]
     NoSamples(String),
-    /// A file of that name exists; nothing was written.
+    /// A file with this name exists; no file was written.
     #[error("{} exists already, nothing was exported; export to another place or replace it with --force", path.display())]
     Exists {
         /// The file.
@@ -58,7 +58,7 @@ pub enum ColumnarError {
         /// The maximum.
         limit: usize,
     },
-    /// A file cannot be written; none was published.
+    /// A file cannot be written; no file was published.
     #[error("cannot write {}: {error}; nothing was exported", path.display())]
     Write {
         /// The file.

@@ -10,11 +10,12 @@ const MARGIN: f64 = 10.0;
 /// Space above the graph, for its title.
 const HEAD: usize = 32;
 const ROW: usize = 16;
-/// Rectangles that are narrower are not drawn: nobody sees them.
+/// Narrower rectangles are not drawn, since they are invisible.
 const WIDTH_MIN: f64 = 0.2;
-/// Width of a character, for what fits into a rectangle. Fonts differ: it is that of a wide one.
+/// Width of a character, to compute the text that fits into a rectangle. Fonts differ, so it is the
+/// width of a wide one.
 const CHARACTER: f64 = 7.0;
-/// Fewer characters say nothing.
+/// Fewer characters are useless.
 const CHARACTERS_MIN: usize = 3;
 /// Functions of a stack that are drawn. A deeper one is a recursion.
 const DEPTH_MAX: usize = 256;
@@ -29,13 +30,13 @@ pub(crate) struct FlameGraph {
 
 #[derive(Debug, Default)]
 struct FlameNode {
-    /// Samples in it and in what it called.
+    /// Samples in it and in the functions that it called.
     samples: u64,
     /// In the order of their names, so that equal stacks give equal images.
     callees: BTreeMap<String, FlameNode>,
 }
 
-/// Where a node is drawn.
+/// The place at which a node is drawn.
 #[derive(Debug, Clone, Copy)]
 struct FlamePlace {
     x: f64,
@@ -50,7 +51,7 @@ impl FlameGraph {
             let mut node = &mut graph.root;
             node.samples += samples;
             for name in line.split(';').take(DEPTH_MAX) {
-                // Most names are there already, and a key is copied only if it is new.
+                // Most names exist already, and a key is copied only if it is new.
                 if !node.callees.contains_key(name) {
                     node.callees.insert(name.to_owned(), FlameNode::default());
                 }
@@ -79,7 +80,7 @@ impl FlameGraph {
 }
 
 impl FlameNode {
-    /// Returns how many rows of it are drawn.
+    /// Returns the number of rows of it that are drawn.
     fn rows(&self, scale: f64) -> usize {
         let drawn = self.callees.values().filter(|callee| as_number(callee.samples) * scale >= WIDTH_MIN);
         1 + drawn.map(|callee| callee.rows(scale)).max().unwrap_or_default()
@@ -144,7 +145,7 @@ impl FlameDrawing {
     }
 }
 
-/// Returns what of a name fits into a width; none if that says nothing.
+/// Returns the part of a name that fits into a width, or `None` if it is too short to be useful.
 fn cut(name: &str, width: f64) -> Option<String> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1200, not negative")]
     let fits = ((width - CHARACTER).max(0.0) / CHARACTER) as usize;
@@ -170,7 +171,7 @@ fn colour(name: &str) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Returns a text for an XML document: what XML allows, with its own characters escaped.
+/// Returns a text for an XML document: only characters that XML allows, with special ones escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Folded stacks: a line for each stack with its functions and how often it was sampled, which
-//! tools for flame graphs read.
+//! Folded stacks, which tools for flame graphs read: a line for each stack with its functions and
+//! its number of samples.
 
 use std::path::Path;
 

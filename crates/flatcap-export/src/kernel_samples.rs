@@ -1,7 +1,7 @@
-//! The payloads of the kernel's sources: what the scheduler did, and which code ran.
+//! The payloads of the kernel's sources: events of the scheduler, and samples of the code that ran.
 //!
-//! A payload is written after the events in it, so reading goes on after the end of the selected
-//! time, and each event is judged by its own time.
+//! A payload is written after the events in it, so reading continues after the end of the selected
+//! time, and each event is selected by its own time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,12 +15,12 @@ use flatcap_tasks::schema::{PROFILE_ROOT, SCHED_ROOT};
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarRequest};
 
-/// What a payload is about.
+/// The content of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KernelPayload {
-    /// What the scheduler did.
+    /// Events of the scheduler.
     Sched,
-    /// Which code ran.
+    /// Samples of the code that ran.
     Profile,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct KernelSample<'p> {
     pub(crate) source: KernelPayload,
     /// The run that recorded it.
     pub(crate) run: &'p KernelRun,
-    /// When it was read, by both clocks.
+    /// The time at which it was read, by both clocks.
     pub(crate) mono_ns: u64,
     pub(crate) wall_ns: i64,
     /// The selected time, in monotonic nanoseconds of the run.
@@ -49,7 +49,7 @@ pub(crate) struct KernelRun {
     pub(crate) suspended_ns: u64,
 }
 
-/// How reading ended.
+/// The result of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KernelReading {
     /// Whether the watcher stopped it.
@@ -139,8 +139,8 @@ fn source_id(source: &SourceInfo, wanted: &[KernelPayload]) -> Option<(u16, Kern
     found.filter(|found| wanted.contains(found)).map(|found| (source.id, found))
 }
 
-/// Returns the names of the selected sources with these payloads. Their names are up to the
-/// configuration, what their payloads are is not.
+/// Returns the names of the selected sources with these payloads. The configuration determines the
+/// names of the sources, but not their payloads.
 fn source_names(
     request: &ColumnarRequest,
     wanted: &[KernelPayload],
@@ -155,7 +155,7 @@ fn source_names(
     Ok(names.map(|source| source.name.clone()).collect())
 }
 
-/// Returns the filter that also passes what was written after the end of the selected time.
+/// Returns the filter that also passes samples written after the end of the selected time.
 fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
     let longest_ns = PAYLOAD_NS_MAX;
     ReplayFilter {

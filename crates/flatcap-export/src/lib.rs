@@ -1,9 +1,9 @@
 //! Writes recordings of flatcap in formats that need large libraries: Parquet, Arrow, MCAP,
 //! Perfetto, `OpenMetrics`, and stacks with the names of their functions.
 //!
-//! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
-//! that who builds or runs the recorder does not compile these libraries. `flatcap-ship` takes the
-//! tables of gaps, marks and sources from here.
+//! `flatcap export` replaces itself by the program `flatcap-export`. It is a separate package, so
+//! that building the recorder does not compile these libraries. `flatcap-ship` takes the tables of
+//! gaps, marks and sources from here.
 //!
 //! Never changes a recording, never shows a file under its name before it is complete, and never
 //! replaces a file unless asked to.

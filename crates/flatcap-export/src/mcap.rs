@@ -1,6 +1,6 @@
 //! MCAP: the payloads unchanged, a channel for each source, with its schema; gaps and marks as
-//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. Of
-//! several hosts, each has topics of its own: readers merge what has one topic.
+//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. If
+//! there are several hosts, each has its own topics, since readers merge messages of one topic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 
-/// Bytes of a chunk: what a reader decompresses to find one message.
+/// Bytes of a chunk, which a reader decompresses to find one message.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// The encoding of messages and schemas that MCAP's registry knows for FlatBuffers.
 const FLATBUFFER: &str = "flatbuffer";
@@ -79,7 +79,7 @@ pub fn to_mcap(
     }
     if export.messages == 0 {
         if is_unreadable {
-            // Nothing could be read; the notices say why.
+            // No file could be read; the notices state the reason.
             return Ok(ColumnarReport::default());
         }
         if let Some(error) = request.no_samples()? {
@@ -215,7 +215,7 @@ impl<'r> McapExport<'r> {
         let schema = if source.is_opaque() {
             0
         } else {
-            // A malformed schema goes with its payloads as it is.
+            // A malformed schema and its payloads are written unchanged.
             let compiled = CompiledSchema::compile(&source.schema, &source.root).ok();
             tables = compiled.and_then(|compiled| PlainTables::of(&compiled).ok()?);
             let schema = tables.as_ref().map_or(source.schema.as_slice(), PlainTables::schema);
@@ -296,8 +296,8 @@ impl<'r> McapExport<'r> {
     }
 }
 
-/// Returns the header of a message. Its number is the lower half of that of the sample, and a time
-/// of 0, which readers take for none, is 1.
+/// Returns the header of a message. Its number is the lower half of the sample's number. A time of
+/// 0, which readers treat as no time, becomes 1.
 fn message_header(channel_id: u16, seq: u64, wall_ns: i64) -> MessageHeader {
     let time = u64::try_from(wall_ns).unwrap_or_default().max(1);
     #[expect(clippy::cast_possible_truncation, reason = "documented")]

@@ -1,9 +1,9 @@
 //! `OpenMetrics`: a family for each numeric field, with times, as Prometheus takes them for its
 //! blocks. Recorded Prometheus metrics keep their names and labels.
 //!
-//! The format wants all values of a series together. So each source is read for itself, and several
-//! times if its series have more values than fit into memory. A series that does not fit alone is
-//! written while it is read. The format has no way to say that a series has ended.
+//! The format wants all values of a series together. So each source is read separately, and several
+//! times if its series have more values than fit into memory. A single series that does not fit is
+//! written while it is read. The format cannot express that a series has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ use crate::single_output::SingleOutput;
 const STEP_NS: u64 = 1_000_000_000;
 /// Shortest step: Prometheus has times in milliseconds.
 const STEP_NS_MIN: u64 = 1_000_000;
-/// Most values that are held: 48 MiB. Further series are read later.
+/// Maximum number of values in memory: 48 MiB. Further series are read later.
 const VALUES_MAX: usize = 2 << 20;
 
 /// Writes the selected fields: the first value of each series in each step. A file appears at the
@@ -89,7 +89,7 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     let is_wanted = |metric: &Metric| {
         let path = metric.path();
         let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
-        // What only identifies something, or says since when it is there, is no measurement.
+        // Fields that only identify an element or state its begin are not measurements.
         let is_number = metric.is_measured() || !asked.is_empty();
         let is_repeated =
             computed.contains(&*metric.source) && asked.is_empty() && !sources.contains(&metric.source);
@@ -106,7 +106,7 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     Ok(all)
 }
 
-/// The text that is written.
+/// The output text.
 struct OpenMetricsExport<'r> {
     request: &'r ColumnarRequest,
     recording: &'r Recording,
@@ -115,7 +115,8 @@ struct OpenMetricsExport<'r> {
     out: SingleOutput,
     /// The family that is being written.
     family: Option<String>,
-    /// The lost samples of each source and host: when, and how many. The first sample is none lost.
+    /// The lost samples of each source and host: time and number. The first entry has the first
+    /// sample and the number 0.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
     values: u64,
@@ -138,7 +139,7 @@ struct HeldSeries {
     /// Position of the metric, and place of the values. None of a series that is left for another
     /// pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
-    /// By place; `None` for a series that was left after its first values.
+    /// By place; `None` for a series that was left for a later pass after its first values.
     values: Vec<Option<Vec<SeriesValue>>>,
     /// Values and series that are held.
     held: usize,
@@ -170,7 +171,7 @@ impl OpenMetricsExport<'_> {
             let before = done.len();
             let mut series: Vec<(SeriesKey, usize, usize)> =
                 known.into_iter().filter_map(|(key, (metric, place))| Some((key, metric, place?))).collect();
-            // A family that was begun by an earlier pass goes on.
+            // A family that an earlier pass began continues.
             series.sort_by_key(|((_, name, _), metric, _)| {
                 let family = metrics.get(*metric).map(|metric| family_of(metric, name).0);
                 family != self.family.as_deref()
@@ -212,7 +213,7 @@ impl OpenMetricsExport<'_> {
         while let Some(item) = reader.next()? {
             let event = match item {
                 RecordedItem::Run(mut run) => {
-                    // Hosts of one name have series of their own.
+                    // Hosts with the same name have separate series.
                     let name = self.hosts.name_of(run.run_id);
                     if !name.is_empty() {
                         name.clone_into(&mut run.host.name);
@@ -321,7 +322,7 @@ impl OpenMetricsExport<'_> {
     fn complete(mut self) -> Result<ColumnarReport, ColumnarError> {
         if self.values == 0 {
             if self.is_unreadable {
-                // Nothing could be read; the notices say why.
+                // No file could be read; the notices state the reason.
                 return Ok(ColumnarReport::default());
             }
             if let Some(error) = self.request.no_samples()? {
@@ -353,7 +354,7 @@ impl OpenMetricsExport<'_> {
 }
 
 impl HeldSeries {
-    /// Creates no series, of which at most so many values are held.
+    /// Creates an empty set of series that holds at most `values_max` values.
     fn new(values_max: usize) -> Self {
         Self {
             values_max,
@@ -412,8 +413,8 @@ impl HeldSeries {
         if let Some((_, place)) = self.known.get(&key) {
             return *place;
         }
-        // The values of a series are together, and so are the series of a family: what comes after
-        // one that was left is left, too.
+        // The values of a series must be together, and so must the series of a family. So all
+        // series after one that was left are left, too.
         let is_left = |(_, place): &(usize, Option<usize>)| place.is_none();
         let place = if self.taken.is_some()
             || self.known.range(..&key).next_back().is_some_and(|(_, at)| is_left(at))
@@ -450,7 +451,7 @@ impl HeldSeries {
         }
     }
 
-    /// Takes the values so far of the first series, if they alone are as many as are held.
+    /// Takes the values so far of the first series, if this series alone fills the memory.
     fn take_overfull(&mut self) -> Option<(SeriesKey, usize, Vec<SeriesValue>)> {
         if self.held < self.values_max || self.open != 1 {
             return None;
@@ -487,7 +488,7 @@ fn in_order(mut values: Vec<SeriesValue>) -> Vec<SeriesValue> {
     values
 }
 
-/// Returns how many samples were lost up to each millisecond, from when and how many.
+/// Returns the total of lost samples up to each millisecond, from times and numbers.
 fn totals(counts: &[(i64, u64)]) -> BTreeMap<i64, u64> {
     let mut totals = BTreeMap::<i64, u64>::new();
     for (wall_ns, count) in counts {
@@ -580,8 +581,8 @@ mod tests {
         assert!(found.place(key("A"), 0).is_some());
     }
 
-    // Proves that a series that does not fit by itself is taken in parts, with others left for
-    // another pass, and that what came too late is counted.
+    // Proves that a series that does not fit alone is taken in parts, while others are left for
+    // another pass, and that values which came too late are counted.
     #[test]
     fn a_long_series_is_taken_in_parts() {
         let mut found = HeldSeries::new(3);
@@ -613,8 +614,8 @@ mod tests {
         assert_eq!(in_order(came), [(10, 1, 3.0), (30, 3, 1.0), (40, 4, 2.0)]);
     }
 
-    // Proves that losses add up in the order of time, and that those of one millisecond are one
-    // value.
+    // Proves that losses add up in the order of time, and that losses of the same millisecond are
+    // one value.
     #[test]
     fn losses_add_up() {
         let lost = totals(&[(5_000_000, 0), (9_100_000, 2), (4_000_000, 1), (9_900_000, 3)]);

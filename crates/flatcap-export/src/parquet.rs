@@ -29,10 +29,10 @@ use crate::source_file::SourceFile;
 
 /// Rows that are held for row groups, in bytes. Beyond it the largest group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
-/// Bytes of segments that are not compressed, beyond which the recording is read once for all
-/// sources: at most what a recorder has not compressed yet.
+/// If the uncompressed segments have more bytes, the recording is read once for all sources. A
+/// recorder has at most about this many bytes that it has not compressed yet.
 const RAW_BYTES_MAX: u64 = 512 << 20;
-/// Most files of one export, each with an open descriptor.
+/// Maximum number of files of one export, each with an open descriptor.
 const FILES_MAX: usize = 4096;
 
 /// The export's own files. Names with a leading `_` would be hidden from Spark, Hive and Trino.
@@ -76,12 +76,12 @@ const SOURCES: [(&str, CellType); 13] = [
 
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
-/// schema changed has a file per schema. Of a recording of several hosts, each row has its host.
-/// All files appear at the end. The export stops if `watch` returns false.
+/// schema changed has a file per schema. If the recording is of several hosts, each row has its
+/// host. All files appear at the end. The export stops if `watch` returns false.
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
-/// groups in the same memory, which are faster to encode, and smaller, than those of all sources
-/// side by side. Of a recording that goes on, sources that are read later end later.
+/// groups in the same memory, which are faster to encode, and smaller, than row groups of all
+/// sources at once. If the recording continues, sources that are read later end later.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -107,7 +107,7 @@ pub fn to_parquet(
         }
     }
     if notices.is_unreadable && files.complete.is_empty() {
-        // Nothing could be read; the notices say why.
+        // No file could be read; the notices state the reason.
         return Ok(ColumnarReport::default());
     }
     if files.complete.iter().all(|(_, file)| file.rows == 0)
@@ -194,7 +194,7 @@ struct ParquetFiles<'a> {
     directory: OutputDirectory,
     descriptions: Descriptions,
     names: DistinctNames,
-    /// Of a recording of several: a column of each file has the host.
+    /// Set if the recording is of several hosts: a column of each file has the host.
     hosts: Option<RecordedHosts>,
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
@@ -209,7 +209,7 @@ struct ParquetFiles<'a> {
     reading: SourceReading,
 }
 
-/// What one reading of the recording has found so far.
+/// The state of one reading of the recording.
 #[derive(Default)]
 struct SourceReading {
     /// The files of a source, by the tables of its schema.
@@ -382,7 +382,8 @@ impl<'a> ParquetFiles<'a> {
             let stem = file_stem(&format!("{}{list}", layout.source));
             let name = format!("{}.parquet", self.names.take(&stem, '-'));
             let options = (self.options, self.request.should_replace);
-            // The same samples are written after this, so what is left out counts then.
+            // The same samples are written after this, so values that are left out are counted
+            // then.
             let of = (elements, &mut LargeValues::default());
             let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
             if self.hosts.is_some() {

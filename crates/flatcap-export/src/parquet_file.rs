@@ -1,4 +1,4 @@
-//! One Parquet file: it is held row group by row group, and completed.
+//! One Parquet file, which is held in memory one row group at a time.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub(crate) struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Begins a file. `first` are its first rows, as far as they are known: its encodings are
-    /// chosen by them. They are not written.
+    /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
+    /// They are not written.
     pub(crate) fn create(
         directory: &OutputDirectory,
         name: &str,

@@ -1,4 +1,4 @@
-//! How the columns of a Parquet file are encoded.
+//! Chooses the encodings of the columns of a Parquet file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-/// Most rows of a row group: what a reader skips or reads as a whole.
+/// Maximum number of rows of a row group, which a reader skips or reads completely.
 pub const GROUP_ROWS: usize = 128 << 10;
 /// The same for files that are read from a local disk: small groups skip more.
 const LOCAL_GROUP_ROWS: usize = 4 << 10;
@@ -26,18 +26,18 @@ const TRIED_ROWS: usize = 1024;
 pub struct ParquetOptions {
     /// Whether `ulong` becomes UINT64 instead of INT64.
     pub is_unsigned: bool,
-    /// Whether the elements of lists are rows of files of their own.
+    /// Whether the elements of lists are rows of separate files.
     pub is_exploded: bool,
     /// Whether row groups are small, for a local disk.
     pub is_local: bool,
 }
 
-/// Returns how the columns of a file with these first rows are encoded.
+/// Returns the encodings of the columns of a file with these first rows.
 ///
-/// Counters of a source are best stored as differences, and floats byte by byte. In a list, values
-/// of one element are apart, so that differences are large, and the codec finds more in the values
-/// as they are. Which is smaller depends on the values: both are tried with the first rows.
-/// Dictionaries of numbers are not worth their memory; texts repeat.
+/// Counters of a source are best stored as differences, and floats byte by byte. In a list,
+/// successive values belong to different elements, so that differences are large, and the codec
+/// compresses the plain values better. Which encoding is smaller depends on the values, so both are
+/// tried with the first rows. Dictionaries of numbers are not worth their memory; strings repeat.
 ///
 /// # Errors
 /// The rows cannot be encoded.
@@ -68,7 +68,7 @@ fn base_properties(options: ParquetOptions) -> WriterPropertiesBuilder {
         .set_created_by(concat!("flatcap-export ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default()))
         .set_dictionary_enabled(false)
-        // Most columns of a row group are one page, of which an index would repeat the statistics.
+        // Most columns of a row group are one page, for which an index would repeat the statistics.
         .set_data_page_row_count_limit(GROUP_ROWS)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
@@ -131,8 +131,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a counter is stored as differences, and as it is in a list in which two elements
-    // far apart take turns, and that no rows decide for differences.
+    // Proves that a counter is stored as differences, that it is stored plain in a list of two
+    // alternating elements with very different values, and that differences are the default without
+    // rows.
     #[test]
     fn the_smaller_encoding_is_chosen() {
         const ROWS: i64 = 500;

@@ -1,9 +1,9 @@
 //! Perfetto: a counter track for each numeric field of each element, marks as instants, lost
 //! samples as slices, the scheduler, and sampled stacks.
 //!
-//! Time in the trace is that of the host since its boot. Runs of other boots follow by their wall
-//! time. A value that is equal to the one before is left out: a counter keeps its value. What
-//! belongs to an element that has ended is 0.
+//! Time in the trace is the time since the boot of the host. Runs of other boots are placed by
+//! their wall time. A value that equals the previous one is left out, since a counter keeps its
+//! value. Values of an element that has ended are 0.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,7 +32,8 @@ use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarReques
 use crate::single_output::SingleOutput;
 use crate::stack_lines::StackOptions;
 
-/// The sequences of packets. Only stacks name what earlier packets of their sequence interned.
+/// The sequences of packets. Only stacks refer to data that earlier packets of their sequence
+/// interned.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
 /// The track of marks; others are numbered from it on.
@@ -96,7 +97,7 @@ pub fn to_perfetto(
         }
     }
     let kernel = if request.fields.is_empty() {
-        // The first reading reported what is wrong with the files.
+        // The first reading has already reported problems with the files.
         let mut watch = |event: ColumnarEvent| matches!(event, ColumnarEvent::Notice(_)) || watch(event);
         read_kernel_trace(request, options, &mut watch, &mut export)?
     } else {
@@ -107,7 +108,7 @@ pub fn to_perfetto(
     }
     if export.events == 0 {
         if is_unreadable {
-            // Nothing could be read; the notices say why.
+            // No file could be read; the notices state the reason.
             return Ok(ColumnarReport::default());
         }
         if let Some(error) = request.no_samples()? {
@@ -190,7 +191,7 @@ impl PerfettoExport {
         self.run_id = run_id;
         self.host = host;
         self.clock.begin_run(suspended_ns);
-        // Of a run without samples, which has no time.
+        // Gaps of a run without samples, which has no time.
         self.early_gaps.clear();
         self.rates.clear();
         self.ends.clear();
@@ -250,7 +251,8 @@ impl PerfettoExport {
         reader: &SampleReader,
         (selected, ended): (Option<&[bool]>, &[EndedElement]),
     ) -> Result<(), ColumnarError> {
-        // What only identifies something, or says since when it is there, is drawn if asked for.
+        // Fields that only identify an element or state its begin are drawn only if they are
+        // selected.
         let asked = self.asked;
         let numeric = |column: &(usize, &ColumnInfo)| {
             let (_, info) = column;
@@ -333,7 +335,7 @@ impl PerfettoExport {
         Ok(())
     }
 
-    /// Adds the track of a field of an element: below that of the element, and of the source.
+    /// Adds the track of a field of an element, below the tracks of the source and the element.
     fn add_series(
         &mut self,
         (table, label): (&TableInfo, Option<&str>),
@@ -494,8 +496,8 @@ impl KernelTraceSink for PerfettoExport {
     }
 }
 
-/// Returns the value of a track; none for an absent value, a text, or a number that is not finite.
-/// A whole number that needs no conversion stays one.
+/// Returns the value of a track, or `None` for an absent value, a string, or a number that is not
+/// finite. An integer that needs no conversion stays an integer.
 fn track_value(value: FieldValue<'_>, unit: &CommonUnit) -> Option<TrackValue> {
     let is_own = unit.factor.total_cmp(&1.0).is_eq();
     #[expect(clippy::cast_precision_loss, reason = "converted to another unit: 53 bits are plenty")]

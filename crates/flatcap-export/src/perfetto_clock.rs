@@ -7,11 +7,11 @@
 pub(crate) struct TraceClock {
     /// Wall time of the earliest sample, if it is known.
     earliest_wall_ns: Option<i64>,
-    /// Wall time minus time in the trace; none before the first time of all.
+    /// Wall time minus time in the trace; `None` before the first time of the trace.
     wall_offset_ns: Option<i64>,
     /// Boot time minus monotonic time of the run.
     suspended_ns: u64,
-    /// Time in the trace minus monotonic time of the run; none before its first time.
+    /// Time in the trace minus monotonic time of the run; `None` before its first time.
     offset_ns: Option<i64>,
 }
 
@@ -21,7 +21,7 @@ impl TraceClock {
         Self { earliest_wall_ns, ..Self::default() }
     }
 
-    /// Notes that the following times are of another run, at whose begin boot time and monotonic
+    /// Notes that the following times belong to another run, at whose begin boot time and monotonic
     /// time differed by `suspended_ns`.
     pub(crate) fn begin_run(&mut self, suspended_ns: u64) {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
@@ -42,7 +42,7 @@ impl TraceClock {
         is_first
     }
 
-    /// Returns time in the trace minus monotonic time of the run; none before its first time.
+    /// Returns time in the trace minus monotonic time of the run, or `None` before its first time.
     pub(crate) fn offset_ns(&self) -> Option<i64> {
         self.offset_ns
     }
@@ -59,8 +59,8 @@ mod tests {
 
     const WALL_NS: i64 = 1_000_000;
 
-    // Proves that time is boot time, with what the host was suspended, and that another run follows
-    // by wall time.
+    // Proves that time is boot time, including suspended time, and that another run follows by wall
+    // time.
     #[test]
     fn time_is_since_boot() {
         let mut clock = TraceClock::new(Some(WALL_NS));

@@ -1,4 +1,4 @@
-//! What the kernel's sources add to a trace of Perfetto: the scheduler, and sampled stacks.
+//! Adds the kernel's sources to a trace of Perfetto: the scheduler, and sampled stacks.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ use crate::perfetto_stacks::StackTracks;
 use crate::request::{ColumnarEvent, ColumnarRequest};
 use crate::stack_lines::{StackOptions, symbol_remarks};
 
-/// Most runs whose build ids are known beforehand.
+/// Maximum number of runs whose build ids are read beforehand.
 const RUNS_MAX: usize = 1 << 10;
 
-/// Which packets may name what others interned.
+/// The sequence of a packet, within which packets may refer to interned data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KernelSequence {
     Sched,
     Stacks,
 }
 
-/// What came of the kernel's sources.
+/// The result for the kernel's sources.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTrace {
     pub(crate) is_stopped: bool,
@@ -71,7 +71,7 @@ pub(crate) fn read_kernel_trace(
     tracks.put(sink)?;
     let mut remarks = symbol_remarks(tracks.stacks.symbolizer());
     if let Some(host) = &tracks.other_host {
-        // Process ids of two hosts are not told apart.
+        // Process ids of two hosts cannot be distinguished.
         remarks.push(format!(
             "the trace has the scheduler and stacks of the host {} alone; --host {host} selects those of another",
             tracks.run.host

@@ -200,7 +200,7 @@ pub(crate) struct PerfSample {
     pub(crate) cpu_mode: Option<i32>,
 }
 
-/// `perfetto.protos.InternedData`: what later packets name by a number.
+/// `perfetto.protos.InternedData`: the strings and stacks to which later packets refer by number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "5")]
@@ -288,5 +288,5 @@ pub(crate) const SW_CPU_CLOCK: i32 = 1;
 /// `Profiling.CpuMode`.
 pub(crate) const MODE_KERNEL: i32 = 1;
 pub(crate) const MODE_USER: i32 = 2;
-/// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`: the packet names what was interned.
+/// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`: the packet refers to interned data.
 pub(crate) const SEQUENCE_CONTINUES: u32 = 2;

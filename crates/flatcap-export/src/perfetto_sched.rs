@@ -18,11 +18,11 @@ const PRIORITY: i32 = 120;
 const STATE_READY: i64 = 0;
 const STATE_SLEEPS: i64 = 1;
 const STATE_DEAD: i64 = 16;
-/// What runs while switches are not recorded: no kernel has so large a thread id (at most 2^22). So
-/// that a thread does not seem to run on through a hole.
+/// The thread that is shown while switches are not recorded, so that no thread seems to run through
+/// a hole. No kernel has such a large thread id (at most 2^22).
 const UNRECORDED: u32 = 1 << 30;
 const UNRECORDED_NAME: &str = "(not recorded)";
-/// Most threads whose names are kept.
+/// Maximum number of threads whose names are kept.
 const THREADS_MAX: usize = 1 << 18;
 
 /// Makes packets of the payloads of a host.
@@ -30,9 +30,9 @@ const THREADS_MAX: usize = 1 << 18;
 pub(crate) struct SchedTracks {
     /// Process and name of each thread that was described.
     threads: HashMap<u32, (u32, TaskName)>,
-    /// Who runs on each CPU.
+    /// The thread that runs on each CPU.
     running: BTreeMap<u16, ThreadInfo>,
-    /// Whether the trace has what runs.
+    /// Whether the trace contains the running threads.
     is_open: bool,
     /// Threads that end with their next switch.
     ended: HashSet<u32>,
@@ -113,7 +113,7 @@ impl SchedTracks {
         self.bundle();
     }
 
-    /// Ends what runs, at the end of the recording or of a run.
+    /// Ends the running threads, at the end of the recording or of a run.
     pub(crate) fn end(&mut self, offset_ns: i64) {
         self.close(offset_ns);
         self.bundle();
@@ -139,7 +139,7 @@ impl SchedTracks {
 
     fn close(&mut self, offset_ns: i64) {
         let running = std::mem::take(&mut self.running);
-        // Whether they ran again is not known.
+        // It is not known whether they ran again.
         self.ended.clear();
         if !std::mem::replace(&mut self.is_open, false) {
             return;
@@ -211,7 +211,7 @@ fn unrecorded() -> ThreadInfo {
     ThreadInfo { thread: UNRECORDED, process: UNRECORDED, name: TaskName::new(UNRECORDED_NAME.as_bytes()) }
 }
 
-/// Returns the name of a thread; that of the idle loops is the kernel's.
+/// Returns the name of a thread; for the idle loops it is the kernel's name.
 fn name(thread: ThreadInfo) -> String {
     if thread.is_idle() { "swapper".to_owned() } else { thread.name.text().into_owned() }
 }

@@ -23,12 +23,12 @@ const INTERNED_MAX: usize = 1 << 17;
 pub(crate) struct StackTracks {
     symbolizer: Symbolizer,
     interned: InternedNumbers,
-    /// The time that a sample stands for, as the last packet stated it.
+    /// The time that a sample represents, as stated in the last packet.
     interval_ns: Option<u64>,
     packets: Vec<TracePacket>,
 }
 
-/// The numbers of what was interned.
+/// The numbers of interned data.
 #[derive(Debug, Default)]
 struct InternedNumbers {
     functions: HashMap<String, u64>,
@@ -37,7 +37,7 @@ struct InternedNumbers {
     mappings: HashMap<ObjectKey, u64>,
     frames: HashMap<(u64, u64, u64), u64>,
     callstacks: HashMap<Vec<u64>, u64>,
-    /// What the next packet has to state.
+    /// The interned data that the next packet has to state.
     fresh: InternedData,
 }
 
@@ -46,7 +46,7 @@ impl StackTracks {
         Self { symbolizer, interned: InternedNumbers::default(), interval_ns: None, packets: Vec::new() }
     }
 
-    /// What the functions were named by.
+    /// Returns the symbolizer that named the functions.
     pub(crate) fn symbolizer(&self) -> &Symbolizer {
         &self.symbolizer
     }
@@ -94,7 +94,7 @@ impl StackTracks {
         std::mem::take(&mut self.packets)
     }
 
-    /// Begins what is interned, unless it has begun.
+    /// Begins the interned data, unless it has begun.
     fn begin(&mut self, interval_ns: u64) {
         if self.interval_ns.replace(interval_ns) == Some(interval_ns) {
             return;
@@ -145,7 +145,7 @@ impl InternedNumbers {
             .any(|count| count > INTERNED_MAX)
     }
 
-    /// Takes what a packet has to state, if that is anything.
+    /// Takes the interned data that a packet has to state, if there is any.
     fn take(&mut self) -> Option<InternedData> {
         let fresh = std::mem::take(&mut self.fresh);
         (fresh != InternedData::default()).then_some(fresh)

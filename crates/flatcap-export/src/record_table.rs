@@ -30,7 +30,7 @@ pub enum Cell {
     Absent,
     /// A number.
     Number(i64),
-    /// A text.
+    /// A string.
     Text(String),
     /// A time, in wall nanoseconds.
     Time(i64),
@@ -106,12 +106,12 @@ fn column_of<'c>(cells: impl Iterator<Item = &'c Cell>, cell_type: CellType) -> 
     }
 }
 
-/// Returns a number; none if it is larger than the column holds.
+/// Returns a number, or an empty cell if it is larger than the column can hold.
 pub(crate) fn number(value: u64) -> Cell {
     i64::try_from(value).map_or(Cell::Absent, Cell::Number)
 }
 
-/// Returns a text; none if there is none.
+/// Returns a string, or an empty cell for `None`.
 pub(crate) fn text(value: Option<&str>) -> Cell {
     value.map_or(Cell::Absent, |text| Cell::Text(text.to_owned()))
 }

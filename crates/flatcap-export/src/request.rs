@@ -1,4 +1,4 @@
-//! What is exported, and what came of it.
+//! The request for an export, and its result.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::error::ColumnarError;
 
-/// What is exported, and to where.
+/// The request for an export: its input and its output.
 #[derive(Debug, Clone)]
 pub struct ColumnarRequest {
     /// Segments, and directories of them.
@@ -25,7 +25,7 @@ pub struct ColumnarRequest {
 }
 
 impl ColumnarRequest {
-    /// Returns the error of a selected time without samples; none if all times are selected.
+    /// Returns the error for a selected time without samples, or `None` if all times are selected.
     pub(crate) fn no_samples(&self) -> Result<Option<ColumnarError>, SegmentError> {
         let ReplayFilter { since_ns, until_ns, elapsed, host, .. } = &self.filter;
         if since_ns.is_none() && until_ns.is_none() && elapsed.is_none() {
@@ -61,7 +61,7 @@ pub enum ColumnarEvent {
 pub struct ColumnarReport {
     /// The files, by the names of their sources.
     pub files: Vec<ColumnarFile>,
-    /// Whether it was stopped; there are no files then.
+    /// Whether it was stopped; then there are no files.
     pub is_stopped: bool,
     /// Samples that do not fit their schema, and malformed schemas: not exported.
     pub undecodable: u64,
@@ -76,7 +76,7 @@ pub struct ColumnarReport {
 /// An exported file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ColumnarFile {
-    /// Name of the source; none for a file of gaps, marks or sources.
+    /// Name of the source; `None` for a file of gaps, marks or sources.
     pub source: Option<String>,
     /// Path.
     pub path: PathBuf,

@@ -11,7 +11,7 @@ use crate::request::ColumnarFile;
 /// Bytes that are collected before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Where the bytes go.
+/// The destination of the bytes.
 #[derive(Debug)]
 pub(crate) enum SingleOutput {
     Stdout(BufWriter<Stdout>),
@@ -61,7 +61,8 @@ impl SingleOutput {
         self.write_all(bytes).map_err(|error| self.failed(error))
     }
 
-    /// Flushes, syncs and publishes. Returns the file; of standard output, its rows alone.
+    /// Flushes, syncs and publishes. Returns the file; for standard output, only the number of
+    /// rows.
     ///
     /// # Errors
     /// `Output`, `Write`, `Exists` or `Publish`.

@@ -1,4 +1,4 @@
-//! The file of one source, and which runs its rows are of.
+//! The file of one source, and the runs of its rows.
 
 use std::collections::BTreeMap;
 

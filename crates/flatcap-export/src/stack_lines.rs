@@ -1,4 +1,4 @@
-//! Sampled stacks as lines of text, and how often each was sampled.
+//! Sampled stacks as lines of text, with the number of samples of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -12,16 +12,16 @@ use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 
-/// Samples whose stacks are told apart before their functions are named.
+/// Number of samples whose stacks are collected before their functions are named.
 const SAMPLES_AT_ONCE: u64 = 8192;
-/// Most bytes of all lines. Stacks beyond it are left out, and counted.
+/// Maximum number of bytes of all lines. Further stacks are left out and counted.
 const LINES_BYTES_MAX: usize = 256 << 20;
-/// Most processes whose names are kept.
+/// Maximum number of processes whose names are kept.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Most objects without names that are reported.
+/// Maximum number of reported objects without names.
 const ERRORS_SHOWN: usize = 8;
 
-/// Which stacks are exported, and how they are named.
+/// The stacks to export, and the settings for their names.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
     /// The process: its name, or its process id; all if none.
@@ -33,20 +33,20 @@ pub struct StackOptions {
 /// Stacks as text.
 #[derive(Debug, Default)]
 pub(crate) struct StackLines {
-    /// How often each stack was sampled: `process;outer;...;inner`, in the order of the text.
+    /// The number of samples of each stack `process;outer;...;inner`, in the order of the text.
     pub(crate) lines: BTreeMap<String, u64>,
     /// All samples in the lines.
     pub(crate) samples: u64,
-    /// CPU time that they stand for, in nanoseconds.
+    /// CPU time that they represent, in nanoseconds.
     pub(crate) cpu_ns: u64,
     /// The hosts.
     pub(crate) hosts: BTreeSet<String>,
 }
 
-/// What reading came to.
+/// The result of reading.
 #[derive(Debug)]
 pub(crate) enum StackReading {
-    /// The stacks, and what the export reports about them.
+    /// The stacks, and the report of the export.
     Lines(StackLines, ColumnarReport),
     /// There are none: the export was stopped, or no file could be read.
     Nothing(ColumnarReport),
@@ -71,7 +71,7 @@ pub(crate) fn read_stacks(
     collector.name_functions();
     if collector.stacks.samples == 0 {
         if reading.is_unreadable {
-            // The notices say why.
+            // The notices state the reason.
             return Ok(StackReading::Nothing(ColumnarReport::default()));
         }
         return Err(collector.no_stacks(request, reading.has_sources)?);
@@ -167,8 +167,8 @@ impl<'o> StackCollector<'o> {
         let objects = totals.objects().iter();
         let objects: Vec<ObjectKey> =
             objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
-        // Object by object: that of a large file need not be read more than once, even if the
-        // symbolizer cannot keep all of them.
+        // Sorted by object, so that a large file is read only once, even if the symbolizer cannot
+        // keep all objects.
         let mut places: BTreeSet<(u32, u64, bool)> = BTreeSet::new();
         for stack in totals.stacks().into_iter().filter(|stack| self.is_named(stack)) {
             let frames = stack.frames.iter().enumerate();
@@ -277,7 +277,7 @@ impl<'o> StackCollector<'o> {
     }
 }
 
-/// Returns what is missing of the names of functions, for the user.
+/// Returns remarks for the user about missing names of functions.
 pub(crate) fn symbol_remarks(symbolizer: &Symbolizer) -> Vec<String> {
     let errors = symbolizer.errors();
     let shown = errors.iter().take(ERRORS_SHOWN).map(|error| format!("no names of functions: {error}"));

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
 
-/// Most bytes of a line: a path has at most 4,096, and each can need six characters in JSON.
+/// Maximum number of bytes of a line: a path has at most 4,096, and each can need six characters in
+/// JSON.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Names functions: reads places as JSON lines, writes names as JSON lines. Called by `flatcap
@@ -67,14 +68,14 @@ enum PlaceKind {
 struct NamesObject {
     /// The innermost function first.
     names: Vec<String>,
-    /// Whether they are names of functions, and not file and offset.
+    /// Whether they are names of functions, as opposed to file and offset.
     is_known: bool,
 }
 
-/// Answers the places of `input` in `out`.
+/// Reads places from `input` and writes their functions to `out`.
 ///
 /// # Errors
-/// `Usage` for a line that is no place, with its number; `Output` for a failed write.
+/// `Usage` for a line that is not a place, with its number; `Output` for a failed write.
 pub(crate) fn symbolize(
     arguments: &SymbolizeArguments,
     input: &mut dyn BufRead,

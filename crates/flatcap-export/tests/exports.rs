@@ -61,8 +61,8 @@ impl From<Output> for Called {
 }
 
 impl Called {
-    /// Returns the rows of each file by its name; those of the export's own files without samples
-    /// are left out.
+    /// Returns the rows of each file by its name, without the export's own files, which have no
+    /// samples.
     fn rows(&self) -> Vec<(String, u64)> {
         let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
         let files = report["files"].as_array().unwrap();
@@ -98,7 +98,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// For how long the host was suspended before the runs.
+/// Time for which the host was suspended before the runs.
 const SUSPENDED_NS: u64 = 5_000_000_000;
 
 /// Writes a run of sources with one field each, a sample per value every millisecond.
@@ -184,8 +184,8 @@ fn write_run_of(
     segment.seal().unwrap().publish(&storage).unwrap();
 }
 
-/// Returns a Python with the judging libraries; none, with one line of notice, if there is none.
-/// .ci/run installs them.
+/// Returns a Python with the reference libraries. If there is none, prints one line and returns
+/// `None`. .ci/run installs them.
 fn judge() -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -198,8 +198,8 @@ fn judge() -> Option<PathBuf> {
     found
 }
 
-/// Returns what the libraries of MCAP and Perfetto find in a file; none, with one line of notice,
-/// if they are not there. .ci/run installs them.
+/// Returns the contents of a file as the libraries of MCAP and Perfetto read it. If they are
+/// missing, prints one line and returns `None`. .ci/run installs them.
 fn found_by_library(args: &[&Path]) -> Option<Value> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -391,8 +391,8 @@ fn perfetto_has_the_values() {
     assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(6_002_000_000), Some(6_003_000_000)));
 }
 
-// Proves that an Arrow file of several hosts says of which each row is, and one of a chosen host
-// needs no such column.
+// Proves that an Arrow file of several hosts states the host of each row, and that a file of a
+// chosen host has no such column.
 #[test]
 fn arrow_tells_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -419,8 +419,8 @@ fn arrow_tells_hosts_apart() {
     assert!(hosts(&["--host=example", "--machine-id=aaaabbbbcccc"]).is_empty());
 }
 
-// Proves that the values of hosts of one name are in series of their own, and that those of runs
-// are in the order of time, in whichever order the runs are named.
+// Proves that hosts with the same name have separate series, and that the values of runs are in the
+// order of time, in whichever order the runs are named.
 #[test]
 fn openmetrics_tells_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -476,7 +476,7 @@ fn openmetrics_becomes_blocks() {
         return println!("skipped: promtool is not here");
     };
     assert_eq!(made.status, Some(0), "{made:?}");
-    // As a Prometheus would have made it.
+    // Prometheus would have created this directory.
     std::fs::create_dir(blocks.join("wal")).unwrap();
     let dumped = promtool(&["tsdb", "dump", to]).unwrap();
     let values = text.lines().filter(|line| !line.starts_with('#')).count();
@@ -525,8 +525,8 @@ fn single_files_appear_whole() {
 const READERS: [&str; 4] = ["DuckDB", "Polars", "pyarrow", "Spark"];
 
 /// Judges the files of folders by the samples that `dump` prints. Each pair has samples and the
-/// folder of their files; each reader must have judged all sources of it and, if given, so many
-/// files.
+/// folder of their files; each reader must have checked all sources of it and, if given, this
+/// number of files.
 fn assert_agrees(python: &Path, pairs: &[(PathBuf, PathBuf)], readers: &[&str], files: Option<usize>) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agree.py");
     let mut command = Command::new(python);
@@ -607,7 +607,7 @@ fn independent_readers_agree_on_this_host() {
     let samples = folder.path().join("samples.jsonl");
     std::fs::write(&samples, dumped.stdout).unwrap();
     let output = folder.path().join("exported");
-    // By the verb, which must find the program beside its own.
+    // Exports by the verb, which must find the program in its own directory.
     let mut verb = Command::new(&program);
     verb.args(["export", "--to", "parquet", "--unsigned", "--json", "-o"]).arg(&output).arg(&data);
     let called = Called::from(verb.output().unwrap());
@@ -653,8 +653,8 @@ fn bits_schema() -> Vec<u8> {
 }
 
 // Proves that a number beyond INT64 leaves only its cell empty, with a line that names it and exit
-// status 3. A column whose bits all count holds it, and so does --unsigned. An absent value is no
-// such number.
+// status 3. A column whose bits all count holds it, and so does --unsigned. An absent value is not
+// a large number.
 #[test]
 fn large_numbers_cost_their_cells() {
     let folder = tempfile::tempdir().unwrap();
@@ -688,7 +688,7 @@ fn large_numbers_cost_their_cells() {
 }
 
 // Proves that columns and files differ in more than the case of their letters, and that no name
-// begins with what hides a file.
+// begins with a character that hides a file.
 #[test]
 fn names_are_distinct_without_regard_to_case() {
     let folder = tempfile::tempdir().unwrap();
@@ -900,9 +900,9 @@ fn interrupted_exports_leave_no_file() {
 }
 
 // Proves that no format leaves a part of a file under its final name, wherever the export is
-// killed, stopped, or cannot write on, and that only a kill leaves anything at all. FLATCAP_KILLS
-// says how often. Method: a signal when a random part of the bytes is written, or a limit of the
-// file size.
+// killed, stopped, or prevented from writing, and that only a kill leaves any files. FLATCAP_KILLS
+// sets the number of interruptions. Method: a signal when a random part of the bytes is written, or
+// a limit of the file size.
 #[test]
 fn a_killed_export_leaves_no_file() {
     const FORMATS: [(&str, &str); 5] = [

@@ -191,8 +191,8 @@ fn equal_stacks_are_one_line() {
     assert!(all.err.contains("100.0 % of the places in stacks have no name of a function"), "{}", all.err);
 }
 
-// Proves that a time and a process select samples by their own time, not by that of the payload
-// that has them, and that what is not there is an error that says so.
+// Proves that a time and a process select samples by their own time, not by the time of their
+// payload, and that a selection without samples is an error that states this.
 #[test]
 fn stacks_are_selected() {
     let folder = tempfile::tempdir().unwrap();
@@ -372,7 +372,7 @@ fn functions_are_named() {
 }
 
 // Proves that a build id that was recorded late names the functions of samples before it, in folded
-// stacks and in traces, but not those of another run or of a path that had two.
+// stacks and in traces, but not of samples of another run or of a path that had two.
 #[test]
 fn late_build_ids_name_functions() {
     let Some((path, id, offset)) = own_function() else { return };
@@ -418,8 +418,8 @@ fn late_build_ids_name_functions() {
     assert_eq!(named(&replaced, &[]), (format!("app;{file}+{offset:#x} 2\n{name} 1\n"), true, true));
 }
 
-/// Returns what the library of Perfetto finds in a trace; none, with one line of notice, if it is
-/// not there. .ci/run installs it.
+/// Returns the contents of a trace as Perfetto's library reads it. If the library is missing,
+/// prints one line and returns `None`. .ci/run installs it.
 fn found_by_library(path: &Path) -> Option<Value> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -456,9 +456,8 @@ fn scheduling(begin_ns: u64) -> SchedPayload {
 }
 
 // Proves that a trace has each switch and wakeup with its time, CPU, threads and state, the names
-// of threads and processes, and stacks with their functions and files; that nothing seems to run
-// where nothing was recorded; and that the selected time cuts both. The judge is Perfetto's
-// library.
+// of threads and processes, and stacks with their functions and files; that no thread seems to run
+// in unrecorded times; and that the selected time cuts both. The judge is Perfetto's library.
 #[test]
 fn a_trace_has_the_scheduler_and_stacks() {
     let folder = tempfile::tempdir().unwrap();

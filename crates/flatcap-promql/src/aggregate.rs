@@ -60,7 +60,7 @@ pub(crate) fn computed_aggregate(
     Ok(found.into_values().filter(LabelledSeries::has_values).collect())
 }
 
-/// Returns how many series of each group have each value, which becomes a label.
+/// Returns the number of series of each group with each value; the value becomes a label.
 pub(crate) fn count_values(
     label: &str,
     grouping: &Matching,
@@ -113,7 +113,7 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
         order
             .extend(members.iter().enumerate().filter_map(|(place, member)| Some((member.at(step)?, place))));
         order.sort_by(|(one, _), (other, _)| {
-            // What is not a number comes last in both orders.
+            // NaN comes last in both orders.
             let values = if is_largest { other.total_cmp(one) } else { one.total_cmp(other) };
             one.is_nan().cmp(&other.is_nan()).then(values)
         });

@@ -15,16 +15,16 @@ pub(crate) enum Aggregation {
     Deviation,
     Variance,
     Quantile(f64),
-    /// The series with the largest values: so many.
+    /// This number of series, the ones with the largest values.
     Largest(usize),
-    /// The series with the smallest values: so many.
+    /// This number of series, the ones with the smallest values.
     Smallest(usize),
 }
 
 impl Aggregation {
     /// Returns the aggregation of a name, and of the parameter of those that have one.
     pub(crate) fn named(name: &str, parameter: Option<f64>) -> Option<Self> {
-        // A number of series; a fraction is cut off, as is what is below 0.
+        // A number of series; a fraction is truncated, and a negative number becomes 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "documented")]
         let count = parameter.unwrap_or_default() as usize;
         Some(match name {
@@ -43,8 +43,8 @@ impl Aggregation {
         })
     }
 
-    /// Returns the aggregate of the values of a group; none without a value, and for those that
-    /// pick series.
+    /// Returns the aggregate of the values of a group, or `None` without a value and for
+    /// aggregations that pick series.
     #[allow(clippy::cast_precision_loss, reason = "the number of series")]
     pub(crate) fn of(self, values: &[f64]) -> Option<f64> {
         let all = values.iter().copied();

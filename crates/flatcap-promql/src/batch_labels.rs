@@ -1,4 +1,4 @@
-//! Which columns of a query's batches are metrics, and the labels of their rows.
+//! Finds the columns of a query's batches that are metrics, and the labels of their rows.
 
 use flatcap_format::metric::{HostLabels, Metric, MetricSeries};
 use flatcap_format::query::{ColumnInfo, ElementName, ElementNames, TableInfo};

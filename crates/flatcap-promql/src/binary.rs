@@ -17,7 +17,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Returns the value for two numbers; none if a comparison does not hold, else `kept`.
+    /// Returns the value for two numbers. For a comparison, returns `kept` if it holds, otherwise
+    /// `None`.
     fn of(self, left: f64, right: f64, kept: f64) -> Option<f64> {
         if self.keeps_values() {
             return (self.operator.compare(left, right) == Some(true)).then_some(kept);
@@ -25,7 +26,7 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether it leaves values as they are, and so their names.
+    /// Returns whether it leaves values, and so their names, unchanged.
     fn keeps_values(self) -> bool {
         self.operator.is_comparison() && !self.returns_bool
     }

@@ -17,7 +17,7 @@ use crate::series_list::list_series;
 use crate::series_scan::SeriesScan;
 use crate::time_grid::TimeGrid;
 
-/// How long a sample counts after its time, unless a request says otherwise; as in Prometheus.
+/// Default time for which a sample is valid, the same as in Prometheus.
 const LOOKBACK_MS: i64 = 300_000;
 
 /// Evaluates expressions over one recording.
@@ -27,12 +27,12 @@ pub struct Engine {
     metrics: Vec<Metric>,
 }
 
-/// How an expression is evaluated.
+/// Options for the evaluation of an expression.
 #[derive(Debug, Clone)]
 pub struct EvaluationOptions {
-    /// The host whose samples count; none for all.
+    /// The host whose samples count; `None` for all.
     pub host: Option<HostIdentity>,
-    /// How long a sample counts after its time, in milliseconds.
+    /// Time for which a sample is valid, in milliseconds.
     pub lookback_ms: i64,
 }
 
@@ -41,7 +41,7 @@ pub struct EvaluationOptions {
 pub struct QueryAnswer {
     /// The value.
     pub value: QueryValue,
-    /// What could not be read, a sentence each.
+    /// Data that could not be read, a sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -96,8 +96,8 @@ impl Engine {
         Ok(QueryAnswer { value, warnings: evaluation.warnings.into_iter().collect() })
     }
 
-    /// Returns the labels of the series that pass any of some selectors, of all without one. Of a
-    /// long time, the elements of its last ten minutes are listed.
+    /// Returns the labels of the series that match any of some selectors, or of all series without
+    /// a selector. If the time is long, only the elements of its last ten minutes are listed.
     ///
     /// # Errors
     /// A selector that is malformed, and errors of reading.

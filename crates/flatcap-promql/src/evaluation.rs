@@ -21,9 +21,9 @@ use crate::window::MovingWindow;
 #[derive(Debug)]
 pub(crate) struct Evaluation<'r> {
     pub(crate) scan: SeriesScan<'r>,
-    /// The steps of the whole expression. A subquery has steps of its own.
+    /// The steps of the whole expression. A subquery has its own steps.
     pub(crate) steps: TimeGrid,
-    /// What could not be read.
+    /// Data that could not be read.
     pub(crate) warnings: BTreeSet<String>,
 }
 
@@ -59,7 +59,7 @@ impl Evaluation<'_> {
                 let series = self.vector(of)?;
                 let number = |step| {
                     let mut values = series.iter().filter_map(|series| series.at(step));
-                    // Of no series or of several ones it is not a number.
+                    // It is NaN for no series or several ones.
                     values.next().filter(|_| values.next().is_none()).unwrap_or(f64::NAN)
                 };
                 Ok(QueryValue::Scalar((0..self.steps()).map(number).collect()))
@@ -91,7 +91,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the value of a node that changes series or their labels as a whole.
+    /// Returns the value of a node that changes whole series or their labels.
     fn labelled_value(&mut self, node: &Node) -> Result<QueryValue, PromqlError> {
         match node {
             Node::ComputedCall(call) => self.computed_call(call),
@@ -163,7 +163,7 @@ impl Evaluation<'_> {
         Ok(QueryValue::Vector(distinct(computed.collect())?))
     }
 
-    /// Returns series of a fixed time at all steps; of no fixed time as they are.
+    /// Returns series of a fixed time repeated at all steps; without a fixed time, unchanged.
     fn at_fixed_time(
         &mut self,
         at: Option<FixedTime>,
@@ -187,7 +187,7 @@ impl Evaluation<'_> {
         Ok(series)
     }
 
-    /// Computes an expression at steps of its own, and a function of its values in windows.
+    /// Computes an expression at its own steps, and a function of its values in windows.
     fn subquery(&mut self, subquery: &Subquery) -> Result<QueryValue, PromqlError> {
         let Subquery { of, shape, step_ms, at } = subquery;
         let series = self.at_fixed_time(*at, |evaluation| {

@@ -54,7 +54,7 @@ impl Function {
         NAMED.iter().map(|(name, _)| *name).chain(WITH_PARAMETERS)
     }
 
-    /// Returns the value; none from a clamp between bounds that are the wrong way round.
+    /// Returns the value, or `None` for a clamp whose minimum exceeds its maximum.
     pub(crate) fn of(self, value: f64) -> Option<f64> {
         Some(match self {
             Self::Absolute => value.abs(),
@@ -68,7 +68,7 @@ impl Function {
             Self::Sign if value == 0.0 || value.is_nan() => value,
             Self::Sign => value.signum(),
             Self::Round(to) => {
-                // By the inverse, as Prometheus does, so that 0.1 stays 0.1.
+                // Uses the inverse, as Prometheus does, so that 0.1 stays 0.1.
                 let inverse = 1.0 / to;
                 (value * inverse + 0.5).floor() / inverse
             }

@@ -8,7 +8,7 @@ use crate::labels::Labels;
 /// A rule that sets a label from other labels.
 #[derive(Debug, Clone)]
 pub(crate) enum LabelRule {
-    /// If a label matches as a whole, a text with its groups becomes another label.
+    /// If the whole label matches, a text with its groups becomes another label.
     Replace { to: String, replacement: String, from: String, pattern: Regex },
     /// The values of labels, with a text between them.
     Join { to: String, separator: String, from: Vec<String> },
@@ -78,7 +78,7 @@ fn checked(name: &str) -> Result<String, PromqlError> {
 mod tests {
     use super::*;
 
-    // Proves that a label is replaced only if the other one matches as a whole, that an empty text
+    // Proves that a label is replaced only if the whole other label matches, that an empty text
     // removes it, and that labels are joined.
     #[test]
     fn labels_are_made_of_others() {

@@ -64,7 +64,7 @@ impl Operator {
         }
     }
 
-    /// Returns whether a comparison holds; none for an operator that computes.
+    /// Returns whether a comparison holds, or `None` for an arithmetic operator.
     #[allow(clippy::float_cmp, reason = "the comparison that was asked for")]
     pub(crate) fn compare(self, left: f64, right: f64) -> Option<bool> {
         Some(match self {

@@ -1,4 +1,4 @@
-//! What is computed: the tree of an expression, checked.
+//! The plan of a computation: the checked tree of an expression.
 
 use crate::aggregation::Aggregation;
 use crate::function::Function;
@@ -57,7 +57,7 @@ pub(crate) enum FixedTime {
     At(i64),
 }
 
-/// A function of windows of the values that an expression has at steps of its own.
+/// A function of windows of the values that an expression has at its own steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Subquery {
     pub(crate) of: Node,
@@ -116,17 +116,16 @@ pub(crate) enum AggregationRule {
     CountValues(String),
 }
 
-/// Which labels count when series are matched or grouped; never the metric's name, unless it is
-/// listed.
+/// The labels by which series are matched or grouped; never the metric's name, unless it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Matching {
-    /// These alone: `on`, `by`.
+    /// Only these: `on`, `by`.
     On(Vec<String>),
     /// All but these: `ignoring`, `without`.
     Ignoring(Vec<String>),
 }
 
-/// How many series of each side may match.
+/// The number of series of each side that may match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cardinality {
     OneToOne,

@@ -22,9 +22,10 @@ use crate::selection::Selection;
 use crate::window::WindowShape;
 use crate::window_function::{PREDICT_LINEAR, QUANTILE_OVER_TIME, WindowFunction};
 
-/// Longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 4096;
-/// Most operators and parentheses of an expression: its tree is walked by recursion.
+/// Maximum number of operators and parentheses of an expression, since its tree is walked by
+/// recursion.
 const OPERATORS_MAX: usize = 256;
 /// The bytes that make a tree deeper; words are taken for operators, too.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
@@ -35,7 +36,7 @@ const SUBQUERY_STEP_MS: i64 = 60_000;
 
 /// Makes the tree of an expression.
 pub(crate) struct Planner {
-    /// How long a sample counts after its time, where no window says it.
+    /// Time for which a sample is valid if there is no window.
     pub(crate) lookback_ms: i64,
 }
 
@@ -168,7 +169,7 @@ impl Planner {
         )))
     }
 
-    /// Returns a function of each value; none with other parameters than it has.
+    /// Returns a function of each value, or `None` if the parameters do not match.
     fn value_function(
         &self,
         name: &str,
@@ -192,8 +193,8 @@ impl Planner {
         samples(selector, function, self.lookback_ms)
     }
 
-    /// Returns what a function makes of windows; it may depend on the offset of these, in
-    /// milliseconds.
+    /// Returns the node that applies a function to windows. The function may depend on their offset
+    /// in milliseconds.
     fn windows(
         &self,
         window: &Expr,
@@ -270,7 +271,7 @@ impl Planner {
     }
 }
 
-/// Returns what a function makes of the samples of a selector.
+/// Returns the node that applies a function to the samples of a selector.
 fn samples(selector: &VectorSelector, function: WindowFunction, range_ms: i64) -> Result<Node, PromqlError> {
     let offset_ms = offset_of(selector.offset.as_ref());
     let at = selector.at.as_ref().map(fixed_time);
@@ -296,7 +297,7 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels of what is absent: those that a selector states.
+/// Returns the labels of the result of `absent`: the labels that a selector states.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,
@@ -323,7 +324,7 @@ fn label_rule(name: &str, arguments: &[&Expr]) -> Result<LabelRule, PromqlError>
     }
 }
 
-/// Returns the text that an argument is.
+/// Returns the string of an argument.
 fn text<'e>(argument: &'e Expr, of: &str) -> Result<&'e str, PromqlError> {
     match argument {
         Expr::StringLiteral(literal) => Ok(&literal.val),

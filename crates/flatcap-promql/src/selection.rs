@@ -1,4 +1,4 @@
-//! Which series a selector names.
+//! Finds the series that a selector names.
 
 use flatcap_format::metric::Metric;
 use promql_parser::label::{MatchOp, Matcher};
@@ -16,9 +16,9 @@ impl Selection {
         Self { matchers }
     }
 
-    /// Returns the metrics whose name passes, and those whose elements have names of their own,
-    /// unless another metric has the name. Fields that say in which state something is are no
-    /// measurements and must be named in full.
+    /// Returns the metrics whose name matches, and metrics whose elements have their own names,
+    /// unless another metric has the name. Fields that contain a state are not measurements and
+    /// must be named in full.
     pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
         let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
         let passes = |metric: &&Metric| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::PromqlError;
 use crate::labels::Labels;
 
-/// Most values of all series of one intermediate result: 64 MiB.
+/// Maximum number of values of all series of one intermediate result: 64 MiB.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
 
 /// The values of one set of labels, one for each step.
@@ -13,7 +13,7 @@ pub(crate) const VALUES_MAX: usize = 4 << 20;
 pub struct LabelledSeries {
     /// The labels.
     pub labels: Labels,
-    /// The value at each step; none where there is none.
+    /// The value at each step, or `None` if there is none.
     pub values: Vec<Option<f64>>,
 }
 
@@ -37,8 +37,9 @@ impl LabelledSeries {
     }
 }
 
-/// Returns series with each set of labels once. What an operation makes of several series may have
-/// the same labels, as without their names; that is an error if both have a value at a step.
+/// Returns series with each set of labels once. An operation may give several series the same
+/// labels, for instance by removing their names. This is an error if two of them have a value at
+/// the same step.
 pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut known: BTreeMap<Labels, Vec<Option<f64>>> = BTreeMap::new();
     for LabelledSeries { labels, values } in series.into_iter().filter(LabelledSeries::has_values) {
@@ -61,7 +62,7 @@ pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries
     Ok(known.into_iter().map(|(labels, values)| LabelledSeries { labels, values }).collect())
 }
 
-/// Checks that a result of so many series fits.
+/// Checks that a result with this number of series and steps is within the limit.
 pub(crate) fn check_size(series: usize, steps: usize) -> Result<(), PromqlError> {
     let values = series.saturating_mul(steps);
     if values <= VALUES_MAX {

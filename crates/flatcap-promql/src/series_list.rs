@@ -12,17 +12,17 @@ use crate::labels::Labels;
 use crate::selection::Selection;
 use crate::series_scan::{ask, warn};
 
-/// Most series that are listed.
+/// Maximum number of series that are listed.
 const SERIES_MAX: usize = 20_000;
-/// Longest time whose elements are listed, the newest of what is asked for: all of its samples are
-/// read.
+/// Maximum time whose elements are listed, the newest part of the requested time, since all of its
+/// samples are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
 /// The fields of one list of a source, or those that are in none.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
-/// Returns the labels of the series that pass any of some selections. One field of each list says
-/// which elements there were.
+/// Returns the labels of the series that match any of some selections. One field of each list shows
+/// the elements that existed.
 pub(crate) fn list_series(
     (recording, metrics): (&Recording, &[Metric]),
     selections: &[Selection],

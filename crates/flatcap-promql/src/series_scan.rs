@@ -18,11 +18,11 @@ use crate::series::{LabelledSeries, check_size};
 use crate::time_grid::TimeGrid;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Most fields that one selector reads.
+/// Maximum number of fields that one selector reads.
 const FIELDS_MAX: usize = 128;
-/// Most samples in the windows of all series: 64 MiB.
+/// Maximum number of samples in the windows of all series: 64 MiB.
 const HELD_MAX: usize = 4 << 20;
-/// Most samples that the functions of one selector look at: some seconds.
+/// Maximum number of samples that the functions of one selector read, which takes a few seconds.
 pub(crate) const VISITED_MAX: u64 = 1 << 31;
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -56,7 +56,7 @@ struct OpenSeries<'s> {
 type ElementColumn = (usize, usize, Option<u32>);
 
 impl SeriesScan<'_> {
-    /// Returns the series of a selector, by labels. What could not be read is added to `warnings`.
+    /// Returns the series of a selector, by labels. Adds data that could not be read to `warnings`.
     pub(crate) fn read(
         &self,
         selection: &Selection,
@@ -118,7 +118,7 @@ impl SeriesScan<'_> {
         Ok(open.complete())
     }
 
-    /// Asks for the fields of some metrics, and for what says that elements ended.
+    /// Requests the fields of some metrics, and the fields that show the ends of elements.
     fn ask(
         &self,
         metrics: &[&Metric],
@@ -169,7 +169,7 @@ pub(crate) fn ask(
     Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
 }
 
-/// Adds what a notice means for an answer.
+/// Adds the warning for a notice.
 pub(crate) fn warn(notice: &Notice, warnings: &mut BTreeSet<String>) {
     warnings.insert(notice.to_string());
 }
@@ -262,7 +262,7 @@ impl OpenSeries<'_> {
         }
     }
 
-    /// Ends all series of a run that has ended at this time; it is not known of one that goes on.
+    /// Ends all series of a run that has ended at this time; `None` for a run that continues.
     fn end_run(&mut self, end_ns: Option<i64>) {
         let after_ms = end_ns.map(|end_ns| end_ns.max(self.last_ns).div_euclid(NS_PER_MS).saturating_add(1));
         for (_, place) in std::mem::take(&mut self.places) {
@@ -274,7 +274,8 @@ impl OpenSeries<'_> {
         self.last_ns = i64::MIN;
     }
 
-    /// Returns the place of the series with some labels; none if they do not pass.
+    /// Returns the place of the series with some labels, or `None` if the selector does not match
+    /// them.
     fn place(&mut self, labels: Labels) -> Option<usize> {
         if let Some(place) = self.known.get(&labels) {
             return Some(*place);

@@ -2,7 +2,7 @@
 
 use crate::error::PromqlError;
 
-/// Most steps of an answer, as in Prometheus.
+/// Maximum number of steps of an answer, as in Prometheus.
 pub const STEPS_MAX: usize = 11_000;
 
 /// The times at which an expression is evaluated, in milliseconds since 1970.

@@ -1,4 +1,4 @@
-//! Which series of two sides belong together.
+//! Matches the series of two sides.
 
 use std::collections::HashMap;
 

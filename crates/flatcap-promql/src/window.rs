@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use crate::time_grid::TimeGrid;
 use crate::window_function::WindowFunction;
 
-/// What a selector makes of the samples before each step.
+/// The window of samples before each step, and the function that a selector applies to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WindowShape {
     pub(crate) function: WindowFunction,
     /// Length of the window; both ends belong to it.
     pub(crate) range_ms: i64,
-    /// How long before its step the window ends.
+    /// Time from the end of the window to its step.
     pub(crate) offset_ms: i64,
 }
 
@@ -35,8 +35,8 @@ pub(crate) struct MovingWindow {
 }
 
 impl MovingWindow {
-    /// Adds a sample, the first one of its millisecond. One of a clock that was set back has no
-    /// place among earlier times.
+    /// Adds a sample, the first one of its millisecond. A sample of a clock that was set back is
+    /// left out, since its time is among earlier ones.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
         if self.last_ms.is_some_and(|last| ms <= last) {
             return;
@@ -52,7 +52,7 @@ impl MovingWindow {
     /// Ends the series at a time, until its next sample: it has no current value. Functions of
     /// windows still see its samples, as in Prometheus.
     pub(crate) fn end(&mut self, ms: i64, shape: &WindowShape, grid: &TimeGrid) {
-        // Of a clock that was set back, or another element has these labels in the same sample.
+        // The clock was set back, or another element has these labels in the same sample.
         if !shape.function.is_current() || self.last_ms.is_none_or(|last| ms <= last) {
             return;
         }
@@ -65,7 +65,7 @@ impl MovingWindow {
         self.samples.len()
     }
 
-    /// Returns how many samples functions have looked at.
+    /// Returns the number of samples that functions have read.
     pub(crate) fn visited(&self) -> u64 {
         self.visited
     }

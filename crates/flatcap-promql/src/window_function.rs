@@ -3,8 +3,7 @@
 /// A function of the samples in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum WindowFunction {
-    /// The newest value, unless the series has ended since: what a selector without a window
-    /// returns.
+    /// The newest value, unless the series has ended since. A selector without a window returns it.
     Current,
     /// The time of that value, in seconds.
     CurrentTime,
@@ -20,9 +19,9 @@ pub(crate) enum WindowFunction {
     InstantRate,
     /// Difference between the two newest samples.
     InstantDelta,
-    /// How often a counter began anew.
+    /// The number of resets of a counter.
     Resets,
-    /// How often the value changed.
+    /// The number of changes of the value.
     Changes,
     Average,
     Min,
@@ -43,7 +42,7 @@ pub(crate) enum WindowFunction {
     Predicted(f64),
 }
 
-/// The functions by name, but for those with a parameter.
+/// The functions by name, except functions with a parameter.
 const NAMED: [(&str, WindowFunction); 17] = [
     ("last_over_time", WindowFunction::Last),
     ("rate", WindowFunction::Rate),
@@ -68,8 +67,8 @@ const NAMED: [(&str, WindowFunction); 17] = [
 pub(crate) const QUANTILE_OVER_TIME: &str = "quantile_over_time";
 pub(crate) const PREDICT_LINEAR: &str = "predict_linear";
 
-/// Samples with a distance of up to so many times the usual one to an end of the window are taken
-/// to continue to it.
+/// If the distance of samples to an end of the window is at most this many times the usual
+/// distance, they are assumed to continue to that end.
 const CONTINUED: f64 = 1.1;
 
 impl WindowFunction {
@@ -83,7 +82,8 @@ impl WindowFunction {
         NAMED.iter().map(|(name, _)| *name).chain([QUANTILE_OVER_TIME, PREDICT_LINEAR])
     }
 
-    /// Returns whether the values are no longer those of the metric, which loses its name.
+    /// Returns whether the result is no longer a value of the metric, so that it loses the metric's
+    /// name.
     pub(crate) fn drops_name(self) -> bool {
         !matches!(self, Self::Current | Self::Last)
     }
@@ -112,7 +112,7 @@ impl WindowFunction {
             Self::Delta => extrapolated_growth(samples, window_ms, false),
             Self::InstantRate => {
                 let [(before_ms, before), (now_ms, now)] = *samples.last_chunk()?;
-                // A counter that began anew has grown from 0.
+                // A counter that was reset has grown from 0.
                 let growth = if now < before { now } else { now - before };
                 Some(growth / seconds((before_ms, now_ms)))
             }
@@ -155,7 +155,7 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     Some((slope, values / count - slope * times / count))
 }
 
-/// Returns the variance of all values; none without one.
+/// Returns the variance of all values, or `None` if there are none.
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 pub(crate) fn variance(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let count = values.clone().count();
@@ -205,7 +205,7 @@ pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the difference of first and last value, extrapolated to the ends of the window unless
-/// the samples end well within it. Of a counter, each fall is a new begin at 0, and it is not
+/// the samples end well within it. Each decrease of a counter is a reset to 0, and a counter is not
 /// extrapolated to before it was 0.
 #[allow(clippy::cast_precision_loss, reason = "milliseconds, and the number of samples in memory")]
 fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter: bool) -> Option<f64> {
@@ -253,9 +253,9 @@ mod tests {
         value.is_some_and(|value| (value - expected).abs() <= 1e-12 * expected.abs().max(1.0))
     }
 
-    // Proves that rates reach to the ends of the window where samples continue to it, by half a
-    // distance where they do not, never to before a counter was 0, and that a fall of a counter is
-    // a new begin.
+    // Proves that rates extend to an end of the window if samples continue to it, and otherwise by
+    // half a distance, never to before a counter was 0, and that a decrease of a counter is a
+    // reset.
     #[test]
     fn growth_is_extrapolated() {
         // Every second from 0 to 10 s, 2 per second: nothing to extrapolate.

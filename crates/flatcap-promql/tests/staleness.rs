@@ -92,8 +92,8 @@ fn spans(runs: &[Run]) -> Vec<(i64, i64)> {
     runs.iter().map(span).collect()
 }
 
-/// Returns what a scraper that sees each sample would know: values, and when a series is not there
-/// any more.
+/// Returns the knowledge of a scraper that sees each sample: values, and the times from which a
+/// series no longer exists.
 fn naive_events(runs: &[Run]) -> BTreeMap<SeriesName, Events> {
     let mut series: BTreeMap<SeriesName, Events> = BTreeMap::new();
     for (run, (first_ms, last_ms)) in runs.iter().zip(spans(runs)) {
@@ -350,11 +350,11 @@ struct Prometheus {
     address: SocketAddr,
 }
 
-/// What Prometheus takes for the end of a series.
+/// The value by which Prometheus marks the end of a series.
 const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
 impl Prometheus {
-    /// Returns none, and says so, if the program is missing.
+    /// If the program is missing, prints this and returns `None`.
     fn start(folder: &Path) -> Option<Self> {
         std::fs::write(folder.join("empty.yml"), "").unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
@@ -386,7 +386,7 @@ impl Prometheus {
         panic!("prometheus is not ready");
     }
 
-    /// Returns head and body of an answer, or `None` if nothing listens.
+    /// Returns head and body of a response, or `None` if no program listens.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> Option<(String, Vec<u8>)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -413,7 +413,7 @@ impl Prometheus {
         for (name, events) in events {
             let mut is_open = false;
             for (ms, value) in events {
-                // A scraper marks only the end of what it has seen.
+                // A scraper marks only the end of series that it has seen.
                 if value.is_some() || is_open {
                     by_time.entry(*ms).or_default().push((*name, value.unwrap_or(STALE)));
                 }

@@ -1,4 +1,4 @@
-//! What a data directory has to ship: sealed segments and snapshots.
+//! The files of a data directory to ship: sealed segments and snapshots.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ const PARTIAL_SUFFIX: &str = ".partial";
 pub(crate) struct SealedFile {
     pub(crate) path: PathBuf,
     pub(crate) name: SegmentName,
-    /// The snapshot that it is of, by the name of its directory.
+    /// The snapshot to which it belongs, by the name of its directory.
     pub(crate) snapshot: Option<String>,
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct UnshippedFiles {
     pub(crate) segments: u64,
     #[serde(rename = "backlog_bytes")]
     pub(crate) bytes: u64,
-    /// How many of them are of snapshots.
+    /// The number of them that belong to snapshots.
     #[serde(rename = "backlog_snapshots")]
     pub(crate) snapshots: u64,
-    /// When the oldest was created, in seconds since 1970; in JSON, RFC 3339, UTC.
+    /// Creation time of the oldest, in seconds since 1970; in JSON, RFC 3339, UTC.
     #[serde(rename = "oldest", serialize_with = "as_time")]
     pub(crate) oldest_s: Option<i64>,
 }
@@ -61,7 +61,7 @@ fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok,
 }
 
 /// Returns the sealed segments of a data directory in the order in which they are shipped:
-/// snapshots first, since retention may remove what they are of, then segments by age.
+/// snapshots first, since the recorder may remove them soon, then segments by age.
 ///
 /// # Errors
 /// `Directory` or `Segment` if it cannot be listed.
@@ -71,7 +71,7 @@ pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError
         match sealed(&path) {
             Ok(found) => files
                 .extend(found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file })),
-            // The recorder removed it meanwhile.
+            // The recorder has removed it in the meantime.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
         }
@@ -114,8 +114,8 @@ fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
 mod tests {
     use super::*;
 
-    // Proves that snapshots come first and segments by number, and that nothing open, incomplete or
-    // foreign is shipped.
+    // Proves that snapshots come first, then segments by number, and that open, incomplete and
+    // foreign files are not shipped.
     #[test]
     fn snapshots_come_first() {
         let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use crate::environment::{cpu_ns, monotonic_ns};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Computes how long to wait to stay within an amount per second. Unused budget does not
+/// Computes the pauses that keep work within an amount per second. Unused budget does not
 /// accumulate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateBudget {
@@ -26,7 +26,7 @@ impl RateBudget {
         self.paid_ns = self.paid_ns.max(began_ns).saturating_add(needed_ns);
     }
 
-    /// Returns how long to wait before the next work.
+    /// Returns the time to wait before the next work.
     pub(crate) fn wait(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(self.paid_ns.saturating_sub(now_ns))
     }
@@ -52,7 +52,7 @@ impl CpuBudget {
         }
     }
 
-    /// Charges what was used since the last call. Returns how long to rest.
+    /// Charges the CPU time used since the last call. Returns the time to rest.
     pub(crate) fn rest(&mut self) -> Duration {
         let (cpu_ns, now_ns) = (cpu_ns(), monotonic_ns());
         self.throttle.charge(self.charged_at_ns, cpu_ns.saturating_sub(self.charged_cpu_ns));
@@ -65,8 +65,8 @@ impl CpuBudget {
 mod tests {
     use super::*;
 
-    // Proves that work costs a wait, that unused budget does not accumulate, and that nothing
-    // overflows. The budget is 2 % of a core.
+    // Proves that work causes a wait, that unused budget does not accumulate, and that no
+    // computation overflows. The budget is 2 % of a core.
     #[test]
     fn work_is_paid_for() {
         const MS: u64 = 1_000_000;

@@ -1,4 +1,5 @@
-//! A bus that takes messages: what is sent, and which errors are worth another attempt.
+//! A bus that accepts messages: its messages, and the errors after which another attempt makes
+//! sense.
 
 use bytes::Bytes;
 
@@ -9,9 +10,10 @@ use crate::nats_settings::host_token;
 /// A message about a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BusMessage {
-    /// Where it goes; the last token is the host.
+    /// The subject; its last token is the host.
     pub(crate) subject: String,
-    /// By what the bus knows it again: the name of the manifest without folder.
+    /// The id by which the bus recognizes a repeated message: the name of the manifest without
+    /// folder.
     pub(crate) id: String,
     /// The manifest.
     pub(crate) body: Bytes,
@@ -25,7 +27,7 @@ impl BusMessage {
     }
 }
 
-/// Why a message is not acknowledged. The texts have no secrets.
+/// The reason why a message is not acknowledged. The texts contain no secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusError {
     /// The bus did not take it, or its answer is lost. Another attempt may succeed.
@@ -51,8 +53,8 @@ impl From<LakeError> for BusError {
 
 /// A connection to a bus.
 pub(crate) trait MessageBus: Send {
-    /// Sends a message, and waits for its acknowledgement, but for a bounded time. Connects first
-    /// if there is no connection. A message that the bus knows by its id is acknowledged, too.
+    /// Sends a message, and waits a limited time for its acknowledgement. Connects first if there
+    /// is no connection. A message whose id the bus already knows is acknowledged, too.
     ///
     /// # Errors
     /// Those of [`BusError`]. The bus may nevertheless have the message.

@@ -154,7 +154,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
         write_receipts(path, &done)?;
     }
     if let Some(messenger) = &mut messenger {
-        // What cannot be logged is in the exit status as well.
+        // The exit status also reports events that cannot be logged.
         messenger.send_all(MESSAGE_ATTEMPTS, &mut |event| drop(report_message(&event)))?;
     }
     state.messages = shipper.messages();
@@ -251,7 +251,7 @@ fn open_lake(config: &ShipConfig, access: StoreAccess, stop: &StopSignal) -> Res
     Ok(Lake::open(config.to()?, access, stop.clone(), config.bandwidth)?)
 }
 
-/// Returns what announces the manifests; none if no messages are configured.
+/// Returns the messenger, or `None` if no messages are configured.
 fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messenger>, ShipError> {
     let Some(settings) = &config.nats else { return Ok(None) };
     let bus = open_bus(settings, stop)?;
@@ -287,8 +287,8 @@ fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
     Err(ShipError::Messages(parts.join(", ") + &reason))
 }
 
-/// Prints what happened: what was shipped to standard output, unless that is for a report, problems
-/// to standard error.
+/// Prints an event: shipped segments to standard output, unless that is used for a report, and
+/// problems to standard error.
 fn report(event: &ShipEvent<'_>, is_silent: bool) -> io::Result<()> {
     match event {
         ShipEvent::Shipped(shipped) => {
@@ -310,7 +310,7 @@ fn report(event: &ShipEvent<'_>, is_silent: bool) -> io::Result<()> {
     }
 }
 
-/// Prints what happened to messages.
+/// Prints an event about messages.
 fn report_message(event: &MessageEvent<'_>) -> io::Result<()> {
     match event {
         MessageEvent::Failed { unsent, error } => {

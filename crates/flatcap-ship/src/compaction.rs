@@ -1,4 +1,4 @@
-//! Merges hours, and removes what they replace (docs/LAKE.md, "Compaction").
+//! Merges hours, and removes the objects that they replace (docs/LAKE.md, "Compaction").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::lake::{Created, Lake, ListedObject};
 use crate::manifest::{FORMAT, HourPlan, MANIFEST_BYTES_MAX, Manifest, to_json};
 use crate::names::{ObjectGroup, Partition, Tier, manifests, tables};
 
-/// When hours are merged, and hot objects removed.
+/// Determines when hours are merged and hot objects are removed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompactOptions {
     /// Time without new segments after which an hour is complete.
     pub(crate) settle: Duration,
-    /// How long hot objects stay after the manifest of their hour.
+    /// Time for which hot objects stay after the manifest of their hour.
     pub(crate) grace: Duration,
     /// Now, in seconds since 1970.
     pub(crate) now_s: i64,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct CompactReport {
     pub(crate) hours: u64,
@@ -38,7 +38,8 @@ pub(crate) struct CompactReport {
 /// Merges all complete hours, then removes the hot objects of those merged long enough ago.
 ///
 /// # Errors
-/// The store fails, or the stop signal. What was done stays, and the next call continues.
+/// The store fails, or the stop signal is set. The work done so far stays, and the next call
+/// continues.
 pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactReport, ShipError> {
     let state = LakeState::read(lake)?;
     let mut report = CompactReport::default();
@@ -65,7 +66,7 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
 }
 
 /// Removes the hot objects of the hours that were merged by a time. They are read once more and
-/// compared with the objects of the hour, which alone remain.
+/// compared with the objects of the hour, which remain.
 fn remove_merged(
     lake: &Lake,
     mut state: LakeState,
@@ -147,7 +148,7 @@ fn unnamed<'n>(names: &'n [String], manifest: &Manifest) -> Option<&'n str> {
     names.iter().map(String::as_str).find(|name| !known.contains(name))
 }
 
-/// What of a store concerns compaction.
+/// The part of a store's state that compaction uses.
 #[derive(Debug, Default)]
 struct LakeState {
     /// Names of the hot objects.

@@ -1,4 +1,4 @@
-//! The configuration files: TOML, and drop-ins beside it.
+//! The configuration files: a TOML file and its drop-ins.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _};
@@ -14,15 +14,16 @@ use crate::nats_settings::{NatsSettings, nats};
 
 /// The file that is read if none is named.
 pub(crate) const DEFAULT_FILE: &str = "/etc/flatcap/ship.toml";
-/// Longest configuration with its drop-ins, in bytes; as of the recorder.
+/// Maximum size of the configuration with its drop-ins, in bytes; the same as for the recorder.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most drop-ins; as of the recorder.
+/// Maximum number of drop-ins; the same as for the recorder.
 const DROP_INS_MAX: usize = 256;
 /// Shortest and longest interval.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
-/// Least and largest share: below, a segment would take longer than its recording.
+/// Smallest and largest share: with a smaller one, shipping a segment would take longer than
+/// recording it.
 const CPU_SHARES: [f64; 2] = [0.01, 64.0];
-/// Least bandwidth, in bytes per second: an object of 16 MiB within hours.
+/// Smallest bandwidth, in bytes per second: an object of 16 MiB takes hours.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 
 /// A configuration file.
@@ -57,7 +58,7 @@ pub(crate) struct FileSettings {
     pub(crate) nats: Option<Option<NatsSettings>>,
 }
 
-/// What the files say, and which were read.
+/// The settings of the files, and the files that were read.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFiles {
     pub(crate) settings: FileSettings,
@@ -65,7 +66,7 @@ pub(crate) struct ConfigFiles {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShipConfigError {
     #[error("{}: {error}", path.display())]
@@ -85,8 +86,8 @@ pub(crate) enum ShipConfigError {
 }
 
 impl ConfigFiles {
-    /// Reads a file, and the drop-ins beside it: of `ship.toml`, `ship.d/*.toml`, in byte order of
-    /// their names, without hidden ones. The keys of later files win; labels are added.
+    /// Reads a file and its drop-ins: for `ship.toml`, `ship.d/*.toml` in byte order of their
+    /// names, without hidden ones. Later files override keys and add labels.
     ///
     /// # Errors
     /// `Read`, also if a file that is not optional is missing; `Parse`, which names the line;
@@ -132,7 +133,7 @@ impl FileSettings {
         Ok(toml::from_str::<ShipConfigFile>(text)?.ship)
     }
 
-    /// Returns these settings with those of a later file.
+    /// Returns these settings, overridden by a later file.
     fn with(self, later: Self) -> Self {
         let mut labels = self.labels;
         labels.extend(later.labels);
@@ -153,7 +154,7 @@ impl FileSettings {
     }
 }
 
-/// Returns line and column of an offset in a text, as they follow a path: `:3:1`.
+/// Returns line and column of an offset in a text, in the form that follows a path: `:3:1`.
 fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
@@ -240,8 +241,8 @@ fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, 
 mod tests {
     use super::*;
 
-    // Proves that drop-ins are read in the order of their names, that each replaces what it sets
-    // and nothing else, that labels are added, and that a value can be taken back.
+    // Proves that drop-ins are read in the order of their names, that each replaces only the keys
+    // that it sets, that labels are added, and that a value can be unset.
     #[test]
     fn drop_ins_come_after_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -274,7 +275,7 @@ mod tests {
     }
 
     // Proves that a mistake in a drop-in is reported with the drop-in's path and its line, and that
-    // what is too long, too many, missing or no regular file is refused.
+    // files which are too long, too many, missing or not regular are refused.
     #[test]
     fn bad_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -24,8 +24,8 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
-/// Bytes, before compression, of the sources that are read at once. What is held of them encoded is
-/// less.
+/// Maximum bytes, before compression, of the sources that are read at once. Their encoded form in
+/// memory is smaller.
 const PASS_BYTES: u64 = 32 << 20;
 
 /// Takes the objects of a segment.
@@ -50,7 +50,7 @@ pub(crate) struct SegmentContent {
     header: SegmentHeader,
     footer: Option<Footer>,
     markers: Vec<Marker>,
-    /// Bytes of each source's frames; empty for a raw segment, which does not say it.
+    /// Bytes of each source's frames; empty for a raw segment, which does not state them.
     sizes: BTreeMap<u16, u64>,
 }
 
@@ -115,8 +115,8 @@ impl SegmentContent {
             self.totals(source.id).is_none_or(|totals| totals.recorded + totals.lost + totals.thinned > 0)
         };
         let wanted = self.header.sources.iter().filter(|source| !source.is_opaque()).filter(has_samples);
-        // Sources of one name, such as those of several applications, are read together: a filter
-        // knows names.
+        // Sources with the same name, such as those of several applications, are read together,
+        // since a filter selects by name.
         let mut sizes: Vec<(&str, Option<u64>)> = Vec::new();
         for source in wanted {
             let bytes = self.sizes.get(&source.id).copied();
@@ -134,7 +134,7 @@ impl SegmentContent {
 }
 
 /// Groups sources so that each group's bytes are within the limit. A source of unknown size is a
-/// group of its own.
+/// separate group.
 fn grouped<'s>(sources: impl Iterator<Item = (&'s str, Option<u64>)>) -> Vec<BTreeSet<String>> {
     let mut groups: Vec<BTreeSet<String>> = Vec::new();
     let mut free_bytes = 0_u64;
@@ -153,7 +153,7 @@ fn grouped<'s>(sources: impl Iterator<Item = (&'s str, Option<u64>)>) -> Vec<BTr
     groups
 }
 
-/// What was read of a source.
+/// The data read from a source.
 #[derive(Debug, Default)]
 struct ReadSource {
     numbers: SequenceNumbers,
@@ -324,8 +324,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name: numbers do not say of which
-    /// one they are.
+    /// Returns whether another source of the segment has the same name. Then a number does not
+    /// identify its source.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }
@@ -368,7 +368,7 @@ impl<'s> Conversion<'s> {
 
     fn source(&self, info: &SourceInfo) -> ManifestSource {
         let none = ReadSource::default();
-        // What was read of sources of one name is that of the first.
+        // The data of sources with the same name is stored for the first one.
         let first = self.segment.header.sources.iter().find(|source| source.name == info.name);
         let is_first = first.is_some_and(|first| first.id == info.id);
         let read = self.sources.get(&info.name).filter(|_| is_first).unwrap_or(&none);
@@ -416,7 +416,7 @@ impl ReadSource {
         }
     }
 
-    /// Notes what is left out of the rows, or why there are none.
+    /// Notes the values that are left out of the rows, or why there are no rows.
     fn add_problem(&mut self, problem: &str) {
         if !self.problem.is_empty() {
             self.problem.push_str("; ");
@@ -434,7 +434,8 @@ impl ReadSource {
 mod tests {
     use super::*;
 
-    // Proves that sources are grouped by size, in order, and that those of unknown size are alone.
+    // Proves that sources are grouped by size, in order, and that each source of unknown size is a
+    // separate group.
     #[test]
     fn passes_are_bounded() {
         let groups = |sizes: &[(&'static str, Option<u64>)]| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Ships and merges to a store that fails, with a process that ends at any request. Compares what
-//! is in the store, row by row, with what an undisturbed process leaves.
+//! Ships and merges to a store that fails, with a process that ends at any request. Compares the
+//! store, row by row, with the result of an undisturbed process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -118,8 +118,8 @@ fn recording(folder: &Path) {
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
 }
 
-// Proves that samples which a recovery adds to a run after its last segment was shipped come to the
-// lake, each once, with the gap before them, and stay there when hours are merged.
+// Proves that samples which a recovery adds to a run after its last segment was shipped reach the
+// lake, each once and with the gap before them, and stay there when hours are merged.
 #[test]
 fn what_is_added_later_is_shipped() {
     const ADDED: u64 = 20;
@@ -150,12 +150,12 @@ fn what_is_added_later_is_shipped() {
     }
 }
 
-// Proves that segments which retention removes while the store is away are counted and reported,
-// and that those are not of which nobody knows whether they were shipped.
+// Proves that segments which retention removes while the store is unavailable are counted and
+// reported, and that segments which may have been shipped are not.
 #[test]
 fn removed_segments_are_counted() {
     let small = TestSegment { samples: 5, ..TestSegment::default() };
-    // Listing works, and nothing can be put; or nothing works.
+    // Listing works but nothing can be put; or no request works.
     for (works, expected) in [(1, 2), (0, 0)] {
         let folder = tempfile::tempdir().unwrap();
         write_run(folder.path(), &small, 3);
@@ -181,8 +181,8 @@ fn removed_segments_are_counted() {
     }
 }
 
-// Proves what a segment becomes: every sample a row, in order, losses and marks in their tables,
-// hostile names replaced, and a manifest that accounts for all numbers.
+// Proves that each sample of a segment becomes a row, in order, that losses and marks are in their
+// tables, that hostile names are replaced, and that a manifest accounts for all numbers.
 #[test]
 fn a_segment_becomes_objects() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn a_segment_becomes_objects() {
     }
 }
 
-// Proves that sources of one name, such as those of two processes of an application, are one table
+// Proves that sources with the same name, such as two processes of an application, are one table
 // with each sample once, raw and compressed.
 #[test]
 fn sources_of_one_name_are_one_table() {
@@ -249,8 +249,8 @@ fn sources_of_one_name_are_one_table() {
     }
 }
 
-// Proves that the same segment gives the same bytes again, in another process, raw and compressed;
-// and that shipping twice changes nothing.
+// Proves that the same segment gives the same bytes in another process, raw and compressed, and
+// that shipping it twice changes nothing.
 #[test]
 fn objects_are_a_function_of_the_segment() {
     let ship_one = |is_compressed: bool| {
@@ -274,9 +274,9 @@ fn objects_are_a_function_of_the_segment() {
     }
 }
 
-// Proves that a process that ends at any request, before or after the store did it, leaves nothing
-// that the next one does not complete: the same objects, byte by byte, and at no time a segment
-// that counts without being whole.
+// Proves that after a process ends at any request, before or after the store executed it, the next
+// process completes the same objects, byte by byte, and that an incomplete segment never counts as
+// complete.
 #[test]
 fn an_end_at_any_request_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,8 +319,9 @@ fn an_unreliable_store_gets_the_same() {
     }
 }
 
-// Proves that merging an hour shows every row once at any time, whatever request it ends at, and
-// that another call completes it; and that hot objects are removed after the grace alone.
+// Proves that every row is visible exactly once at any time while an hour is merged, whichever
+// request the process ends at; that another call completes the merge; and that hot objects are
+// removed only after the grace.
 #[test]
 fn merged_rows_count_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -345,7 +346,7 @@ fn merged_rows_count_once() {
     let counted_client = FailingStore::of(&hot);
     merge(&counted_client, Duration::MAX).unwrap();
     merge(&counted_client, Duration::ZERO).unwrap();
-    // An end after the fact leaves what one before the next request does.
+    // An end after a request leaves the same state as an end before the next one.
     for end in 0..=counted_client.requests() {
         let store = FailingStore::of(&hot);
         let client = store.with(FaultPlan::EndsAt(end, false));
@@ -375,8 +376,8 @@ fn late_segments_stay_hot() {
     assert!(visible(&store.objects()) == visible(&undisturbed.objects()));
 }
 
-// Proves that a damaged segment is shipped as what is whole, and that its gaps account for the
-// rest.
+// Proves that the intact samples of a damaged segment are shipped, and that its gaps account for
+// the rest.
 #[test]
 fn damage_becomes_gaps() {
     let folder = tempfile::tempdir().unwrap();
@@ -401,7 +402,7 @@ fn damage_becomes_gaps() {
 }
 
 // Proves that a value beyond INT64 leaves only its cell empty: all rows are shipped, and state and
-// manifest say what is left out.
+// manifest report the values left out.
 #[test]
 fn large_values_cost_their_cells() {
     let folder = tempfile::tempdir().unwrap();
@@ -418,8 +419,8 @@ fn large_values_cost_their_cells() {
     assert!(source.problem.starts_with(&said), "{source:?}");
 }
 
-// Proves that a host with another's identity is refused with both names, and ships once it has its
-// own; that files that are no segments and foreign objects are left alone; and that an object which
+// Proves that a host with the identity of another host is refused with both names, and ships once
+// it has its own identity; that foreign files and objects are not changed; and that an object which
 // another version began is replaced.
 #[test]
 fn strangers_are_told_apart() {

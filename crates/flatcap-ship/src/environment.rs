@@ -1,4 +1,4 @@
-//! What the program takes from its host: clocks and random numbers.
+//! The inputs that the program takes from its host: clocks and random numbers.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ pub(crate) enum ShipError {
     /// An object in the store is damaged, or none of this program's.
     #[error("{name} in the store: {what}")]
     Object { name: String, what: String },
-    /// The store does not return what it has accepted.
+    /// The store does not return an object that it has accepted.
     #[error(
         "{name}: the store accepted it, and returns something else or nothing; it does not count as shipped"
     )]
@@ -54,10 +54,10 @@ pub(crate) enum ShipError {
     /// The store.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// Messages about what was shipped are unsent.
+    /// Messages about shipped segments are unsent.
     #[error("{0}")]
     Messages(String),
-    /// A segment says nothing of its host.
+    /// A segment does not identify its host.
     #[error("{}: neither machine id nor name of the host; name it with `host` in the configuration", path.display())]
     NoIdentity { path: PathBuf },
     /// Two hosts with one identity.
@@ -85,7 +85,7 @@ pub(crate) struct IdentityConflict {
     pub(crate) own_boot: String,
     pub(crate) known: String,
     pub(crate) known_boot: String,
-    /// The object in the store that says so.
+    /// The object in the store that states this.
     pub(crate) object: String,
 }
 
@@ -96,7 +96,7 @@ impl From<ArrowError> for ShipError {
 }
 
 impl ShipError {
-    /// Returns whether the segment is gone: retention removed it.
+    /// Returns whether the segment no longer exists: retention removed it.
     pub(crate) fn is_gone(&self) -> bool {
         let (Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. }) = self else {
             return false;
@@ -109,7 +109,7 @@ impl ShipError {
         matches!(self, Self::Lake(LakeError::Stopped))
     }
 
-    /// Returns whether the error is of one segment, so that others can be shipped.
+    /// Returns whether the error concerns one segment, so that others can be shipped.
     pub(crate) fn is_of_segment(&self) -> bool {
         matches!(
             self,

@@ -18,30 +18,30 @@ use object_store::{
     ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-/// How a request fails.
+/// The way in which a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing was done.
     Refused,
     /// It was done, and the answer is lost.
     AfterTheFact,
-    /// No answer, and nothing was done.
+    /// No response, and the request was not executed.
     Silent,
-    /// A put was not done, and the answer says that it was.
+    /// A put was not executed, but the response says that it was.
     Forgotten,
 }
 
-/// When requests fail.
+/// Determines which requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultPlan {
     /// Never.
     Healthy,
-    /// From this request on all fail for good, as those of a killed process; the first one, if
-    /// true, after the fact.
+    /// From this request on all fail permanently, as for a killed process. If true, the first one
+    /// fails after its execution.
     EndsAt(u64, bool),
-    /// Every so many requests, by a generator with this seed.
+    /// One in `one_in` requests, by a generator with this seed.
     Random { seed: u64, one_in: u64 },
-    /// One in `one_in` puts is forgotten, by a generator with this seed.
+    /// One in `one_in` puts is dropped, by a generator with this seed.
     Forgets { seed: u64, one_in: u64 },
 }
 
@@ -95,7 +95,7 @@ impl FailingStore {
         Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }
     }
 
-    /// Returns how many requests this client has made.
+    /// Returns the number of requests that this client has made.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

@@ -95,7 +95,7 @@ impl Fleet {
         Ok(reader.fleet(lake.url().to_owned(), days, now_ns))
     }
 
-    /// Returns whether rows are missing, or manifests or objects are not what they should be.
+    /// Returns whether rows are missing, or manifests or objects are invalid.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.is_empty()
     }
@@ -246,9 +246,9 @@ mod tests {
     use crate::manifest::{ManifestHost, to_json};
     use crate::names::Partition;
 
-    // Proves that a host is as its last segment says in any order, and that missing segments are
-    // counted. Rows are counted in objects: manifests without objects have none. A manifest with a
-    // wrong name is reported and does not count.
+    // Proves that the last segment describes a host, in whichever order segments are added, and
+    // that missing segments are counted. Rows are counted in objects: manifests without objects
+    // have none. A manifest with a wrong name is reported and does not count.
     #[test]
     fn hosts_are_summed() {
         let manifest = |id: &str, segment: u64, version: &str| {

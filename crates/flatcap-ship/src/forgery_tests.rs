@@ -1,6 +1,6 @@
-//! Merges hours in a store in which others have put forged, old and partial objects, and which
-//! forgets what it has accepted. No row may be lost, and `status --fleet` must report what is
-//! wrong.
+//! Merges hours in a store in which other clients have put forged, old and partial objects, and
+//! which drops objects that it has accepted. No row may be lost, and `status --fleet` must report
+//! the problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -118,8 +118,8 @@ fn forge_hour(
     objects.insert(hour.manifest(), to_json(&forged).into());
 }
 
-// Proves that whatever others have put, compaction removes no row that no other object has, and
-// that the rows which the views then lack are reported, by compaction or by the state of the fleet.
+// Proves that, whatever other clients have put, compaction never removes the last copy of a row,
+// and that compaction or the state of the fleet reports the rows that the views then lack.
 #[test]
 fn forged_objects_cost_no_row() {
     let (_, honest) = shipped();
@@ -143,7 +143,7 @@ fn forged_objects_cost_no_row() {
     assert_eq!(kinds.len(), FORGERIES.len(), "{kinds:?}");
 }
 
-// Proves that rows without an object are counted as missing, whatever the manifests say.
+// Proves that rows without an object are counted as missing, whatever the manifests state.
 #[test]
 fn rows_of_removed_objects_are_missing() {
     let (store, honest) = shipped();
@@ -176,8 +176,8 @@ fn rows_of_removed_objects_are_missing() {
     }
 }
 
-// Proves that a store that forgets what it has accepted never counts as having a segment, and that
-// compaction over such a store loses no row.
+// Proves that a segment never counts as shipped to a store that drops accepted objects, and that
+// compaction in such a store loses no row.
 #[test]
 fn a_store_that_forgets_has_nothing() {
     let folder = tempfile::tempdir().unwrap();

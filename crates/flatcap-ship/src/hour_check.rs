@@ -1,5 +1,5 @@
 //! Compares the objects of an hour with the objects of its segments, row by row, before the latter
-//! are removed. The manifest of the hour proves nothing: every client that can write objects can
+//! are removed. The manifest of the hour is no proof, since every client that can write objects can
 //! replace it.
 
 use std::collections::BTreeMap;

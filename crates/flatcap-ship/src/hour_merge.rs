@@ -1,4 +1,4 @@
-//! Merges the objects of segments into those of an hour, table by table.
+//! Merges the objects of segments into the objects of an hour, table by table.
 
 use std::collections::BTreeMap;
 

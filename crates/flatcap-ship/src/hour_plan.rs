@@ -12,9 +12,9 @@ pub(crate) struct HotSegment {
     pub(crate) partition: Partition,
     pub(crate) run_id: u64,
     pub(crate) number: u64,
-    /// When it was created, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub(crate) created_s: i64,
-    /// When its manifest was put, by the clock of the store, in seconds since 1970.
+    /// Time of the put of its manifest by the clock of the store, in seconds since 1970.
     pub(crate) put_s: i64,
 }
 
@@ -33,7 +33,7 @@ impl RunHour {
         Self { partition: segment.partition.clone(), run_id: segment.run_id, hour }
     }
 
-    /// Returns what its objects are named after.
+    /// Returns the group by which its objects are named.
     pub(crate) fn group(&self) -> ObjectGroup {
         // 0 to 23.
         let hour = u8::try_from(self.hour.rem_euclid(24)).unwrap_or_default();
@@ -87,8 +87,8 @@ mod tests {
         hours.into_iter().map(|(hour, numbers)| (hour.group().stem().to_owned(), numbers)).collect()
     }
 
-    // Proves that an hour is complete when the run goes on in another one, or when nothing was put
-    // for a while; hosts and runs apart.
+    // Proves that an hour is complete when the run continues in another hour, or when nothing was
+    // put for a while, separately for each host and run.
     #[test]
     fn hours_are_complete() {
         let run = |minutes: &[i64]| -> Vec<HotSegment> {

@@ -6,7 +6,7 @@ use flatcap_format::consumer_names::file_stem;
 use flatcap_format::host::HostName;
 use ring::hmac;
 
-/// What the machine id is combined with, so that other programs' identities of a host differ.
+/// The text combined with the machine id, so that other programs' identities of a host differ.
 const PURPOSE: &[u8] = b"flatcap lake host identity v1";
 /// Bytes of an identity: as many as a machine id has.
 const IDENTITY_BYTES: usize = 16;
@@ -29,7 +29,7 @@ fn derived(machine_id: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, machine_id.as_bytes());
     let tag = hmac::sign(&key, PURPOSE);
     tag.as_ref().iter().take(IDENTITY_BYTES).fold(String::new(), |mut text, byte| {
-        // A text takes everything.
+        // Writing to a string never fails.
         let _written = write!(text, "{byte:02x}");
         text
     })
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::names::is_plain;
 
-    // Proves that an identity depends on the machine id alone, does not contain it, and can be a
+    // Proves that an identity depends only on the machine id, does not contain it, and can be a
     // part of a name.
     #[test]
     fn identities_are_derived() {

@@ -1,4 +1,4 @@
-//! The store: puts, reads, lists and removes objects. Repeats what fails, within the budget of
+//! The store: puts, reads, lists and removes objects. Repeats failed requests, within the budget of
 //! bytes, until the stop signal.
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ use crate::store::{REQUEST_TIMEOUT, StoreAccess, open_store};
 
 /// Time before the first repetition; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Longest time between two attempts.
+/// Maximum time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Attempts at one request by `once` and the other verbs that end.
 pub(crate) const ATTEMPTS: u32 = 8;
@@ -34,15 +34,15 @@ pub(crate) const ATTEMPTS: u32 = 8;
 const CONCURRENT_READS: usize = 16;
 /// Bytes of a request when a file is uploaded in parts.
 const PART_BYTES: usize = 8 << 20;
-/// Longest list of objects that is held, some 200 bytes each.
+/// Maximum number of objects in a list, about 200 bytes each.
 const LISTED_MAX: usize = 1 << 20;
 
-/// What a put did.
+/// The result of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Created {
     /// The object is new.
     New,
-    /// The name exists already, and stays as it is.
+    /// The name exists already, and the object is unchanged.
     Existed,
 }
 
@@ -51,18 +51,18 @@ pub(crate) enum Created {
 pub(crate) struct ListedObject {
     pub(crate) name: String,
     pub(crate) bytes: u64,
-    /// When it was put, by the clock of the store, in seconds since 1970.
+    /// Time of the put by the clock of the store, in seconds since 1970.
     pub(crate) put_s: i64,
 }
 
-/// How failed requests are repeated.
+/// Settings for the repetition of failed requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
     /// Attempts at one request, the first included.
     pub(crate) attempts: u32,
     /// Time before the first repetition.
     pub(crate) first_pause: Duration,
-    /// How long an answer may take.
+    /// Maximum time of a response.
     pub(crate) timeout: Duration,
 }
 
@@ -73,8 +73,9 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Returns how long to wait after a failed attempt, of which the first is 0: at least half of
-    /// what doubles each time, so that hosts that failed together do not return together.
+    /// Returns the time to wait after a failed attempt, of which the first is 0: a random time of
+    /// at least half of a maximum that doubles each time, so that hosts that failed together do not
+    /// return together.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
         whole / 2 + random_part(whole / 2)
@@ -127,7 +128,7 @@ impl Lake {
         Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
     }
 
-    /// Makes each request once: the caller repeats what fails.
+    /// Makes each request once: the caller repeats failed ones.
     pub(crate) fn without_repetitions(self) -> Self {
         Self { patience: Patience { attempts: 1, ..self.patience }, ..self }
     }
@@ -256,7 +257,8 @@ impl Lake {
         })
     }
 
-    /// Returns the content of an object of at most so many bytes; none if there is no such object.
+    /// Returns the content of an object of at most `bytes_max` bytes, or `None` if there is no such
+    /// object.
     ///
     /// # Errors
     /// `Request`, also for a longer object, `Timeout` and `Stopped`.
@@ -265,7 +267,8 @@ impl Lake {
         found(read)
     }
 
-    /// Reads many objects of at most so many bytes. Gives each that exists to `take`, in any order.
+    /// Reads many objects of at most this number of bytes. Passes each that exists to `take`, in
+    /// any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
@@ -280,7 +283,7 @@ impl Lake {
         self.read_many(&names, at_once, |name, _| self.read(name, bytes_max), take)
     }
 
-    /// Reads many objects from an offset on, which must be less than their length. Gives the bytes
+    /// Reads many objects from an offset on, which must be less than their length. Passes the bytes
     /// of each that exists to `take`, in any order.
     ///
     /// # Errors
@@ -328,7 +331,7 @@ impl Lake {
         Ok(())
     }
 
-    /// Returns the length of an object, in bytes; none if there is no such object.
+    /// Returns the length of an object in bytes, or `None` if there is no such object.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`.
@@ -465,7 +468,7 @@ async fn read_from(store: Arc<dyn ObjectStore>, path: Path, offset: u64) -> obje
     object.bytes().await
 }
 
-/// Returns none instead of the error that there is no such object.
+/// Returns `None` instead of the error that there is no such object.
 fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
     match result {
         Err(LakeError::Request { error: Error::NotFound { .. }, .. }) => Ok(None),
@@ -482,7 +485,8 @@ fn can_pass(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that a file is put in parts as it is, also an empty one and one that ends with a part.
+    // Proves that a file is put unchanged in parts, also an empty one and one that ends with a full
+    // part.
     #[test]
     fn files_are_uploaded_in_parts() {
         let folder = tempfile::tempdir().unwrap();

@@ -46,8 +46,8 @@ pub(crate) enum LakeError {
     Runtime(#[from] io::Error),
 }
 
-/// Returns the text of an error with those causes that it does not repeat itself: that a URL is
-/// not allowed is three errors deep.
+/// Returns the text of an error and of the causes that it does not repeat itself: the message that
+/// a URL is not allowed is three errors deep.
 fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -65,12 +65,12 @@ fn with_causes(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    /// An error that does not repeat its cause, as those of the HTTP client.
+    /// An error that does not repeat its cause, like the errors of the HTTP client.
     #[derive(Debug, thiserror::Error)]
     #[error("builder error")]
     struct Hidden(#[source] io::Error);
 
-    // Proves that the innermost cause is named, and no text twice.
+    // Proves that the innermost cause is named, and that no text occurs twice.
     #[test]
     fn causes_are_named() {
         let source = Box::new(Hidden(io::Error::other("URL scheme is not allowed")));

@@ -13,8 +13,8 @@
 //! | know what is not announced | `outbox` |
 //! | talk to a bus | `nats` |
 //!
-//! Never changes a segment, keeps no state on the host but the names of unsent messages, and never
-//! removes an object that a manifest does not account for. docs/LAKE.md describes objects and
+//! Never changes a segment, keeps no state on the host except the names of unsent messages, and
+//! never removes an object for which no manifest accounts. docs/LAKE.md describes objects and
 //! guarantees.
 
 mod backlog;

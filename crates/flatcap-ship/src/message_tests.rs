@@ -1,5 +1,5 @@
 //! Announces manifests on a bus that fails, with a process that ends at any request of the store.
-//! Compares what the bus has with the manifests of the store.
+//! Compares the messages of the bus with the manifests of the store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,8 @@ fn options() -> ShipOptions {
     ShipOptions { host: Some(HOST.to_owned()), ..ShipOptions::default() }
 }
 
-/// What a stream has taken, in order, and how often it was sent a message that it had.
+/// The messages that a stream has accepted, in order, and the number of messages that it received
+/// again.
 #[derive(Debug, Default)]
 struct Stream {
     messages: Vec<BusMessage>,
@@ -49,7 +50,7 @@ struct Stream {
     connections: u64,
 }
 
-/// A bus that keeps each message id once, as a stream does, and fails where a plan says so.
+/// A bus that keeps each message id once, as a stream does, and fails according to a plan.
 #[derive(Clone)]
 struct FakeBus {
     stream: Arc<Mutex<Stream>>,
@@ -105,7 +106,7 @@ impl MessageBus for FakeBus {
     }
 }
 
-/// Refuses one message for what it is.
+/// Refuses one message permanently.
 struct Picky(FakeBus);
 
 impl MessageBus for Picky {
@@ -121,7 +122,7 @@ impl MessageBus for Picky {
     }
 }
 
-/// Ships and announces as `once` does, in a process of its own.
+/// Ships and announces as `once` does, as a separate process.
 fn once(
     store: &FailingStore,
     data_dir: &Path,
@@ -147,7 +148,7 @@ fn manifests(store: &FailingStore) -> BTreeMap<String, Bytes> {
         .collect()
 }
 
-/// Asserts that a bus has a message for each manifest of a store, and nothing else.
+/// Asserts that a bus has a message for each manifest of a store, and no other messages.
 fn assert_announced(bus: &FakeBus, store: &FailingStore, what: &str) {
     let stream = bus.stream();
     let sent = stream.messages.iter().map(|message| (message.id.clone(), message.body.clone()));
@@ -165,8 +166,8 @@ fn recording(folder: &Path) {
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
 }
 
-// Proves that each manifest is one message, in the order of shipping, over one connection; and that
-// nothing is sent again.
+// Proves that each manifest is one message, in the order of shipping, over one connection, and that
+// no message is sent again.
 #[test]
 fn each_manifest_is_announced_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,9 +186,10 @@ fn each_manifest_is_announced_once() {
     assert_eq!((counts.sent, bus.stream().duplicates), (0, 0));
 }
 
-// Proves that a process that ends at any request of the store, before or after it was done, loses
-// no message: the next process sends it, on a bus that refuses, does not answer, or takes a message
-// and loses the acknowledgement. At no time is a segment announced whose manifest is not there.
+// Proves that a process that ends at any request of the store, before or after the store executed
+// it, loses no message. The next process sends the message, even on a bus that refuses, does not
+// answer, or accepts a message and loses the acknowledgement. A segment is never announced before
+// its manifest exists.
 #[test]
 fn an_end_at_any_request_loses_no_message() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,7 +226,8 @@ fn an_end_at_any_request_loses_no_message() {
     assert!(duplicates > 0, "no acknowledgement was lost");
 }
 
-// Proves that what the disk does not know yet is only sent again: the bus drops it by its id.
+// Proves that a message whose acknowledgement is not on the disk yet is only sent again, and that
+// the bus drops it by its id.
 #[test]
 fn an_old_outbox_sends_only_duplicates() {
     let folder = tempfile::tempdir().unwrap();
@@ -243,9 +246,9 @@ fn an_old_outbox_sends_only_duplicates() {
     assert_eq!(std::fs::read(outbox.join("unsent")).unwrap(), b"");
 }
 
-// Proves that a bus that is away fails no shipping, and that its messages wait for the next
-// process; that one message which the bus refuses holds up no other; and that an outbox that cannot
-// be written is reported and fails nothing.
+// Proves that shipping succeeds while the bus is unavailable, and that messages wait for the next
+// process; that a message which the bus refuses delays no other; and that an outbox that cannot be
+// written is reported but fails nothing.
 #[test]
 fn shipping_does_not_need_the_bus() {
     let folder = tempfile::tempdir().unwrap();
@@ -281,8 +284,8 @@ fn shipping_does_not_need_the_bus() {
     assert_eq!((messenger.outbox().counts().sent, problems), (3, 1));
 }
 
-/// Runs the service until a bus has taken so many messages and the shipper has put as many
-/// segments.
+/// Runs the service until a bus has accepted this number of messages and the shipper has put the
+/// same number of segments.
 fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'static, mut watch: impl FnMut()) {
     let (sender, stop) = StopSignal::new();
     let shared = SharedOutbox::open(&folder.join("outbox"), STORE).unwrap();
@@ -316,8 +319,8 @@ fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'stat
     assert_eq!(outbox.counts().unsent, 0);
 }
 
-// Proves that the service sends what a failing bus did not take, beside its own loop, without an
-// error of shipping, and that the stop signal ends both.
+// Proves that the service sends the messages that a failing bus did not accept, concurrently with
+// its own loop and without an error of shipping, and that the stop signal ends both.
 #[test]
 fn the_service_sends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,11 +336,11 @@ fn the_service_sends_until_acknowledged() {
 // Proves that a bus which does not answer holds up no shipping: it answers when all is shipped.
 #[test]
 fn a_silent_bus_delays_nothing() {
-    /// Answers when it is told to.
+    /// Answers only after a signal from the test.
     struct SilentBus(Receiver<()>, FakeBus);
     impl MessageBus for SilentBus {
         fn send(&mut self, message: &BusMessage) -> Result<(), BusError> {
-            // An error is that the sender is gone: it has said all.
+            // An error means that the sender was dropped, so every further call answers.
             let _answered = self.0.recv();
             self.1.send(message)
         }

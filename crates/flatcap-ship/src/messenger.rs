@@ -1,4 +1,4 @@
-//! Announces what was shipped: sends a message for each manifest of the outbox.
+//! Announces shipped segments: sends a message for each manifest of the outbox.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use crate::names::ObjectGroup;
 use crate::outbox::MessageOutcome;
 use crate::shared_outbox::SharedOutbox;
 
-/// What happened, for the log.
+/// An event, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MessageEvent<'e> {
     /// An attempt failed; it is repeated.
@@ -25,13 +25,14 @@ pub(crate) enum MessageEvent<'e> {
     Problem(&'e str),
 }
 
-/// Takes what happens.
+/// Receives the events.
 pub(crate) type MessageWatch<'w> = dyn FnMut(MessageEvent<'_>) + 'w;
 
 /// Sends the messages of an outbox.
 pub(crate) struct Messenger {
     outbox: Arc<SharedOutbox>,
-    /// Has the manifests: a message is what the store has, whoever has put it.
+    /// The store of the manifests: a message is the manifest in the store, whichever process has
+    /// put it.
     lake: Lake,
     bus: Box<dyn MessageBus>,
     subject: String,
@@ -72,7 +73,7 @@ impl Messenger {
         Builder::new().name("messages".to_owned()).spawn(run)
     }
 
-    /// Sends all messages. Gives up when so many attempts in a row have failed.
+    /// Sends all messages. Gives up after this number of consecutive failed attempts.
     ///
     /// # Errors
     /// `Stopped`.
@@ -87,7 +88,7 @@ impl Messenger {
         }
     }
 
-    /// Sends what is due, one after the other, until nothing is or an attempt fails.
+    /// Sends the due messages one after the other, until none is due or an attempt fails.
     fn send_due(&mut self, watch: &mut MessageWatch<'_>) -> Result<(), LakeError> {
         let result = loop {
             let Some((ticket, manifest)) = self.outbox.due(monotonic_ns()) else { break Ok(()) };

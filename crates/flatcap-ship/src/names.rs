@@ -12,9 +12,9 @@ const LAYOUT: &str = "v1";
 const PARQUET: &str = ".parquet";
 /// Ends the names of manifests.
 const JSON: &str = ".json";
-/// Longest part of a name, in bytes: what file systems allow.
+/// Maximum length of a part of a name, in bytes, which file systems allow.
 const NAME_BYTES_MAX: usize = 200;
-/// Highest number of a part: some 16 GiB of one source in one segment.
+/// Highest number of a part: about 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
 /// The table of lost samples.
@@ -55,7 +55,7 @@ impl Tier {
     }
 }
 
-/// Day and host: what engines read as columns.
+/// Day and host, which engines read as columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     date: String, // YYYY-MM-DD, UTC
@@ -63,7 +63,7 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// The partition of what a host created at a time, in seconds since 1970.
+    /// Returns the partition for a host and a creation time in seconds since 1970.
     pub(crate) fn new(created_s: i64, host: &str) -> Self {
         Self { date: date(created_s), host: host.to_owned() }
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// What objects are named after: a segment, a snapshot or an hour of a run.
+/// The subject by which objects are named: a segment, a snapshot or an hour of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectGroup {
     pub(crate) tier: Tier,
@@ -103,7 +103,8 @@ impl ObjectGroup {
         Self { tier: Tier::Hot, partition, stem: format!("{run_id:016x}-{number:010}") }
     }
 
-    /// The group of a snapshot with this name. What does not belong in a name is replaced.
+    /// Returns the group of a snapshot with this name. Characters that are not allowed in a name
+    /// are replaced.
     pub(crate) fn of_snapshot(partition: Partition, run_id: u64, name: &str) -> Self {
         let name = plain_name(name).replace('.', "_");
         Self { tier: Tier::Snapshot, partition, stem: format!("{run_id:016x}-{name}") }
@@ -187,12 +188,12 @@ pub(crate) fn table_of_day(tier: Tier, folder: &str, day: &str) -> String {
     format!("{}/{folder}/date={day}", tables(tier))
 }
 
-/// Returns the name of the object that says which host has an identity.
+/// Returns the name of the object that states which host has an identity.
 pub(crate) fn host_object(host: &str) -> String {
     format!("{LAYOUT}/_hosts/{host}{JSON}")
 }
 
-/// Returns the name of a segment that is put as it is.
+/// Returns the name of the object for an unconverted segment.
 pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
     format!("{LAYOUT}/raw/{partition}/{file}")
 }
@@ -203,7 +204,7 @@ pub(crate) fn source_table(source: &str) -> String {
     plain_name(source)
 }
 
-/// Returns whether a text can be a part of a name as it is.
+/// Returns whether a string can be a part of a name unchanged.
 pub(crate) fn is_plain(text: &str) -> bool {
     let is_ours = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     text.len() <= NAME_BYTES_MAX
@@ -225,7 +226,7 @@ fn is_plain_stem(stem: &str) -> bool {
     is_plain(stem) && !stem.contains('.')
 }
 
-/// Splits a name into exactly so many parts.
+/// Splits a name into exactly `N` parts.
 fn components<const N: usize>(name: &str) -> Option<[&str; N]> {
     name.split('/').collect::<Vec<_>>().try_into().ok()
 }

@@ -22,16 +22,16 @@ use crate::nats_settings::NatsSettings;
 use crate::stop::StopSignal;
 use crate::store::install_cryptography;
 
-/// How long connecting may take: the names of hosts, all servers and TLS.
+/// Maximum time for connecting: resolving host names, all servers and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long connecting to one address may take. A name may have several, of which some are not
-/// reached.
+/// Maximum time for connecting to one address. A name may have several addresses, and some may be
+/// unreachable.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long sending may take, and how long its acknowledgement after that.
+/// Maximum time for sending, and again for the acknowledgement after that.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest file with credentials, in bytes: more than any token has.
+/// Maximum size of a file with credentials, in bytes: larger than any token.
 const CREDENTIALS_BYTES_MAX: u64 = 16 << 10;
-/// Longest text of a server's error that is repeated, in characters.
+/// Maximum number of characters of a server's error that are repeated.
 const SERVER_ERROR_CHARS_MAX: usize = 300;
 
 /// A NATS server, or a cluster of them.
@@ -48,7 +48,7 @@ pub(crate) struct NatsBus {
 struct NatsConnection {
     runtime: Option<Runtime>, // none only while it is dropped
     context: jetstream::Context,
-    /// What the server says on its own, such as that a right is missing.
+    /// Errors that the server sends asynchronously, such as a missing right.
     server_error: watch::Receiver<Option<String>>,
 }
 
@@ -126,7 +126,7 @@ impl NatsBus {
         Ok(NatsConnection { runtime: Some(runtime), context, server_error })
     }
 
-    /// Waits for some work, but for a bounded time, and not beyond the stop signal.
+    /// Waits for some work, but at most for a given time, and not after the stop signal.
     fn bounded<T>(
         &self,
         runtime: &Runtime,
@@ -198,19 +198,19 @@ impl MessageBus for NatsBus {
     }
 }
 
-/// Returns whether the server refuses a message for what it is.
+/// Returns whether the server refuses the message itself, so that sending it again is useless.
 fn is_of_message(error: &PublishError) -> bool {
     let code = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     error.kind() == PublishErrorKind::MaxPayloadExceeded
         || code.is_some_and(|error| error.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM)
 }
 
-/// Returns the begin of a text that a server has written.
+/// Returns the begin of a text from a server.
 fn shortened(text: &str) -> String {
     text.chars().take(SERVER_ERROR_CHARS_MAX).collect()
 }
 
-/// What a server knows a client by. Has no Debug: nothing shall print it.
+/// The credentials of a client. The type has no `Debug`, so that they are never printed.
 enum Credentials {
     Token(String),
     User { name: String, password: String },
@@ -254,8 +254,8 @@ impl Credentials {
 mod tests {
     use super::*;
 
-    // Proves that both kinds of credentials of NATS are read, and that the error of another file
-    // has its path and nothing of its content.
+    // Proves that both kinds of credentials of NATS are read, and that the error for any other file
+    // has its path but none of its content.
     #[test]
     fn credentials_are_read_and_not_told() {
         assert!(matches!(Credentials::parse("s3cret\n"), Ok(Credentials::Token(token)) if token == "s3cret"));

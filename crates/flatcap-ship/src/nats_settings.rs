@@ -1,4 +1,4 @@
-//! Where messages go: the table `nats` of the configuration.
+//! The settings for messages: the table `nats` of the configuration.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 const SUBJECT: &str = "flatcap.segments";
 /// The directory of the unit flatcap-ship.service.
 const OUTBOX: &str = "/var/lib/flatcap-ship/outbox";
-/// Longest subject without the host, in bytes. Servers take some 4000 in all.
+/// Maximum length of a subject without the host, in bytes. Servers accept about 4000 in total.
 const SUBJECT_BYTES_MAX: usize = 200;
-/// Most servers of a URL: more than clusters have.
+/// Maximum number of servers of a URL: more than clusters have.
 const SERVERS_MAX: usize = 16;
 /// Why a program that is built without messages refuses the table.
 pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messages: build it with \
     `cargo build --release -p flatcap-ship --features nats`, or remove `nats`";
 
-/// Where messages go, checked.
+/// The checked settings for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NatsSettings {
     /// Servers, separated by commas. Has no credentials.
     pub(crate) url: String,
     /// The subject without the host.
     pub(crate) subject: String,
-    /// The file with the credentials; their text is nowhere in the settings.
+    /// The file with the credentials; the settings never contain their text.
     pub(crate) credentials: Option<PathBuf>,
     /// The directory with the names of unsent messages.
     pub(crate) outbox: PathBuf,
@@ -94,7 +94,7 @@ fn subject<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
 fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.contains('@') {
-        // Not with the text, which has a password.
+        // Without the text, which contains a password.
         return Err(de::Error::custom("credentials do not belong in a URL: name a file as `credentials`"));
     }
     if !text.is_empty() && (text.split(',').count() > SERVERS_MAX || !text.split(',').all(is_server)) {
@@ -105,7 +105,7 @@ fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
     Ok(text)
 }
 
-/// Returns whether a text is the URL of a server.
+/// Returns whether a string is the URL of a server.
 fn is_server(text: &str) -> bool {
     let Some(address) = text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://")) else {
         return false;
@@ -132,8 +132,8 @@ mod tests {
         toml::from_str(text).map_err(|error| error.message().to_owned())
     }
 
-    // Proves that mistakes of the table are refused with what is valid, and that no error has a
-    // password.
+    // Proves that mistakes in the table are refused with the valid values, and that no error
+    // contains a password.
     #[test]
     fn mistakes_are_named() {
         for url in [
@@ -177,8 +177,9 @@ mod tests {
         assert!(table("subject = \"a\"").unwrap_err().contains("missing field"));
     }
 
-    // Proves that the defaults are those of docs/LAKE.md, that an empty URL takes the table back,
-    // and that a program without messages refuses it with its line and how to build another one.
+    // Proves that the defaults match docs/LAKE.md, that an empty URL disables the table, and that a
+    // program without messages refuses the table with its line and the command to build a program
+    // with messages.
     #[test]
     fn the_table_is_read() {
         let read = |text: &str| FileSettings::parse(text).map(|settings| settings.nats);

@@ -45,7 +45,7 @@ impl<'l> ObjectRows<'l> {
         Self { lake, names: names.into_iter(), open: None, rows: None }
     }
 
-    /// Returns the next rows without taking them; none at the end. There is at least one row.
+    /// Returns the next rows without taking them, or `None` at the end. There is at least one row.
     ///
     /// # Errors
     /// As [`open_object`].

@@ -1,5 +1,5 @@
-//! Writes rows to Parquet objects in memory. The bytes depend on the rows alone: not on how they
-//! arrive, and on no clock.
+//! Writes rows to Parquet objects in memory. The bytes depend only on the rows, neither on the
+//! batches in which they arrive nor on a clock.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const CHUNK_ROWS: usize = 1024;
 const LIST_CHUNK_ROWS: usize = 64;
 /// Rows by which the encodings of an object are chosen...
 const TRIED_ROWS: usize = 1024;
-/// ...or fewer that take so many bytes.
+/// ...or fewer rows that take this number of bytes.
 const TRIED_BYTES: usize = 4 << 20;
 /// Bytes of the rows of a row group, which are held in memory.
 const GROUP_BYTES: usize = 16 << 20;
@@ -121,8 +121,8 @@ impl ObjectWriter {
         if rows < TRIED_ROWS && self.first_bytes < TRIED_BYTES { Ok(None) } else { self.write_first() }
     }
 
-    /// Begins an object with the first chunks, if there are any. All but the last one are less than
-    /// an object.
+    /// Begins an object with the first chunks, if there are any. All but the last one together are
+    /// smaller than an object.
     fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         self.first_bytes = 0;
         let first = std::mem::take(&mut self.first);

@@ -1,13 +1,13 @@
-//! Which manifests are still to be announced: their order, how many are kept, and when a failed
-//! attempt is repeated.
+//! The manifests that are not announced yet: their order, their maximum number, and the time of the
+//! next attempt after a failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most manifests that are kept, some 500 KB: those of three days with a segment a minute.
+/// Maximum number of manifests that are kept, about 500 KB: three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageOutcome {
     /// The bus has it.
@@ -24,7 +24,7 @@ struct UnsentMessage {
     /// Names this entry: the same manifest may leave the outbox and come again while it is sent.
     ticket: u64,
     manifest: String,
-    /// Whether the store is known to have had it.
+    /// The store is known to have had it.
     is_put: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Outbox {
     sent: u64,
     dropped: u64,
     failures: u32,
-    /// When the next attempt is due, on the caller's clock.
+    /// The time of the next attempt, on the caller's clock.
     retry_ns: u64,
 }
 
@@ -66,8 +66,9 @@ impl Outbox {
         is_kept
     }
 
-    /// Makes the manifest that was prepared due. Also if it could not be put: the answer of the
-    /// store may be lost alone. Returns false if a manifest that was put is not announced.
+    /// Makes the manifest that was prepared due. Also called if it could not be put, since only the
+    /// response of the store may have been lost. Returns false if a manifest that was put is not
+    /// announced.
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
         let is_kept = self.prepared.take().is_some_and(|prepared| prepared == manifest);
         if is_kept {
@@ -94,7 +95,7 @@ impl Outbox {
         (now_ns >= self.retry_ns).then_some((first.ticket, first.manifest.as_str()))
     }
 
-    /// Returns how long to wait for the next message to be due. None if there is none.
+    /// Returns the time until the next message is due, or `None` if there is no message.
     pub(crate) fn wait(&self, now_ns: u64) -> Option<Duration> {
         self.unsent.front().map(|_| Duration::from_nanos(self.retry_ns.saturating_sub(now_ns)))
     }
@@ -137,23 +138,23 @@ impl Outbox {
         unsent.chain(self.prepared.iter().map(move |manifest| line(manifest, false)))
     }
 
-    /// Returns how many messages are not acknowledged.
+    /// Returns the number of messages that are not acknowledged.
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent.len() as u64
     }
 
-    /// Returns how many messages were acknowledged.
+    /// Returns the number of acknowledged messages.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Returns how many manifests are not announced: the outbox was full, the bus has refused the
-    /// message, or the store no longer has the manifest.
+    /// Returns the number of manifests that are not announced: the outbox was full, the bus has
+    /// refused the message, or the store no longer has the manifest.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns how many attempts failed in a row.
+    /// Returns the number of consecutive failed attempts.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
@@ -182,8 +183,9 @@ mod tests {
         outbox.settle(ticket, outcome)
     }
 
-    // Proves that messages are due in the order of shipping, after what an earlier process left,
-    // and that each outcome is counted once: a manifest that is not there is a loss if it was put.
+    // Proves that messages are due in the order of shipping, after the messages that an earlier
+    // process left, and that each outcome is counted once: a manifest that no longer exists is a
+    // loss if it was put.
     #[test]
     fn messages_are_due_in_order() {
         let mut outbox = Outbox::of(["a", "?b", "c"].map(str::to_owned).to_vec());
@@ -200,8 +202,8 @@ mod tests {
         assert_eq!((outbox.due(0), lines(&outbox)), (Some((4, "e")), vec!["?e".to_owned()]));
     }
 
-    // Proves that the outcome of a message does not settle a later one of the same manifest: one
-    // that was put after nobody found it.
+    // Proves that the outcome of a message does not settle a later message of the same manifest,
+    // which was put after the first attempt did not find it.
     #[test]
     fn tickets_tell_attempts_apart() {
         let mut outbox = Outbox::of(vec!["a".to_owned()]);
@@ -228,8 +230,9 @@ mod tests {
         assert_eq!((lines[0].as_str(), lines[lines.len() - 1].as_str()), ("1", "last"));
     }
 
-    // Proves that nothing is due before the pause after a failure is over, new messages included,
-    // that then another message is, and that an answer of the bus ends the row of failures.
+    // Proves that no message, not even a new one, is due before the pause after a failure is over,
+    // that another message is due then, and that a response of the bus ends the sequence of
+    // failures.
     #[test]
     fn failures_delay_the_next_attempt() {
         let mut outbox = Outbox::of(vec!["a".to_owned(), "b".to_owned()]);

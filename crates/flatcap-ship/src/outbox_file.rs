@@ -18,7 +18,7 @@ const FILE: &str = "unsent";
 const STORE: &str = "store";
 /// Mode of the directory, and of a file in it.
 const MODES: (u32, u32) = (0o750, 0o640);
-/// Longest file that is read, in bytes: names of manifests have at most some 500.
+/// Maximum size of a file that is read, in bytes: names of manifests have at most about 500.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 
 /// The names of unsent messages on the disk. The directory is locked while this exists.
@@ -31,7 +31,7 @@ pub(crate) struct OutboxFile {
 
 impl OutboxFile {
     /// Opens a directory, which is created if it is missing, and reads the lines that an earlier
-    /// process has left. Those that are no names of manifests are skipped.
+    /// process has left. Lines that are not names of manifests are skipped.
     ///
     /// # Errors
     /// `File` if it cannot be created, another process uses it, or it has unsent messages about
@@ -113,7 +113,7 @@ mod tests {
     // Proves that names are read back by the next process, that a second process is refused while
     // the first has them and no longer, even if a child has a copy of the locked file, that damaged
     // lines and an interrupted write leave the others, and that messages about another store are
-    // not taken for those about this one.
+    // not sent for this one.
     #[test]
     fn names_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ mod tests {
         assert!(OutboxFile::open(&path, "s3://other").is_ok(), "nothing is left about the first store");
     }
 
-    // Proves that a directory that cannot be used is reported with its path, and left as it is.
+    // Proves that an unusable directory is reported with its path, and not changed.
     #[test]
     fn unusable_directories_are_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -33,7 +33,7 @@ pub(crate) struct TestSegment {
     pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
     pub(crate) samples: u64,
-    /// So many first samples of the first source have a counter beyond INT64.
+    /// The number of first samples of the first source that have a counter beyond INT64.
     pub(crate) large: u64,
     /// Seconds between the begins of two segments.
     pub(crate) spacing_s: i64,
@@ -190,7 +190,7 @@ fn frame(
 }
 
 /// Adds samples of the first source to a run whose last segment is sealed, as a recovery does with
-/// what was left in memory: `count` of them after that segment, the first of which is missing.
+/// samples left in memory: `count` samples after that segment, of which the first is missing.
 pub(crate) fn add_leftovers(folder: &Path, last: &TestSegment, count: u64) {
     let storage = Folder(folder.to_owned());
     let next = TestSegment { number: last.number + 1, ..last.clone() };

@@ -1,4 +1,4 @@
-//! Counts the rows of objects in the store by their footers, whatever manifests say.
+//! Counts the rows of objects in the store by their footers, independently of the manifests.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which numbers of a source are accounted for.
+//! Tracks which numbers of a source are accounted for.
 
 use std::ops::Range;
 
@@ -41,7 +41,8 @@ impl SequenceNumbers {
 mod tests {
     use super::*;
 
-    // Proves that rows and gaps in any order leave exactly what neither has.
+    // Proves that exactly the numbers in neither rows nor gaps are missing, in whichever order both
+    // are added.
     #[test]
     fn the_rest_is_missing() {
         let mut numbers = SequenceNumbers::default();

@@ -1,4 +1,4 @@
-//! Ships what is not shipped: once, or again and again until the stop signal.
+//! Ships unshipped segments, once or repeatedly until the stop signal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,12 +21,12 @@ use crate::shipper::{ShippedSegment, Shipper};
 
 /// Mode of a file that other programs read.
 const FILE_MODE: u32 = 0o644;
-/// Most refused segments that the written state names.
+/// Maximum number of refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
-/// How often the state is written while a backlog is shipped.
+/// Interval for writing the state while a backlog is shipped.
 const REPORT_NS: u64 = 10_000_000_000;
 
-/// What happened, for the log.
+/// An event, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ShipEvent<'e> {
     /// A segment is in the store.
@@ -41,7 +41,7 @@ pub(crate) enum ShipEvent<'e> {
     Progress(&'e ShipState, &'e Shipper<'e>),
 }
 
-/// Takes what happens.
+/// Receives the events.
 pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 
 /// What this process has shipped. The service writes it to `status_file`.
@@ -95,7 +95,7 @@ impl ShipState {
             || !self.refused.is_empty()
     }
 
-    /// Counts the files that have gone since the last look and were not shipped.
+    /// Counts the files that were removed since the last look and were not shipped.
     fn note_removed(&mut self, files: &[SealedFile], watch: &mut ShipWatch<'_>) {
         let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
         let refused = std::mem::take(&mut self.refused);
@@ -272,7 +272,7 @@ fn ship_new(shipper: &mut Shipper<'_>, file: &SealedFile) -> Result<Option<Shipp
     shipper.ship(file).map(Some)
 }
 
-/// How the service looks for segments.
+/// Options of the service.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceOptions {
     pub(crate) data_dir: PathBuf,
@@ -349,7 +349,7 @@ fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOption
     })
 }
 
-/// Returns what the store is not known to have, without a request.
+/// Returns the files that the store is not known to have, without a request.
 fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> UnshippedFiles {
     let mut backlog = UnshippedFiles::default();
     // A directory that cannot be listed has been reported as the error of the attempt.
@@ -398,7 +398,7 @@ mod tests {
         })
     }
 
-    /// Calls a program with a text. None if it is not installed.
+    /// Runs a program with a text as input. Returns `None` if it is not installed.
     fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let mut command = Command::new(program);
@@ -412,7 +412,7 @@ mod tests {
             println!("skipped: {program} is not installed");
             return None;
         };
-        // One that reads no input closes it.
+        // A program that reads no input closes it.
         let _closed = child.stdin.take().unwrap().write_all(text.as_bytes());
         let output = child.wait_with_output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -448,8 +448,8 @@ mod tests {
         assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 6);
     }
 
-    // Proves that the text is one that Prometheus reads, and that the rules fire as intended.
-    // Method: promtool, if installed.
+    // Proves that Prometheus can read the text, and that the rules fire as intended. Method:
+    // promtool, if installed.
     #[test]
     fn promtool_accepts_metrics_and_rules() {
         let text = metrics();

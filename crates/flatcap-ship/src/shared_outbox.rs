@@ -11,7 +11,8 @@ use crate::error::ShipError;
 use crate::outbox::{MessageOutcome, Outbox, UNSENT_MAX};
 use crate::outbox_file::OutboxFile;
 
-/// Most messages that are settled before the disk knows it. A crash sends them again.
+/// Maximum number of settled messages that are still on the disk as unsent. After a crash they are
+/// sent again.
 const UNSAVED_MAX: u32 = 64;
 
 /// The messages of this process, for its state and its metrics.
@@ -43,13 +44,13 @@ struct OutboxState {
     unsaved: u32,
     /// The error of the last attempt, if it failed.
     error: Option<String>,
-    /// What the operator should know and was not told yet.
+    /// A problem that was not reported to the operator yet.
     problem: Option<String>,
 }
 
 impl SharedOutbox {
-    /// Opens the outbox in a directory, with what an earlier process has left about the store with
-    /// this URL.
+    /// Opens the outbox in a directory, with the messages that an earlier process has left about
+    /// the store with this URL.
     ///
     /// # Errors
     /// Those of [`OutboxFile::open`].
@@ -90,7 +91,7 @@ impl SharedOutbox {
         self.lock().outbox.due(now_ns).map(|(ticket, manifest)| (ticket, manifest.to_owned()))
     }
 
-    /// Returns how long to wait for the next message to be due. None if there is none.
+    /// Returns the time until the next message is due, or `None` if there is no message.
     pub(crate) fn wait(&self, now_ns: u64) -> Option<Duration> {
         self.lock().outbox.wait(now_ns)
     }

@@ -1,5 +1,4 @@
-//! What the operator wants: the configuration files, and options of the command line, which come
-//! before them.
+//! The configuration: the files, and command-line options, which override them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,8 @@ use crate::config_files::{ConfigFiles, DEFAULT_FILE, FileSettings, ShipConfigErr
 use crate::nats_settings::NatsSettings;
 use crate::shipper::ShipOptions;
 
-/// How often the directory is looked at. A segment counts in the lake within seconds of this.
+/// Interval between two looks at the directory. A segment is complete in the lake a few seconds
+/// after this at most.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Share of one core. Converting a segment of a quarter of an hour takes seconds at this.
 const CPU_SHARE: f64 = 0.5;
@@ -32,7 +32,7 @@ pub(crate) struct ConfigArguments {
     pub(crate) to: Option<String>,
 }
 
-/// What the operator wants, checked.
+/// The checked configuration.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ShipConfig {
     /// The files that were read; later ones win.
@@ -44,16 +44,16 @@ pub(crate) struct ShipConfig {
     pub(crate) raw: bool,
     #[serde(serialize_with = "as_seconds")]
     pub(crate) interval: Duration,
-    /// Bytes per second; none for no limit.
+    /// Maximum bytes per second; `None` for no limit.
     pub(crate) bandwidth: Option<u64>,
     /// Share of one core.
     pub(crate) cpu_budget: f64,
     pub(crate) status_file: Option<PathBuf>,
-    /// Where the service writes its metrics.
+    /// The file to which the service writes its metrics.
     pub(crate) metrics_file: Option<PathBuf>,
-    /// Where the recorder reads which segments are shipped.
+    /// The file in which the recorder reads which segments are shipped.
     pub(crate) receipts: Option<PathBuf>,
-    /// Where messages about what was shipped go; none for no messages.
+    /// Settings for messages about shipped segments; `None` for no messages.
     pub(crate) nats: Option<NatsSettings>,
 }
 
@@ -72,7 +72,8 @@ impl ShipConfig {
     }
 
     fn of(file: FileSettings, arguments: &ConfigArguments) -> Self {
-        // Receipts and messages of the file are for its own store: what is elsewhere is not there.
+        // Receipts and messages of the file apply to its own store only, since objects in another
+        // store are not in this one.
         let is_other = |option: Option<bool>| option == Some(false);
         let is_other_store = is_other(arguments.to.as_ref().zip(file.to.as_ref()).map(|(to, own)| to == own));
         let is_elsewhere = is_other_store
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(ShipConfig::of(file, &arguments).to().unwrap(), "file:///x");
     }
 
-    // Proves that a mistake is refused with its line and what is valid.
+    // Proves that a mistake is refused with its line and the valid values.
     #[test]
     fn mistakes_are_named() {
         for (text, expected) in [

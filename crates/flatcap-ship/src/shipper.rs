@@ -1,4 +1,4 @@
-//! Ships segments: puts the objects of each, then its manifest, which says that it is complete.
+//! Ships segments: puts the objects of each, then its manifest, which marks it as complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
@@ -26,16 +26,16 @@ use crate::shared_outbox::{MessageCounts, SharedOutbox};
 /// Last bytes of an object that are read back after it was put: most footers of Parquet files.
 const READ_BACK_BYTES: usize = 64 << 10;
 
-/// How segments are shipped.
+/// Options for shipping segments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShipOptions {
-    /// The identity of the host; none to derive it.
+    /// The identity of the host; `None` to derive it.
     pub(crate) host: Option<String>,
-    /// Labels that are added to those of the recording.
+    /// Labels that are added to the recording's labels.
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether the segment itself is put, too.
     pub(crate) is_raw: bool,
-    /// Share of one core; none for no limit.
+    /// Maximum share of one core; `None` for no limit.
     pub(crate) cpu_share: Option<f64>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Shipper<'l> {
     budget: Option<CpuBudget>,
     /// Names of the manifests in the store, by the folders that were listed.
     known: BTreeMap<String, BTreeSet<String>>,
-    /// Hosts by run: all segments of a run are of one host.
+    /// Hosts by run: all segments of a run belong to one host.
     hosts: BTreeMap<u64, ManifestHost>,
     /// Identities that are this host's.
     verified: BTreeSet<String>,
-    /// Takes the names of the manifests that are put; none if no messages are configured.
+    /// Receives the names of the manifests that are put; `None` if no messages are configured.
     outbox: Option<Arc<SharedOutbox>>,
 }
 
@@ -84,7 +84,7 @@ impl<'l> Shipper<'l> {
         Self { outbox, ..self }
     }
 
-    /// Returns the messages of this process; none if it sends none.
+    /// Returns the message counts of this process, or `None` if it sends no messages.
     pub(crate) fn messages(&self) -> Option<MessageCounts> {
         self.outbox.as_ref().map(|outbox| outbox.counts())
     }
@@ -113,7 +113,7 @@ impl<'l> Shipper<'l> {
         Some(names.contains(&group.manifest()))
     }
 
-    /// Returns what the objects of a segment are named after.
+    /// Returns the group by which the objects of a segment are named.
     ///
     /// # Errors
     /// As [`is_shipped`](Self::is_shipped).
@@ -121,7 +121,7 @@ impl<'l> Shipper<'l> {
         Ok(group_of(file, &self.host(file)?))
     }
 
-    /// Ships a segment. What an earlier attempt has put is used.
+    /// Ships a segment. Objects that an earlier attempt has put are used.
     ///
     /// # Errors
     /// Any [`ShipError`]. The segment then has no manifest.
@@ -146,7 +146,7 @@ impl<'l> Shipper<'l> {
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
-        // If it exists, another process has shipped the same segment meanwhile.
+        // If it exists, another process has shipped the same segment in the meantime.
         let created = self.put_manifest(&group, &bytes);
         if let Some(outbox) = &self.outbox {
             outbox.post(&name, created.is_ok());
@@ -165,7 +165,7 @@ impl<'l> Shipper<'l> {
             (&own.run, own.segment, &own.snapshot, own.rows)
                 == (&stored.run, stored.segment, &stored.snapshot, stored.rows)
         };
-        // One that existed may be by another version of this program.
+        // An existing manifest may come from another version of this program.
         let parsed = |bytes| serde_json::from_slice::<Manifest>(bytes).ok();
         let is_stored = stored == *bytes
             || parsed(bytes).zip(parsed(&stored)).is_some_and(|(own, stored)| is_same(&own, &stored));
@@ -234,7 +234,7 @@ impl ShippedSegment {
     }
 }
 
-/// Returns what the objects of a segment of a host are named after.
+/// Returns the group by which the objects of a segment of a host are named.
 fn group_of(file: &SealedFile, host: &ManifestHost) -> ObjectGroup {
     let partition = Partition::new(file.name.created_s, &host.id);
     match &file.snapshot {
@@ -289,8 +289,8 @@ impl ObjectSink for SegmentObjects<'_> {
 
 /// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
 /// existing object with the same length and end was written by an earlier attempt and stays. Any
-/// other object was written by another version of this program. It is replaced: without a manifest
-/// nobody reads it.
+/// other object was written by another version of this program. It is replaced, since no query
+/// reads it without a manifest.
 ///
 /// # Errors
 /// `NotStored` if the store does not return what it has accepted, and errors of the store.
@@ -304,9 +304,9 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
     if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
 }
 
-/// Returns whether an object has this length and these last bytes. Stores replace an object as a
-/// whole, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as much
-/// as reading everything, which would double the transfer.
+/// Returns whether an object has this length and these last bytes. Stores replace an object
+/// atomically, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as
+/// much as reading everything, which would double the transfer.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
     let start = bytes.len().saturating_sub(READ_BACK_BYTES);
     has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())

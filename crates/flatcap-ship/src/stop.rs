@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
-/// Whether the program shall end.
+/// A signal that the program shall end.
 #[derive(Debug, Clone)]
 pub(crate) struct StopSignal(watch::Receiver<bool>);
 
@@ -36,7 +36,7 @@ impl StopSignal {
                 sender.set();
             }
             if let Some(signal) = signals.forever().next() {
-                // The objects are complete or absent at any point; nothing is to be cleaned up.
+                // The objects are complete or absent at any point, so no cleanup is needed.
                 let _ended = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
@@ -48,11 +48,11 @@ impl StopSignal {
         *self.0.borrow()
     }
 
-    /// Returns the result of some work; none if the signal is set before.
+    /// Returns the result of some work, or `None` if the signal is set before it ends.
     pub(crate) async fn interrupt<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.0.clone();
         let stopped = async move {
-            // Without a sender nothing stops the work.
+            // Without a sender, the work is never stopped.
             if stop.wait_for(|is_set| *is_set).await.is_err() {
                 pending::<()>().await;
             }

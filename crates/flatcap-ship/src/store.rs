@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 use crate::bounded_answers::BoundedConnector;
 use crate::lake_error::LakeError;
 
-/// How long a request may take, an object of 16 MiB included.
+/// Maximum time of a request, including one for an object of 16 MiB.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
 const LIBRARY_RETRIES: usize = 1;
@@ -27,7 +27,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// The sticky bit: only the owner of a name can change it.
 const STICKY: u32 = 0o1000;
 
-/// Whether a store that is a directory is created if it is missing.
+/// Whether a missing directory is created as a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreAccess {
     /// Objects will be put: it is created.
@@ -67,7 +67,7 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     if bucket.is_empty() {
         return Err(malformed("no bucket"));
     }
-    // Tells the library of the bucket alone: it would ignore the prefix.
+    // The library gets only the bucket, since it would ignore the prefix.
     let bucket_url = format!("{scheme}://{bucket}");
     let retry = RetryConfig {
         max_retries: LIBRARY_RETRIES,
@@ -134,15 +134,15 @@ fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a URL for an error, which is logged. What stands before @ or after ? can be a secret.
+/// Returns a URL for an error, which is logged. The part before @ or after ? can be a secret.
 fn without_secrets(url: &str) -> String {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if url.contains(['?', '#', '@', '%']) { format!("{scheme}://...") } else { url.to_owned() }
 }
 
-/// Installs the cryptography of TLS, which this process has none of by itself.
+/// Installs the cryptography for TLS, which has no default in this process.
 pub(crate) fn install_cryptography() {
-    // Nothing else in this process installs one; a second call changes nothing.
+    // No other code in this process installs one; a second call changes nothing.
     let _known = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -1,5 +1,5 @@
-//! The tables beside the samples: gaps, marks and sources. And the column that says which segment
-//! a row is of.
+//! The tables in addition to the samples (gaps, marks and sources), and the column that states the
+//! segment of a row.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ const SOURCE_COLUMNS: [(&str, CellType); 17] = [
     ("problem", CellType::Text),
 ];
 
-/// Where rows are from: a column of each table.
+/// The origin of rows: a column of each table.
 #[derive(Debug, Clone)]
 pub(crate) enum RowOrigin {
     /// The column `segment`, its number.
@@ -73,8 +73,8 @@ impl RowOrigin {
         }
     }
 
-    /// Returns columns with that of the origin. A field of the source that has its name, or that of
-    /// a partition, gets a number.
+    /// Returns columns with the origin's column. A field of the source with the name of that
+    /// column, or of a partition, gets a number.
     pub(crate) fn schema(&self, columns: &SchemaRef) -> SchemaRef {
         let own = self.field();
         let renamed = |field: &Arc<Field>| {
@@ -203,14 +203,14 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
     table.take()
 }
 
-/// Returns the time of day of a monotonic time by the last reading of the clocks before it; none
-/// for time 0, which means none.
+/// Returns the wall time of a monotonic time by the last reading of the clocks before it, or `None`
+/// for time 0, which stands for no time.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))
 }
 
-/// Returns a number; none if it is larger than the column holds.
+/// Returns a number, or `None` if it is larger than the column can hold.
 fn number(value: u64) -> Cell {
     i64::try_from(value).map_or(Cell::Absent, Cell::Number)
 }

@@ -65,7 +65,7 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns a Python with a module; none, with one line of notice, if there is none. .ci/run
+/// Returns a Python with a module. If there is none, prints one line and returns `None`. .ci/run
 /// installs them.
 fn judge(module: &str) -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
@@ -151,7 +151,7 @@ impl Hosts {
         assert_eq!((merged.status, json_of(&merged)["hours"].as_u64()), (Some(0), Some(2)), "{merged:?}");
     }
 
-    /// Writes what a judge must find. Returns the file.
+    /// Writes the expected results to a file, and returns its path.
     fn expected(&self, one_segments: u64) -> PathBuf {
         let tables: BTreeMap<String, Value> = recorded(&[&self.one, &self.other])
             .into_iter()
@@ -182,7 +182,7 @@ impl Hosts {
     }
 }
 
-/// Runs a script of the tests. Returns what it prints.
+/// Runs a script of the tests and returns its output.
 fn judged(python: &Path, script: &str, args: &[&Path]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let called = Called::from(Command::new(python).arg(script).args(args).output().unwrap());
@@ -190,8 +190,8 @@ fn judged(python: &Path, script: &str, args: &[&Path]) -> String {
     called.out
 }
 
-// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing:
-// hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
+// Proves that DuckDB finds every recorded sample once, with the same sums and none missing: hot,
+// merged by the hour, and with additional later segments; and that a hidden manifest is detected.
 #[test]
 fn duckdb_finds_every_sample_once() {
     let Some(python) = judge("duckdb") else { return };
@@ -213,10 +213,11 @@ fn duckdb_finds_every_sample_once() {
     assert_eq!(rows(5), 2 * 300 * 9);
 }
 
-// Proves that DuckDB, Spark and DataFusion find the same in a lake, by the queries in deploy/lake:
-// every recorded sample once, with the same sums, losses and marks. In one lake nothing is merged.
-// In the other, hours are merged beside the hot objects that they replace, later segments are hot,
-// one has no manifest, halves of objects lie about, and the identities of hosts look like numbers.
+// Proves that DuckDB, Spark and DataFusion find the same rows in a lake, by the queries in
+// deploy/lake: every recorded sample once, with the same sums, losses and marks. In one lake no
+// hour is merged. In the other, merged hours exist together with the hot objects that they replace,
+// later segments are hot, one has no manifest, the store contains halves of objects, and the
+// identities of hosts look like numbers.
 #[test]
 fn three_engines_agree() {
     let pythons = ["duckdb", "pyspark", "datafusion"].map(judge);
@@ -243,7 +244,7 @@ fn three_engines_agree() {
     both.ship(6, options);
     #[expect(clippy::disallowed_methods, reason = "a test takes a manifest away")]
     std::fs::remove_file(both.manifest("0000000000000abc-0000000005")).unwrap();
-    // As an interrupted put to a directory leaves it.
+    // The state that an interrupted put to a directory leaves.
     for object in objects(&both.lake) {
         let half = std::fs::read(&object).unwrap();
         std::fs::write(format!("{}#1", object.display()), &half[..half.len() / 2]).unwrap();
@@ -254,8 +255,8 @@ fn three_engines_agree() {
     assert_eq!(found, rows);
 }
 
-// Proves that a Delta table of merged hours has every row once, also of hours that are merged after
-// its registration, and that registering again adds nothing.
+// Proves that a Delta table of merged hours has every row once, also rows of hours that are merged
+// after its registration, and that registering again adds nothing.
 #[test]
 fn delta_tables_have_the_merged_hours() {
     const COUNTS: &str = "import json, sys; from deltalake import DeltaTable, QueryBuilder; \
@@ -303,8 +304,8 @@ fn delta_tables_have_the_merged_hours() {
     assert!(elsewhere.status == Some(1) && elsewhere.err.contains("no merged hour"), "{elsewhere:?}");
 }
 
-// Proves that each verb says what it did: what is in the backlog and what not, the hosts of a
-// store, and a wrong configuration with its line and status 2.
+// Proves that each verb reports its result: the backlog, the hosts of a store, and a wrong
+// configuration with its line and status 2.
 #[test]
 fn verbs_report() {
     let folder = tempfile::tempdir().unwrap();
@@ -466,8 +467,9 @@ fn the_service_ships_and_stops() {
     assert_eq!(service.wait().unwrap().code(), Some(0));
 }
 
-// Proves that `kill -9` at any moment changes nothing: killed until it is done, the program leaves
-// the objects of one that was not. FLATCAP_KILLS says how often it is killed.
+// Proves that `kill -9` at any time does not change the result: a program that is killed repeatedly
+// until it is done leaves the same objects as one that is not killed. FLATCAP_KILLS sets the number
+// of kills.
 #[test]
 fn a_kill_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -489,7 +491,7 @@ fn a_kill_changes_nothing() {
         let from = format!("--data-dir={}", data_dir.display());
         let mut command = Command::new(PROGRAM);
         let mut child = command.args(["once", &to, &from]).stdout(Stdio::null()).spawn().unwrap();
-        // When it has put one more object than the last one, or so.
+        // The program is killed about when it has put one more object than the last time.
         let wanted = usize::try_from(kill % 20).unwrap();
         while objects(&lake).len() < wanted && child.try_wait().unwrap().is_none() {}
         child.kill().unwrap();

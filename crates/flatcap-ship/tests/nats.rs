@@ -1,5 +1,5 @@
-//! Announces what was shipped on a NATS server. The tests say in one line that they are skipped
-//! without one; .ci/run installs it.
+//! Announces shipped segments on a NATS server. Without a server, each test prints one line and is
+//! skipped; .ci/run installs it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -97,7 +97,7 @@ impl Server {
             let stream = context.get_stream("FLATCAP").await.unwrap();
             let state = stream.get_info().await.unwrap().state;
             let mut messages = Vec::new();
-            // Of an empty stream both are 0, which is no message.
+            // For an empty stream both are 0, which is not the number of a message.
             for sequence in state.first_sequence.max(1)..=state.last_sequence {
                 let message = stream.get_raw_message(sequence).await.unwrap();
                 let id = message.headers.get("Nats-Msg-Id").unwrap().to_string();
@@ -209,7 +209,7 @@ impl Host {
         }
     }
 
-    /// Returns the objects of the lake in a folder. Names with `#` are of objects that are being
+    /// Returns the objects of the lake in a folder. Names with `#` belong to objects that are being
     /// put.
     fn objects(&self, folder: &str) -> Vec<PathBuf> {
         let (mut found, mut folders) = (Vec::new(), vec![self.folder.join("lake/v1").join(folder)]);
@@ -236,7 +236,7 @@ impl Host {
         manifests.map(named).collect()
     }
 
-    /// Asserts that a server has each manifest once, and nothing else.
+    /// Asserts that a server has each manifest once, and no other messages.
     fn assert_announced(&self, server: &Server, count: usize) {
         let messages = server.messages();
         let manifests = self.manifests();
@@ -250,9 +250,9 @@ impl Host {
     }
 }
 
-// Proves that each manifest is one message of the stream; that a killed server fails `once`, and
-// not its shipping; that all arrives when the server is back, and nothing twice, also if it is sent
-// again.
+// Proves that each manifest is one message of the stream; that with a killed server `once` fails,
+// but not its shipping; and that all messages arrive once when the server is back, also if they are
+// sent again.
 #[test]
 fn nats_has_each_manifest_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ fn nats_has_each_manifest_once() {
 }
 
 // Proves that `kill -9` while segments are shipped loses no message: a process that is not killed
-// sends what is missing. FLATCAP_KILLS says how many processes are killed.
+// sends the missing ones. FLATCAP_KILLS sets the number of killed processes.
 #[test]
 fn nats_misses_nothing_after_kills() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,8 @@ fn nats_misses_nothing_after_kills() {
         }
         let before = host.objects("").len();
         let mut child = host.command("once").stdout(Stdio::null()).spawn().unwrap();
-        // When it has put up to six more objects, which are those of a segment with its manifest.
+        // The process is killed when it has put up to six more objects: a segment has six, with its
+        // manifest.
         let wanted = before + usize::try_from(kill % 7).unwrap();
         while host.objects("").len() < wanted && child.try_wait().unwrap().is_none() {}
         child.kill().unwrap();
@@ -325,8 +326,9 @@ fn nats_misses_nothing_after_kills() {
     host.assert_announced(&server, usize::try_from(written).unwrap());
 }
 
-// Proves that the service ships while the server is away, reports what is unsent, sends it when the
-// server is back, and ends at SIGTERM; and that a second process with its outbox is refused.
+// Proves that the service ships while the server is unavailable, reports unsent messages, sends
+// them when the server is back, and ends at SIGTERM; and that a second process with its outbox is
+// refused.
 #[test]
 fn nats_comes_back_to_the_service() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,8 +359,8 @@ fn nats_comes_back_to_the_service() {
     assert_eq!(std::fs::read(host.folder.join("outbox/unsent")).unwrap(), b"");
 }
 
-// Proves that each error of the server says what to do, and none of them has the password: wrong
-// credentials, no stream, a right that is missing, a message that is too large.
+// Proves that each error of the server states what to do, and that none contains the password:
+// wrong credentials, no stream, a missing right, a message that is too large.
 #[test]
 fn nats_errors_are_told() {
     let folder = tempfile::tempdir().unwrap();
