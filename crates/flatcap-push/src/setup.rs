@@ -88,7 +88,7 @@ pub struct SourceOptions<'a> {
 }
 
 /// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
-/// them wait in the lanes. If a lane is full, [`OnFullLane`](OnFullLane) decides.
+/// them wait in the lanes. If a lane is full, [`OnFullLane`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushBudget {
