@@ -1,4 +1,4 @@
-//! Lanes: rings of telemetry frames in shared memory, by which an application pushes its own
+//! Lanes: rings of telemetry frames in shared memory, through which an application pushes its own
 //! frames to the recorder (docs/PUSH.md).
 //!
 //! | to | use |

@@ -7,9 +7,9 @@ use super::layout::SLOTS;
 pub const PACKET_BYTES_MAX: usize = 4096;
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
-/// Longest name of a client, a source or a label.
+/// Maximum length of the name of a client, a source or a label, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Longest name of a root, a thread's, or value of a label.
+/// Maximum length of the name of a root or a thread, or of the value of a label, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
 /// Maximum number of labels of a source: they are in every segment's header.
 const LABELS_MAX: usize = 16;

@@ -92,7 +92,7 @@ pub(in crate::segment) fn find_header_and_footer(
     if let Some(error) = refused.filter(|_| ends.header().is_none() && !ends.found_blocks) {
         return Err(error);
     }
-    // The file may have grown meanwhile, so it is read again from the start.
+    // The file may have grown since then, so it is read again from the start.
     window.forget();
     Ok(ends)
 }
