@@ -154,7 +154,7 @@ impl StatusPage {
             line.extend(["; CPU ", &human::elapsed(push.cpu_ns), &format!(", at most {percent}%")]);
         }
         if push.cpu_waits > 0 {
-            line.push_str(&format!(", waited {} times", push.cpu_waits));
+            line.extend([", waited ", &push.cpu_waits.to_string(), " times"]);
         }
         let frames = push.user_frames_per_second_max.map(|frames| format!("{frames} frames/s"));
         let bytes = push.user_bytes_per_second_max.map(|bytes| format!("{}/s", human::bytes(bytes)));

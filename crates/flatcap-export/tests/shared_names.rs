@@ -141,7 +141,9 @@ fn exports_have_each_sample_once() {
         }
         assert_eq!(in_parquet(&data, &folder.path().join("parquet")), expected(&samples, |_| true), "{seed}");
         let mut found = expected(&samples, |_| true);
-        found.values_mut().for_each(|(_, run_id, ..)| *run_id = 0);
+        for (_, run_id, ..) in found.values_mut() {
+            *run_id = 0;
+        }
         assert_eq!(in_mcap(&data, &folder.path().join("out.mcap")), found, "{seed}");
         if let Some(found) = in_arrow(&data, &folder.path().join("out.arrow")) {
             assert_eq!(found, expected(&samples, |sample| sample.name() == "app"), "{seed}");

@@ -291,6 +291,8 @@ fn now_ns(clock: ClockId) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -320,7 +322,7 @@ mod tests {
             let mut expected = vec![None; 96];
             let mut text = String::new();
             for (number, (begin, length)) in lines.iter().enumerate() {
-                text += &format!("{begin:x} {length:x} f{number}\n");
+                writeln!(text, "{begin:x} {length:x} f{number}").unwrap();
                 for address in *begin..begin + length {
                     expected[usize::try_from(address).unwrap()] = Some(format!("f{number}"));
                 }
