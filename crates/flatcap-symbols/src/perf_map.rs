@@ -320,7 +320,7 @@ mod tests {
             let mut expected = vec![None; 96];
             let mut text = String::new();
             for (number, (begin, length)) in lines.iter().enumerate() {
-                text += &format!("{begin:x} {length:x} f{number}\n");
+                text.extend([format!("{begin:x} {length:x} f{number}\n")]);
                 for address in *begin..begin + length {
                     expected[usize::try_from(address).unwrap()] = Some(format!("f{number}"));
                 }

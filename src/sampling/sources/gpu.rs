@@ -711,7 +711,7 @@ mod tests {
 
     impl Card for HangingCard {
         fn read(&mut self) -> CardMetrics {
-            for barrier in &self.0 {
+            if let Some(barrier) = &self.0 {
                 barrier.wait();
             }
             CardMetrics { busy: Some(7), ..CardMetrics::default() }
