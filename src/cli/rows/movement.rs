@@ -192,7 +192,9 @@ mod tests {
     fn texts_that_change_come_first() {
         let changes = |hashes: &[u64]| {
             let mut changes = TextChanges::default();
-            hashes.iter().for_each(|hash| changes.add(*hash));
+            for hash in hashes {
+                changes.add(*hash);
+            }
             changes.score()
         };
         assert!(changes(&[1, 2, 3]) > movement(&[10.0, 12.0, 11.0]).score());

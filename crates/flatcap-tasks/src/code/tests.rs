@@ -160,9 +160,13 @@ fn versions_and_processes_are_completed() {
     let replaced = payload(vec![(10, -1), (20, 3)], 10).bytes();
     let batches = [&early, &late, &replaced].map(|bytes| ProfileBatch::read(bytes).unwrap());
     let mut known = KnownCode::default();
-    batches.iter().for_each(|batch| known.add(batch));
+    for batch in &batches {
+        known.add(batch);
+    }
     let mut totals = StackTotals::new(0..100);
-    batches.iter().take(2).for_each(|batch| totals.add(batch));
+    for batch in batches.iter().take(2) {
+        totals.add(batch);
+    }
     totals.complete_objects(&known);
     let objects = totals.objects().iter().map(|object| (&*object.path, object.version, object.process));
     let mut found: Vec<_> = objects.collect();

@@ -31,7 +31,7 @@ fn points_may_be_marks_of_thousands() {
 fn options_are_words_of_a_shell() {
     let mut content = "time,\"cpu user; rm\"\n".to_owned();
     for row in 0..20 {
-        content += &format!("17000000{row:02},{}\n", if row == 7 { "x" } else { "5" });
+        content.extend([format!("17000000{row:02},{}\n", if row == 7 { "x" } else { "5" })]);
     }
     let imported = import_file(&content);
     let option = imported.report.findings[0].option.as_deref();
