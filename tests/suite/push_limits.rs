@@ -277,9 +277,9 @@ fn run_every_verb(rig: &Rig, names: &[&str]) -> Vec<String> {
         vec!["check-trigger", "orders.load1 > 1000", data],
     ];
     // The option takes a list, whose names are separated by commas.
-    let named = names.iter().filter(|name| !name.contains(','));
-    let named: Vec<String> = named.map(|name| format!("--source={name}")).collect();
-    calls.extend(named.iter().map(|source| vec!["dump", data, source.as_str()]));
+    let single = names.iter().filter(|name| !name.contains(','));
+    let options: Vec<String> = single.map(|name| format!("--source={name}")).collect();
+    calls.extend(options.iter().map(|source| vec!["dump", data, source.as_str()]));
     calls.extend(paths.iter().map(|path| vec!["dump", data, "--fields", path.as_str(), "--limit", "3"]));
     for args in calls {
         let (status, text) = call(&args);
@@ -397,7 +397,7 @@ fn random_names_are_refused_or_usable() {
         for name in names {
             let label = any_name(&mut random);
             let label = if name == "orders" { "team".to_owned() } else { label };
-            let is_odd = random() % 8 == 0 && name != "orders";
+            let is_odd = random().is_multiple_of(8) && name != "orders";
             let field = if is_odd { any_name(&mut random) } else { "load15".to_owned() };
             let (schema, field) = schema_with_field(&field);
             let labels = [(label.as_str(), label.as_str())];
