@@ -196,8 +196,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Prints an attachment byte for byte; on a terminal with control characters escaped, since any user
-/// can write lines to the log of the host, which may be attached.
+/// Prints an attachment byte for byte. On a terminal, control characters are escaped: an attachment
+/// may be the log of the host, to which any user can write lines.
 fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let mut names = BTreeSet::new();
     let (mut has_read, mut unreadable) = (false, None);

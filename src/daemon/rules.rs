@@ -49,8 +49,9 @@ pub(super) fn compile_rules(
     if rules.is_empty() {
         return RecorderRules::default();
     }
-    // Sources that were removed keep their ids.
-    let removed = sources.iter().map(|source| source.id).filter(|id| !is_read(*id)).collect();
+    // Sources that a reload removed keep their ids. Pushed sources are never read.
+    let own = sources.iter().filter(|source| RuleScope::Own.has(source));
+    let removed = own.map(|source| source.id).filter(|id| !is_read(*id)).collect();
     let names = config.push.rule_sources.clone();
     let mut compilation = RuleCompilation { rules, names: names.clone(), removed };
     let engine = compilation.compile_own(sources);

@@ -195,7 +195,7 @@ fn printed_rows_are_imported_again() {
 fn opaque_sources_in_every_verb() {
     let rig = Rig::new();
     let event = std::fs::read("tests/data/schema/event.bin").unwrap();
-    rig.write("bytes.bin", stream(ChecksumKind::Crc32, &[vec![0xAB, 0xCD], Vec::new(), vec![7; 40]]));
+    rig.write("bytes.bin", stream(ChecksumKind::Crc32, &[vec![0xAB, 0xCD], Vec::new(), vec![0xEE; 10]]));
     rig.write("events.bin", stream(ChecksumKind::Crc32, &[event.clone(), event]));
     std::fs::copy("tests/data/schema/event.bfbs", rig.path("event.bfbs")).unwrap();
     assert_done(import(&rig, &["bytes.bin"]));
@@ -204,29 +204,31 @@ fn opaque_sources_in_every_verb() {
     assert_eq!((&info["sources"][0]["root"], number(&info["sources"][0]["recorded"])), (&Value::from(""), 3));
     verified(&rig);
     let rows = assert_done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
-    let hex: Vec<_> = rows.iter().map(|row| row["data"]["payload"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(hex, ["abcd".to_owned(), String::new(), "07".repeat(40)], "no texts");
+    let strings: Vec<_> =
+        rows.iter().map(|row| row["data"]["payload"].as_str().unwrap().to_owned()).collect();
+    let last = r"\xee".repeat(10);
+    assert_eq!(strings, [r"\xab\xcd", "", &last], "not UTF-8");
     assert!(rows.iter().all(|row| row["source"] == "bytes" && row["wall_ns"] == 0));
     let rates = assert_done(rig.call(&["dump", "data", "--format", "jsonl", "--rate"])).lines();
     assert_eq!(rates, rows, "bytes have no rate");
     let csv = assert_done(rig.call(&["dump", "data", "--format", "csv"])).text();
     let expected = format!(
         "source,seq,mono_ns,wall_ns,time,duration_ns,flags,payload\n\
-         bytes,0,0,0,1970-01-01T00:00:00.000000000Z,0,0,abcd\nbytes,1,0,0,1970-01-01T00:00:00.000000000Z,0,0,\n\
-         bytes,2,0,0,1970-01-01T00:00:00.000000000Z,0,0,{}\n",
-        "07".repeat(40)
+         bytes,0,0,0,1970-01-01T00:00:00.000000000Z,0,0,\\xab\\xcd\n\
+         bytes,1,0,0,1970-01-01T00:00:00.000000000Z,0,0,\n\
+         bytes,2,0,0,1970-01-01T00:00:00.000000000Z,0,0,{last}\n"
     );
     assert_eq!(csv, expected);
     let table = assert_done(rig.call(&["dump", "data"])).text();
     let cells: Vec<_> = table.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
-    assert_eq!((cells[0], cells[1], cells[3]), ("payload", "abcd", &*"07".repeat(40)), "{table}");
+    assert_eq!((cells[0], cells[1], cells[3]), ("payload", r"\xab\xcd", &*last), "{table}");
     let called = rig.call(&["dump", "data", "--fields", "id"]);
     assert_eq!((called.status, called.out.len()), (Some(2), 0), "{called:?}");
     assert!(called.err.contains("id"), "{called:?}");
     let rows = ["--fields", "bytes.payload", "--format", "jsonl"];
     let rows = assert_done(rig.call(&[&["dump", "data"][..], &rows].concat())).lines();
     let texts: Vec<_> = rows.iter().map(|row| row["bytes.payload"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(texts, hex);
+    assert_eq!(texts, strings);
 
     assert_done(import(&rig, &["events.bin", "--schema", "event.bfbs"]));
     let rows = assert_done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();

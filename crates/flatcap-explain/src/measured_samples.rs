@@ -93,7 +93,7 @@ struct SampledValue {
 
 /// The value of a counter in a sample.
 #[derive(Debug, Clone, Copy)]
-struct CountedSample {
+struct GrowthSample {
     number: Number,
     growth: Growth,
 }
@@ -270,16 +270,16 @@ impl SeriesSamples {
     /// Returns the change per second of a counter: its growth between the samples of the window,
     /// divided by the time for which it is known.
     fn rate(&self, wanted: &WantedSeries) -> Option<Measured> {
-        let samples: Vec<ElementSample<CountedSample>> = self
+        let samples: Vec<ElementSample<GrowthSample>> = self
             .own
             .iter()
             .filter_map(|sample| {
                 let ElementSample { run, wall_ns, mono_ns, .. } = *sample;
-                let value = CountedSample { number: sample.value.number?, growth: sample.value.growth };
+                let value = GrowthSample { number: sample.value.number?, growth: sample.value.growth };
                 Some(ElementSample { run, wall_ns, mono_ns, value })
             })
             .collect();
-        let is_own = |one: &ElementSample<CountedSample>, next: &ElementSample<CountedSample>| {
+        let is_own = |one: &ElementSample<GrowthSample>, next: &ElementSample<GrowthSample>| {
             let is_inherited = |span: &Range<u64>| span.start < next.mono_ns && span.end > one.mono_ns;
             let has_others =
                 wanted.measure.class.may_be_inherited() && wanted.inherited.iter().any(is_inherited);
@@ -289,7 +289,7 @@ impl SeriesSamples {
         let since_start = self.since_start(wanted, &samples, known.as_ref());
         // A counter that only fell in the window was corrected: it grew before or after.
         since_start.or_else(|| self.rate_between(wanted, &samples, &known?)).or_else(|| {
-            let is_grown = |one: &ElementSample<CountedSample>, next: &ElementSample<CountedSample>| {
+            let is_grown = |one: &ElementSample<GrowthSample>, next: &ElementSample<GrowthSample>| {
                 is_own(one, next) && next.value.growth.amount >= 0.0
             };
             self.rate_between(wanted, &samples, &chosen(&samples, &wanted.window, is_grown)?)
@@ -300,7 +300,7 @@ impl SeriesSamples {
     fn rate_between(
         &self,
         wanted: &WantedSeries,
-        samples: &[ElementSample<CountedSample>],
+        samples: &[ElementSample<GrowthSample>],
         chosen: &RangeInclusive<usize>,
     ) -> Option<Measured> {
         let end = samples.get(*chosen.end())?;
@@ -331,7 +331,7 @@ impl SeriesSamples {
     fn since_start(
         &self,
         wanted: &WantedSeries,
-        samples: &[ElementSample<CountedSample>],
+        samples: &[ElementSample<GrowthSample>],
         chosen: Option<&RangeInclusive<usize>>,
     ) -> Option<Measured> {
         let born_wall_ns = wanted.born_wall_ns?;

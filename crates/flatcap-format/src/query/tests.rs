@@ -24,7 +24,7 @@ fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     let mut reader = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
     let (mut schemas, mut found) = (BTreeMap::new(), BTreeMap::new());
     let add = |schemas: &mut BTreeMap<u16, (String, CompiledSchema)>, source: &crate::segment::SourceInfo| {
-        if let Ok(schema) = CompiledSchema::compile(&source.schema, &source.root) {
+        if let Ok(schema) = CompiledSchema::of_source(&source.schema, &source.root) {
             schemas.insert(source.id, (source.name.clone(), schema));
         }
     };

@@ -68,8 +68,8 @@ impl CompiledSchema {
     }
 
     /// Returns the schema of a source with this binary schema and root. An opaque source has
-    /// neither: its payload is one field, `payload`. The value is the payload, if that is UTF-8
-    /// without control characters other than white space, and its bytes in hexadecimal otherwise.
+    /// neither: its payload is one field, `payload`, with the payload as a string. If that is not
+    /// UTF-8, it is escaped as every string.
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
@@ -97,7 +97,7 @@ impl CompiledSchema {
             name: PAYLOAD_FIELD.into(),
             type_name: "string".into(),
             unit: None,
-            documentation: "The whole payload, which has no schema: text, or bytes in hexadecimal.".into(),
+            documentation: "The whole payload, which has no schema.".into(),
         };
         let root = CompiledObject {
             name: Box::default(),

@@ -5,6 +5,7 @@ use super::bytes::{
 };
 use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::{DecodeError, DecodeFault};
+use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
@@ -52,18 +53,15 @@ struct PayloadWalker<'w, V> {
 }
 
 impl<'w, V: Visitor> PayloadWalker<'w, V> {
-    /// Passes a payload without a schema as one text.
+    /// Passes a payload without a schema as one string.
     fn opaque(&mut self, root: &'w CompiledObject) -> DecodeResult {
         self.visitor.begin_object(PathStep::Root);
         if let Some(field) = root.fields.first() {
             self.count(0, 1)?;
-            // All bytes decide whether it is text, so only an equal payload is read like this one.
+            // All bytes decide whether it is UTF-8, so only an equal payload is read like this one.
             self.visitor.reads_structure(0..self.payload.len());
             let step = PathStep::Field(field);
-            match str::from_utf8(self.payload) {
-                Ok(text) if is_readable(text) => self.visitor.value(step, FieldValue::Text(text)),
-                _ => self.visitor.value(step, FieldValue::Text(&hexadecimal(self.payload))),
-            }
+            self.visitor.value(step, FieldValue::Text(&text_of(self.payload)));
         }
         self.visitor.end_object();
         Ok(())
@@ -282,15 +280,6 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     }
 }
 
-fn is_readable(text: &str) -> bool {
-    text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r'))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
-    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
-}
-
 /// The elements of a list in the payload.
 #[derive(Clone, Copy)]
 struct ListRange {
@@ -316,9 +305,9 @@ mod tests {
         plan.walk(payload, &mut CountingVisitor::default()).unwrap_err()
     }
 
-    // Proves that a payload without a schema is one text, and hexadecimal digits if it is no text.
+    // Proves that a payload without a schema is one string, which is escaped if it is not UTF-8.
     #[test]
-    fn a_payload_without_a_schema_is_a_text() {
+    fn a_payload_without_a_schema_is_a_string() {
         let plan = CompiledSchema::of_source(&[], "").unwrap();
         let value = |payload: &[u8]| {
             let found: serde_json::Value = serde_json::from_str(&json(&plan, payload)).unwrap();
@@ -327,8 +316,8 @@ mod tests {
         for text in ["", "{\"torque\": 12.5}", "two\nlines\tand \u{e4}"] {
             assert_eq!(value(text.as_bytes()), text);
         }
-        assert_eq!(value(b"\xab\xcd"), "abcd");
-        assert_eq!(value(b"a\0"), "6100");
+        assert_eq!(value(b"\\\xab\xcda"), r"\\\xab\xcda");
+        assert_eq!(value(b"a\0"), "a\0");
         assert_eq!(json(&plan.select(&["payload"]).unwrap(), b"a"), "{\"payload\":\"a\"}");
         assert_eq!(json(&plan.select(&[]).unwrap(), b"a"), "{}");
     }
