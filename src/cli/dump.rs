@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     // Without a segment that can be read, the samples are read to say why. Payloads without a
     // schema have one field.
     let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
-    if recording.sources().is_empty() || (have_no_schema && args.rows.fields.is_none()) {
+    if recording.sources().is_empty() || (have_no_schema && !args.rows.are_given()) {
         return whole_samples(args, filter, zone, out);
     }
     let request = || RowRequest {

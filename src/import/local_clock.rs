@@ -166,6 +166,7 @@ impl LocalClock {
             let name = zone.iana_name().unwrap_or(word).to_owned();
             let own = LocalZone::new(zone, ZoneOrigin::File);
             let clock = self.places.entry(name).or_insert_with(|| Self::new(own, is_newest_first));
+            clock.is_other_device = self.is_other_device;
             let ns = clock.local(time, line)?;
             self.put(ns);
             return Some(ns);

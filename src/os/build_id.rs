@@ -100,9 +100,13 @@ impl ElfBuildId {
                 let mut header = [0; TABLE_HEADER_BYTES_MAX];
                 let at =
                     (index as u64).checked_mul(table.header_bytes).and_then(|at| at.checked_add(table.begin));
-                let Some(at) = at else { break };
+                // No file is that long: the kernel refuses such offsets.
+                let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else { break };
                 read_up_to(&mut read_at, &mut header, at)?;
                 let Some(part) = table.notes(&header, layout.is_64_bit) else { continue };
+                if i64::try_from(part.offset).is_err() {
+                    continue;
+                }
                 let length = usize::try_from(part.length).unwrap_or(usize::MAX).min(NOTES_BYTES_MAX);
                 let Some(buffer) = notes.get_mut(..length) else { continue };
                 let length = read_up_to(&mut read_at, buffer, part.offset)?;

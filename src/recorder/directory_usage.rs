@@ -21,6 +21,9 @@ use crate::os::clock::NS_PER_S;
 /// Retry interval for a file that could not be removed: short for an operator who corrects its
 /// permissions, and long compared with the interval of removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
+/// Maximum number of files that cannot be removed for which the list of removed segments is still
+/// written before each removal.
+const STUCK_FEW: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct DirectoryUsage {
@@ -249,6 +252,12 @@ impl DirectoryUsage {
             .filter_map(|name| Some((SegmentName::parse(name)?, name)))
             .map(|(segment, name)| (segment.run_id, segment.number, name.clone()))
             .collect()
+    }
+
+    /// Returns whether more than [`STUCK_FEW`] files cannot be removed: each attempt would write
+    /// the list of removed segments again.
+    pub(super) fn are_many_stuck(&self) -> bool {
+        self.unremovable.len() > STUCK_FEW
     }
 
     /// Records that a file cannot be removed. Returns whether this is new.

@@ -98,7 +98,7 @@ pub(super) fn list_holes(
     let unfinished = format!("{REMOVED_NAME}.new");
     let _left_by_a_kill = storage.remove(&unfinished);
     let file = storage.create(&unfinished)?;
-    file.append(&[IoSlice::new(removed.to_string().as_bytes())])?;
+    file.append_all(&mut [IoSlice::new(removed.to_string().as_bytes())])?;
     // Before the removal, on disk too: the kernel may make changes durable in any order.
     file.sync()?;
     storage.replace(&unfinished, REMOVED_NAME)?;

@@ -47,7 +47,12 @@ class _Budget(ctypes.Structure):
     ]
 
 
-_budget = _function("budget", _int, _pointer, ctypes.POINTER(_Budget))
+try:
+    _budget = _function("budget", _int, _pointer, ctypes.POINTER(_Budget))
+except AttributeError:
+    # The shared library is older than this module.
+    def _budget(_client, _result):
+        return -1
 
 
 class Client:

@@ -133,9 +133,6 @@ struct FunctionsByAddress(BTreeMap<u64, CompiledFunction>);
 impl FunctionsByAddress {
     /// Adds a function, which replaces what was at its addresses.
     fn insert(&mut self, begin: u64, function: CompiledFunction) {
-        if self.0.len() >= FUNCTIONS_MAX {
-            return;
-        }
         let end = function.end;
         let before = self.0.range(..begin).next_back().map(|(begin, _)| *begin);
         let inside = self.0.range(begin..end).map(|(begin, _)| *begin);
@@ -151,7 +148,9 @@ impl FunctionsByAddress {
                 self.0.insert(end, other);
             }
         }
-        self.0.insert(begin, function);
+        if self.0.len() < FUNCTIONS_MAX {
+            self.0.insert(begin, function);
+        }
     }
 }
 
@@ -207,8 +206,12 @@ impl RunningProcess {
         }
         let shown = PathBuf::from(format!("/proc/{}/root/tmp/perf-{}.map", process.id, self.own_id));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(&self.folder, "root", flags, Mode::empty())
-            .map_err(|error| SymbolError::Read { path: shown.clone(), error: error.into() })?;
+        let root = match openat(&self.folder, "root", flags, Mode::empty()) {
+            Ok(root) => root,
+            // It has ended, and its parent has not collected its status yet.
+            Err(Errno::NOENT | Errno::SRCH) => return open_map_of_ended(process),
+            Err(error) => return Err(SymbolError::Read { path: shown, error: error.into() }),
+        };
         let file = Path::new("tmp").join(format!("perf-{}.map", self.own_id));
         let Some((file, status)) = open_in(&root, &file, &shown)? else { return Ok(None) };
         if status.st_uid != self.user {

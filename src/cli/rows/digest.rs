@@ -183,10 +183,10 @@ fn print_sources(
         if own.is_empty() {
             let why = if source.fields.is_empty() {
                 "no schema"
-            } else if source.fields.iter().all(|field| field.kind == MetricKind::Text) {
-                "text"
             } else if samples == 0 {
                 "no samples"
+            } else if source.fields.iter().all(|field| field.kind == MetricKind::Text) {
+                "text"
             } else {
                 "constant"
             };

@@ -106,14 +106,27 @@ impl RowArgs {
 
 /// Parses the value of --fields. A unit in parentheses, as --units prints it, is ignored.
 pub(in crate::cli) fn parse_fields(text: &str) -> Result<FieldList, PathError> {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(" (") {
-        plain.push_str(before);
-        rest = after.split_once(')').map_or("", |(_, after)| after);
+    FieldPath::parse_list(&without_units(text)).map(FieldList)
+}
+
+/// Removes each ` (UNIT)` outside of quotes.
+fn without_units(text: &str) -> String {
+    let (mut plain, mut rest, mut is_quoted) = (String::with_capacity(text.len()), text, false);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '\\' if is_quoted => rest.chars().take(2).map(char::len_utf8).sum(),
+            _ => first.len_utf8(),
+        };
+        is_quoted ^= first == '"';
+        if !is_quoted && let Some(unit) = rest.strip_prefix(" (") {
+            rest = unit.split_once(')').map_or("", |(_, after)| after);
+        } else {
+            let (kept, after) = rest.split_at(length);
+            plain.push_str(kept);
+            rest = after;
+        }
     }
-    plain.push_str(rest);
-    FieldPath::parse_list(&plain).map(FieldList)
+    plain
 }
 
 fn parse_steps(text: &str) -> Result<Steps, String> {
@@ -154,6 +167,8 @@ mod tests {
             ["cpu.total.user", "disk.devices[vda].reads"]
         );
         assert_eq!(names("a,b.c"), ["a", "b.c"]);
+        assert_eq!(names(r#""ba (".load1 (%)"#), names(r#""ba (".load1"#));
+        assert_eq!(names(r#""a\" (".b,c (s)"#), names(r#""a\" (".b,c"#));
         assert!(parse_fields("a,,b").is_err());
     }
 

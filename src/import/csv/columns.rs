@@ -60,6 +60,8 @@ pub(super) struct CsvHeader {
     pub(super) is_time_elapsed: bool,
     row_width: RowWidth,
     titles: Vec<String>,
+    /// The line of the titles begins with a comment mark.
+    pub(super) has_comment_mark: bool,
 }
 
 /// A column that becomes a field.
@@ -147,6 +149,7 @@ impl CsvHeader {
             is_time_elapsed,
             row_width,
             titles,
+            has_comment_mark: false,
         })
     }
 
@@ -204,7 +207,8 @@ impl CsvHeader {
             return false;
         }
         let (title, own) = (cells.text(place), self.title(place));
-        if uncommented(&title).eq_ignore_ascii_case(uncommented(own)) {
+        let is_comment = cells.get(0).is_some_and(|cell| cell.starts_with(b"#")) && !self.has_comment_mark;
+        if !is_comment && uncommented(&title).eq_ignore_ascii_case(uncommented(own)) {
             return true;
         }
         let is_titles = |at: usize| !cells.text(at).is_empty() && !is_value(&cells.text(at));
@@ -299,8 +303,9 @@ fn is_calendar(text: &str) -> bool {
     TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
 }
 
-/// Returns a title without its comment mark.
+/// Returns a title without its comment mark. In joined files, a byte order mark may precede it.
 fn uncommented(title: &str) -> &str {
+    let title = title.trim_start_matches('\u{feff}');
     title.strip_prefix('#').map_or(title, str::trim_start)
 }
 

@@ -312,6 +312,7 @@ impl CsvImporter<'_, '_> {
             names.insert(0, String::new());
         }
         let mut header = CsvHeader::new(names, columns, &rows).map_err(|what| header_error(path, &what))?;
+        header.has_comment_mark = records.has_comment_mark();
         if let Some(units) = layout.units_line {
             let line = numbered_lines(&start).find(|(number, _)| *number == units);
             let cells = line.and_then(|(_, line)| split_line(line, layout.delimiter));

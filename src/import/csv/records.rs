@@ -49,6 +49,8 @@ pub(super) struct CsvRecords {
     /// The last line that was read to close a quote and that is not a row. A quote that opens in
     /// or before this line is not closed, so that no line is read again and again.
     looked_at: u64,
+    /// The header begins with a comment mark.
+    has_comment_mark: bool,
 }
 
 /// A record and its position.
@@ -109,7 +111,16 @@ impl CsvRecords {
     pub(super) fn new(input: DecodedInput, delimiter: u8) -> Self {
         let path = input.input().path().to_owned();
         let lines = Lines::new(input, BUFFER_BYTES);
-        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None, looked_at: 0 }
+        Self {
+            path,
+            lines,
+            delimiter,
+            shape: None,
+            cells: Cells::default(),
+            damage: None,
+            looked_at: 0,
+            has_comment_mark: false,
+        }
     }
 
     /// Sets the properties of rows. Before this call, a quoted cell may contain any line.
@@ -137,6 +148,11 @@ impl CsvRecords {
         self.damage.as_deref()
     }
 
+    /// Returns whether the header begins with a comment mark.
+    pub(super) fn has_comment_mark(&self) -> bool {
+        self.has_comment_mark
+    }
+
     /// Returns the next line unchanged, or `None` at the end or at damage.
     ///
     /// # Errors
@@ -157,6 +173,7 @@ impl CsvRecords {
     /// [`ImportError::Read`], [`ImportError::Stopped`].
     pub(super) fn header(&mut self) -> Result<Option<Cells>, ImportError> {
         if let Some(mut line) = self.next_line()? {
+            self.has_comment_mark = line.bytes.starts_with(b"#");
             line.bytes = without_comment_mark(&line.bytes).to_vec();
             self.lines.give_back(vec![line]);
         }

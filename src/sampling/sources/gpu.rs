@@ -295,11 +295,21 @@ impl GpuSampler {
             *listing_incomplete |= Incomplete::UNREADABLE;
         }
         let Some(cards) = listed.flatten() else { return Ok(()) };
-        reads.retain(nvidia_cards, |_| false, |card| &mut card.card);
         let wanted = cards.into_iter().take(CARDS_MAX);
         let wanted = wanted.filter(|(identity, _)| selection.matches(identity.address.as_bytes()));
-        for ((identity, card), number) in wanted.zip(0..) {
-            let row = row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia);
+        let wanted: Vec<_> = wanted
+            .map(|(identity, card)| {
+                (row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia), card)
+            })
+            .collect();
+        // A known card keeps its state: it may be suspended.
+        let is_listed =
+            |own: &GuardedCard| wanted.iter().any(|(row, _)| devices::shown(row.address()) == own.shown());
+        reads.retain(nvidia_cards, is_listed, |card| &mut card.card);
+        for ((row, card), number) in wanted.into_iter().zip(0..) {
+            if nvidia_cards.iter().any(|own| own.shown() == devices::shown(row.address())) {
+                continue;
+            }
             let card = reads.element(GpuRead::Nvidia { card, sample: CardMetrics::default() });
             nvidia_cards.push(GuardedCard { listed: ListedCard { number, inode: 0 }, row, card });
         }
@@ -311,7 +321,12 @@ impl BlockingRead for GpuRead {
     fn read(&mut self) {
         match self {
             Self::Amd(card) => card.read(),
-            Self::NvidiaList { cards, listed } => *listed = cards.list_if_changed(),
+            // A list that nobody has taken yet stays: the source had suspended the slow call.
+            Self::NvidiaList { cards, listed } => {
+                if let Some(changed) = cards.list_if_changed() {
+                    *listed = Some(changed);
+                }
+            }
             Self::Nvidia { card, sample } => *sample = card.read(),
         }
     }

@@ -252,7 +252,9 @@ fn pushed_sources_have_no_role_of_the_host() {
         for key in ["suspects", "tasks", "waits", "sleeps", "stacks", "log"] {
             assert_eq!(without_company(&found[key]), without_company(&alone[key]), "seed {seed}: {key}");
         }
-        assert_eq!(found["suspects"][0]["pid"], 104, "seed {seed}: {found}");
+        // Other processes have bursts at random times, too.
+        let mut suspects = found["suspects"].as_array().unwrap().iter();
+        assert!(suspects.any(|suspect| suspect["pid"] == 104), "seed {seed}: {found}");
         assert_eq!((has_tasks, has_pushed_tasks), (own.len() > 1, own.len() > 1));
         for departure in found["fields"].as_array().unwrap().iter().chain(spikes.as_array().unwrap()) {
             let source = departure["field"].as_str().unwrap().split('.').next().unwrap();

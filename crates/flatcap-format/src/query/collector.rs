@@ -78,10 +78,15 @@ impl Collector {
             template.append_payload(&plan.schema, sample.payload, number, tables);
         } else {
             self.walk(sample, number, names)?;
-            self.templates.learn(&self.plan, sample.payload, names);
+            // A template of a payload without a schema would fit only equal payloads.
+            if !self.plan.schema.is_opaque() {
+                self.templates.learn(&self.plan, sample.payload, names);
+            }
         }
         self.times.push(sample);
-        self.payload_bytes += sample.payload.len();
+        // Escaped, a payload without a schema has up to four times its bytes.
+        let expansion = if self.plan.schema.is_opaque() { 4 } else { 1 };
+        self.payload_bytes += expansion * sample.payload.len();
         Ok(())
     }
 

@@ -87,9 +87,10 @@ impl CodeObjectInfo {
         let completed = known.completed(view);
         let (build_id, version) = (completed.build_id.into(), completed.version);
         (self.build_id, self.version) = (build_id, version);
-        if let Some(process) = &mut self.process {
-            process.first_ns = known.first_sample_ns(process.id).unwrap_or_default();
-        }
+        // A process that is not known has no functions: its number may be another one's.
+        self.process = self
+            .process
+            .and_then(|own| known.first_sample_ns(own.id).map(|first_ns| SampledProcess { first_ns, ..own }));
     }
 }
 

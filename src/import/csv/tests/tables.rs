@@ -29,6 +29,12 @@ fn a_header_applies_until_the_next_one() {
     let imported = import_file(content);
     assert_eq!(imported.rows.len(), 2);
     assert_eq!((imported.report.findings[0].line, imported.report.findings[0].count), (5, 1));
+    // Nor does a comment that begins with the title of the time, or a byte order mark before the
+    // header of a joined file.
+    for line in ["# time,was set by hand", "\u{feff}time,a"] {
+        let imported = import_file(&format!("time,a\n1700000000,1\n{line}\n1700000001,2\n"));
+        assert_eq!(imported.rows.len(), 2, "{line}");
+    }
 }
 
 // Proves that the column of row names, which has no title in files of R, shifts no cell.
