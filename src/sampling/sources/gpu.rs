@@ -322,11 +322,7 @@ impl BlockingRead for GpuRead {
         match self {
             Self::Amd(card) => card.read(),
             // A list that nobody has taken yet stays: the source had suspended the slow call.
-            Self::NvidiaList { cards, listed } => {
-                if let Some(changed) = cards.list_if_changed() {
-                    *listed = Some(changed);
-                }
-            }
+            Self::NvidiaList { cards, listed } => *listed = cards.list_if_changed().or(listed.take()),
             Self::Nvidia { card, sample } => *sample = card.read(),
         }
     }
