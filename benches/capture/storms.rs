@@ -236,7 +236,7 @@ fn during(storms: &[Act], length: BenchLength) -> Result<HostTicks, Box<dyn Erro
     for (before, after) in before.iter().zip(&after) {
         let (kept, missed) = (after.begun - before.begun, after.missed - before.missed);
         let due = (until_ns - from_ns) / after.period_ns;
-        // The counts are those of the last tick.
+        // The status has the counts as of the last tick.
         let slack = 2 + answer_ns / after.period_ns;
         if (kept + missed).abs_diff(due) > slack {
             return Err(format!("{kept} ticks begun and {missed} missed of {due}").into());

@@ -131,9 +131,9 @@ mod tests {
         assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, of_class(ValueClass::Bytes)) > 1.4);
     }
 
-    // Proves that a value of unknown scale departs only in comparison with its own earlier values:
-    // an increase, a decrease and a change of a constant depart; noise and a peak that occurred
-    // before do not.
+    // Proves that a value of unknown scale is compared with its own earlier values only. An
+    // increase, a decrease and a change of a constant depart. Noise does not, nor does a peak that
+    // occurred before.
     #[test]
     fn an_unknown_scale_is_that_of_the_past() {
         let unknown = Measure { is_relative: true, ..of_class(ValueClass::Count) };

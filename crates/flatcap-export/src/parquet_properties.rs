@@ -36,8 +36,8 @@ pub struct ParquetOptions {
 ///
 /// Counters of a source are best stored as differences, and floats byte by byte. In a list,
 /// successive values belong to different elements, so that differences are large, and the codec
-/// compresses the plain values better. Which encoding is smaller depends on the values, so both are
-/// tried with the first rows. Dictionaries of numbers are not worth their memory; strings repeat.
+/// compresses the plain values better. The sizes depend on the values, so both encodings are tried
+/// with the first rows. Dictionaries of numbers are not worth their memory; strings repeat.
 ///
 /// # Errors
 /// The rows cannot be encoded.
@@ -68,7 +68,7 @@ fn base_properties(options: ParquetOptions) -> WriterPropertiesBuilder {
         .set_created_by(concat!("flatcap-export ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default()))
         .set_dictionary_enabled(false)
-        // Most columns of a row group are one page, for which an index would repeat the statistics.
+        // A column of a row group usually has one page. An index of it would repeat the statistics.
         .set_data_page_row_count_limit(GROUP_ROWS)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)

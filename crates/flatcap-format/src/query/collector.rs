@@ -18,8 +18,8 @@ use crate::segment::SampleView;
 /// The collectors of a query, by the ids of the sources in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Bytes of a payload that count as one value if texts are read, so that a batch has at most about
-/// 32 MiB of text. A reader may write a text for each row, although the batch stores it once.
+/// Bytes of a payload that count as one value if strings are read, so that a batch has at most about
+/// 32 MiB of strings. A reader may write a string for each row, although the batch stores it once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.
@@ -31,7 +31,7 @@ pub(super) struct Collector {
     times: BatchTimes,
     /// Space for samples at the start of a batch.
     space: usize,
-    /// Length of the payloads of the collected samples, if texts are read.
+    /// Length of the strings of the collected samples at most, if strings are read.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
@@ -136,7 +136,7 @@ impl Collector {
         self.times.extend(matrix, rows);
     }
 
-    /// Returns the number of collected values. Long texts count as several values.
+    /// Returns the number of collected values. Long strings count as several values.
     pub(super) fn values(&self) -> usize {
         let texts = if self.has_texts { self.payload_bytes / VALUE_PAYLOAD_BYTES } else { 0 };
         texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()

@@ -234,7 +234,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends so many rows with texts.
+    /// Appends `count` rows with strings.
     pub(super) fn push_texts<'t>(&mut self, count: usize, texts: impl Iterator<Item = Cow<'t, str>>) {
         let start = self.valid.rows;
         self.grow(count);

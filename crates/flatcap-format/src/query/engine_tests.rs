@@ -60,8 +60,8 @@ fn compare_all(path: &Path) -> u64 {
 }
 
 // Proves that both ways of reading give the same results for each conformance and corpus file, and
-// for the raw files compressed in small and in large blocks: for all fields, for each field alone,
-// and for ranges of time.
+// for the raw files compressed in small and in large blocks. Queries select all fields, each field
+// alone, and ranges of time.
 #[test]
 fn columns_are_as_a_walk_of_each_payload() {
     let folder = tempfile::tempdir().unwrap();

@@ -183,7 +183,7 @@ impl MatrixRows {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }
 
-    /// Replaces the bytes of any row with those of this row, in the columns that are loaded.
+    /// Writes this row to `to`, which has the bytes of another row. Only loaded columns change.
     pub(crate) fn patch_row(&self, row: usize, to: &mut [u8]) {
         self.decoded.patch_row(row, to);
     }

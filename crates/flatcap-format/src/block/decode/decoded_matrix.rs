@@ -367,7 +367,7 @@ impl DecodedMatrix {
         self.patch_row(number, to);
     }
 
-    /// Replaces the bytes of any row of the matrix with those of this row, in the selected columns.
+    /// Writes this row to `to`, which has the bytes of another row. Only selected columns change.
     #[inline]
     pub(in crate::block) fn patch_row(&self, number: usize, to: &mut [u8]) {
         for patch in &self.patches {

@@ -299,7 +299,7 @@ impl BlockEncoder {
             GroupKey::Mixed { source, .. } => {
                 self.parts.add_lengths(list, table)?;
                 if run.has_only_payloads && self.grouper.groups.len() == 1 {
-                    // The only group has all payloads in order, so they need not be gathered.
+                    // The only group contains all payloads in order, so gathering them is unnecessary.
                     self.parts.add(codec, run.bytes, table)?;
                 } else {
                     self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;

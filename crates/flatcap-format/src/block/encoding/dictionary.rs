@@ -194,9 +194,8 @@ mod tests {
 
     #[test]
     fn few_values_come_back_in_few_bits() {
-        // Proves that columns of 1 to 4,096 values round-trip in few more bits than an index needs,
-        // that columns with more values are refused, and that the numeric codec is refused where it
-        // is not allowed.
+        // Proves that columns of 1 to 4,096 values round-trip in few more bits than an index needs.
+        // Columns with more values are refused, and so is the numeric codec if it is not allowed.
         for (rows, values) in [(300, 1), (300, 2), (5000, 300), (9000, 4096)] {
             let column = readings(rows, values);
             let EncodedDictionary { own, numeric } = encode(&column, PLACE).unwrap();
