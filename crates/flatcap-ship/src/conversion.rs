@@ -114,7 +114,7 @@ impl SegmentContent {
             // Without a footer, only reading it would show.
             self.totals(source.id).is_none_or(|totals| totals.recorded + totals.lost + totals.thinned > 0)
         };
-        let wanted = self.header.sources.iter().filter(|source| !source.is_opaque()).filter(has_samples);
+        let wanted = self.header.sources.iter().filter(has_samples);
         // Sources with the same name, such as those of several applications, are read together,
         // since a filter selects by name.
         let mut sizes: Vec<(&str, Option<u64>)> = Vec::new();
@@ -292,7 +292,7 @@ impl<'s> Conversion<'s> {
     /// gaps.
     fn add_unreadable(&mut self) {
         for info in &self.segment.header.sources {
-            if info.is_opaque() || self.is_ambiguous(info) {
+            if self.is_ambiguous(info) {
                 continue;
             }
             let numbers = self.sources.get(&info.name).map(|source| source.numbers.clone());
@@ -378,9 +378,7 @@ impl<'s> Conversion<'s> {
             SourceGap::Unreadable(_, count) => *count,
             SourceGap::Recorded(_) => 0,
         });
-        let problem = if info.is_opaque() {
-            "no schema, so no columns".to_owned()
-        } else if self.is_ambiguous(info) {
+        let problem = if self.is_ambiguous(info) {
             "several sources of the segment have this name".to_owned()
         } else {
             read.problem.clone()

@@ -223,7 +223,6 @@ fn a_segment_becomes_objects() {
             assert_eq!(source.next_seq - source.first_seq, source.rows + source.lost, "{source:?}");
             assert_eq!((source.unreadable, source.recorded, source.problem.as_str()), (0, 500, ""));
         }
-        assert!(manifest.sources[2].problem.contains("no schema"), "{:?}", manifest.sources[2]);
         assert!(manifest.digest.len() == 16 && manifest.damage.is_empty(), "{manifest:?}");
     }
 }
@@ -246,6 +245,23 @@ fn sources_of_one_name_are_one_table() {
         let recorded: Vec<u64> = manifest.sources.iter().map(|source| source.recorded).collect();
         assert_eq!(recorded, [60, 60, 0]);
         assert_eq!(visible(&objects)["point"].len(), 120);
+    }
+}
+
+// Proves that each sample of a source without a schema is a row, also if a source with a schema has
+// the same name.
+#[test]
+fn sources_without_a_schema_are_shipped() {
+    for (name, rows) in [("opaque", 7), ("point", 67)] {
+        let folder = tempfile::tempdir().unwrap();
+        TestSegment { samples: 60, opaque: (name, 7), ..TestSegment::default() }.write(folder.path());
+        let store = FailingStore::new();
+        let state = ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+        assert_eq!((state.rows, state.has_losses()), (127, false), "{name}");
+        let objects = store.objects();
+        let (_, manifest) = manifests(&objects, ManifestKind::Segment).pop().unwrap();
+        assert_eq!(manifest.rows, 127, "{name}");
+        assert_eq!(visible(&objects)[name].len(), rows, "{name}");
     }
 }
 

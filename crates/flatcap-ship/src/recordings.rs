@@ -43,6 +43,8 @@ pub(crate) struct TestSegment {
     pub(crate) is_compressed: bool,
     /// Names of the sources with samples; they may be equal.
     pub(crate) names: [&'static str; 2],
+    /// Name and number of samples of the last source, which has no schema.
+    pub(crate) opaque: (&'static str, u64),
 }
 
 impl Default for TestSegment {
@@ -56,6 +58,7 @@ impl Default for TestSegment {
             host: ("web-1", Some("4c4c4544004a35108052b7c04f4d5831")),
             is_compressed: false,
             names: SOURCES,
+            opaque: ("opaque", 0),
         }
     }
 }
@@ -65,12 +68,12 @@ impl TestSegment {
         BEGIN_S + i64::try_from(self.number).unwrap() * self.spacing_s
     }
 
-    /// The first number of a source. The last one has no samples.
+    /// The first number of a source.
     pub(crate) fn first_seq(&self, source: u16) -> u64 {
         match source {
             0 => self.number * (self.samples + LOST),
             1 => self.number * self.samples,
-            _ => 0,
+            _ => self.number * self.opaque.1,
         }
     }
 
@@ -115,7 +118,7 @@ impl TestSegment {
             sources: vec![
                 source((0, self.names[0]), false),
                 source((1, self.names[1]), false),
-                source((2, "opaque"), true),
+                source((2, self.opaque.0), true),
             ],
             clock_table: vec![clocks],
             recorder_pid: 0,
@@ -161,6 +164,15 @@ impl TestSegment {
                 segment.append_index(0).unwrap();
             }
         }
+        for at in 0..self.opaque.1 {
+            let seq = self.first_seq(2) + at;
+            let (mono_ns, wall_ns) =
+                (clocks.mono_ns + at * PERIOD_NS, clocks.wall_ns.wrapping_add_unsigned(at * PERIOD_NS));
+            let frame = framed(kind, 2, (seq, mono_ns, wall_ns), &[b'a', 0xff]);
+            let (pieces, header) = (&mut [IoSlice::new(&frame)], &frame[..kind.frame_bytes(0)]);
+            segment.append(Frames { pieces, headers: &[header], count: 1 }).unwrap();
+            segment.count_samples(2, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+        }
         segment.append_index(0).unwrap();
         segment.seal().unwrap().publish(&storage).unwrap();
         folder.join(self.name().sealed().to_string())
@@ -180,7 +192,11 @@ fn frame(
     let table = writer.start(&layout);
     writer.set(table, layout.field("counter").unwrap(), counter);
     writer.set(table, layout.field("noise").unwrap(), seq.wrapping_mul(0x9E37_79B9) % 1000);
-    let body = writer.finished().unwrap();
+    framed(kind, source, (seq, mono_ns, wall_ns), writer.finished().unwrap())
+}
+
+/// Returns the frame of a sample with this payload.
+fn framed(kind: ChecksumKind, source: u16, (seq, mono_ns, wall_ns): (u64, u64, i64), body: &[u8]) -> Vec<u8> {
     let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 900 };
     let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
     Envelope::new(source).write(&mut payload, &stamp, body);
