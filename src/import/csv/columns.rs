@@ -64,6 +64,20 @@ pub(super) struct CsvHeader {
     pub(super) has_comment_mark: bool,
 }
 
+/// The device of the last row.
+#[derive(Debug, Default)]
+pub(super) struct LastDevice(Option<String>);
+
+impl LastDevice {
+    /// Takes the next row. Returns whether its cells name another device than the last row.
+    pub(super) fn changes(&mut self, header: &CsvHeader, cells: &Cells) -> bool {
+        let Some(device) = header.device_text(cells) else { return false };
+        let is_other = self.0.as_ref().is_some_and(|last| *last != device);
+        self.0 = Some(device);
+        is_other
+    }
+}
+
 /// A column that becomes a field.
 #[derive(Debug)]
 pub(super) struct CsvColumn {
@@ -224,7 +238,7 @@ impl CsvHeader {
     }
 
     /// Returns the cells of a row that may name its device. `None` if no column does.
-    pub(super) fn device_text(&self, cells: &Cells) -> Option<String> {
+    fn device_text(&self, cells: &Cells) -> Option<String> {
         let parts: Vec<_> = self.devices.iter().map(|at| cells.text(*at)).collect();
         (!parts.is_empty()).then(|| parts.join("\n"))
     }

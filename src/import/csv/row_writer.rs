@@ -8,7 +8,7 @@ use flatcap_format::schema::{NewTable, binary_schema};
 
 use super::cells::Cells;
 use super::column_census::shown;
-use super::columns::header_error;
+use super::columns::{LastDevice, header_error};
 use super::interpretation::Interpretation;
 use super::records::CsvRecord;
 use super::sections::{RecordPart, Sections};
@@ -40,6 +40,7 @@ pub(super) struct CsvRowWriter<'i, 's> {
     interpretation: &'i Interpretation,
     sections: Sections,
     clock: LocalClock,
+    last_device: LastDevice,
     times: RowTimes,
     run: RunWriter<'s>,
     /// Sources by the cells of their key columns.
@@ -73,6 +74,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
             interpretation,
             sections: Sections::default(),
             clock,
+            last_device: LastDevice::default(),
             times: RowTimes::default(),
             run,
             sources: BTreeMap::new(),
@@ -117,6 +119,9 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         let is_row = quote_fault.is_none() && header.is_row(cells);
         let time = header.time_text(cells);
         let found = self.interpretation.time(&time).filter(|_| is_row);
+        if is_row {
+            self.clock.set_other_device(self.last_device.changes(header, cells));
+        }
         let wall_ns = found.and_then(|time| instant(&mut self.clock, time, line));
         let Some(wall_ns) = wall_ns else {
             if is_comment(cells) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cells::Cells;
 use super::column_census::{ColumnCensus, MarkEvidence, shown};
-use super::columns::{CsvHeader, header_error};
+use super::columns::{CsvHeader, LastDevice, header_error};
 use super::interpretation::{CsvCheck, Interpretation};
 use super::key_search::KeySearch;
 use super::layout::CsvLayout;
@@ -62,8 +62,7 @@ pub(super) struct Survey<'o> {
     /// The line and time of the first row without a known time format.
     first_formless: Option<(u64, String)>,
     bytes: u64,
-    /// The cells that name the device of the last row.
-    last_device: Option<String>,
+    last_device: LastDevice,
     /// Evidence for the encoding: cells that are not UTF-8, and cells with UTF-8 beyond ASCII.
     not_utf8: Tally,
     is_utf8: u64,
@@ -101,7 +100,7 @@ impl<'o> Survey<'o> {
             skipped: 0,
             first_formless: None,
             bytes: 0,
-            last_device: None,
+            last_device: LastDevice::default(),
             not_utf8: Tally::default(),
             is_utf8: 0,
         }
@@ -128,7 +127,7 @@ impl<'o> Survey<'o> {
             return;
         }
         let time = self.header.time_text(cells);
-        let is_other_device = self.is_other_device(cells);
+        let is_other_device = self.last_device.changes(&self.header, cells);
         if !self.add_time(&time, line, is_other_device) {
             if !is_comment(cells) {
                 self.skipped += 1;
@@ -154,14 +153,6 @@ impl<'o> Survey<'o> {
                 census.add(String::from_utf8_lossy(bytes).trim(), line);
             }
         }
-    }
-
-    /// Returns whether a row is of another device than the row before, as far as its cells say.
-    fn is_other_device(&mut self, cells: &Cells) -> bool {
-        let Some(device) = self.header.device_text(cells) else { return false };
-        let is_other = self.last_device.as_ref().is_some_and(|last| *last != device);
-        self.last_device = Some(device);
-        is_other
     }
 
     /// Adds the time of a row. Returns false if it has no known format.

@@ -106,10 +106,10 @@ fn the_order_of_rows_changes_no_time() {
 #[test]
 fn devices_in_a_repeated_hour_are_found() {
     let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
-    let found = |rows: &[(&str, &str)]| {
+    let found_in = |title: &str, cell: &str, rows: &[(&str, &str)]| {
         let rows: Vec<String> =
-            rows.iter().map(|(clock, host)| format!("2024-10-27 {clock}:00,{host},1\n")).collect();
-        let content = format!("time,host,a\n{}", rows.concat());
+            rows.iter().map(|(clock, host)| format!("2024-10-27 {clock}:00,{cell}{host},1\n")).collect();
+        let content = format!("time,{title}host,a\n{}", rows.concat());
         let options = CsvOptions { zone: zone.clone(), ..plain() };
         let imported = try_import("data.csv", content.as_bytes(), &options).unwrap();
         lines(&imported)
@@ -117,9 +117,12 @@ fn devices_in_a_repeated_hour_are_found() {
             .filter(|(kind, _)| *kind == FindingKind::RepeatedHour)
             .collect::<Vec<_>>()
     };
+    let found = |rows: &[(&str, &str)]| found_in("", "", rows);
     let twice = |host: &'static str| [("02:00", host), ("02:20", host), ("02:40", host)];
     let one_after_the_other = [&twice("a")[..], &twice("b")].concat();
     assert_eq!(found(&one_after_the_other), [(FindingKind::RepeatedHour, 2)]);
+    let with_zones = found_in("zone,", "Europe/Berlin,", &one_after_the_other);
+    assert_eq!(with_zones, [(FindingKind::RepeatedHour, 2)], "each row names its zone");
     let of_one = [&twice("a")[..], &twice("a")].concat();
     assert_eq!(found(&of_one), []);
     let both = |clock| [(clock, "a"), (clock, "b")];
