@@ -28,7 +28,8 @@ const NEW_STEPS: usize = STEPS_MAX / 4;
 const RECENT_MAX: usize = 4096;
 /// Time before the window that is not part of the baseline, since the incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Time after the window that is read. It contains a complete sample, since one is taken per second.
+/// Time after the window that is read. It contains a complete sample, since one is taken per
+/// second.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
 /// Time before the baseline that is read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;

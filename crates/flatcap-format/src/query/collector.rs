@@ -18,8 +18,9 @@ use crate::segment::SampleView;
 /// The collectors of a query, by the ids of the sources in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Bytes of a payload that count as one value if strings are read, so that a batch has at most about
-/// 32 MiB of strings. A reader may write a string for each row, although the batch stores it once.
+/// Bytes of a payload that count as one value if strings are read, so that a batch has at most
+/// about 32 MiB of strings. A reader may write a string for each row, although the batch stores it
+/// once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.

@@ -299,7 +299,8 @@ impl BlockEncoder {
             GroupKey::Mixed { source, .. } => {
                 self.parts.add_lengths(list, table)?;
                 if run.has_only_payloads && self.grouper.groups.len() == 1 {
-                    // The only group contains all payloads in order, so gathering them is unnecessary.
+                    // The only group contains all payloads in order, so gathering them is
+                    // unnecessary.
                     self.parts.add(codec, run.bytes, table)?;
                 } else {
                     self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;
