@@ -3,7 +3,7 @@
 //! Ranking compares means over time, weighs them and bounds memory. For the few series that are
 //! reported, this module reads the samples of the element again, as `dump` does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
@@ -58,11 +58,7 @@ pub(super) fn measure(
     wanted: &[WantedSeries],
 ) -> Result<Vec<Option<Measured>>, QueryError> {
     let mut found: Vec<Option<Measured>> = vec![None; wanted.len()];
-    let mut by_window: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
-    for (number, series) in wanted.iter().enumerate() {
-        by_window.entry((series.window.start, series.window.end)).or_default().push(number);
-    }
-    for numbers in by_window.values() {
+    for numbers in joined_windows(wanted) {
         let own: Vec<&WantedSeries> = numbers.iter().filter_map(|number| wanted.get(*number)).collect();
         let samples = SeriesSamples::read(choice, recording, &own)?;
         for ((number, series), samples) in numbers.iter().zip(own).zip(samples) {
@@ -72,6 +68,25 @@ pub(super) fn measure(
         }
     }
     Ok(found)
+}
+
+/// Returns the series by the queries that read them: one for all that overlap in time, so that the
+/// samples of no time are read twice.
+fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
+    let mut by_begin: Vec<(Range<i64>, usize)> =
+        wanted.iter().map(WantedSeries::read_span).zip(0..).collect();
+    by_begin.sort_by_key(|(span, _)| span.start);
+    let mut queries: Vec<(i64, Vec<usize>)> = Vec::new();
+    for (span, number) in by_begin {
+        match queries.last_mut().filter(|(end, _)| span.start < *end) {
+            Some((end, numbers)) => {
+                *end = span.end.max(*end);
+                numbers.push(number);
+            }
+            None => queries.push((span.end, vec![number])),
+        }
+    }
+    queries.into_iter().map(|(_, numbers)| numbers).collect()
 }
 
 /// A sample, with the value that an element had in it.
@@ -108,6 +123,13 @@ struct SeriesSamples {
 }
 
 impl WantedSeries {
+    /// Returns the wall times of the samples that are read: the window with a margin.
+    fn read_span(&self) -> Range<i64> {
+        let margin_ns = |least: u64| self.period_ns.saturating_mul(PERIODS).max(least);
+        let begin = self.window.start.saturating_sub_unsigned(margin_ns(BEFORE_NS));
+        begin..self.window.end.saturating_add_unsigned(margin_ns(AFTER_NS))
+    }
+
     /// Returns the path of the field that is read.
     fn read_field(&self) -> String {
         if self.measure.class == ValueClass::Offspring {
@@ -153,20 +175,17 @@ impl WantedSeries {
 }
 
 impl SeriesSamples {
-    /// Reads the samples around the window of some series.
+    /// Reads the samples around the windows of some series.
     fn read(
         choice: &RecordingChoice,
         recording: &Recording,
         wanted: &[&WantedSeries],
     ) -> Result<Vec<Self>, QueryError> {
         let mut samples: Vec<Self> = wanted.iter().map(|_| Self::default()).collect();
-        let Some(first) = wanted.first() else { return Ok(samples) };
-        let period_ns = wanted.iter().map(|series| series.period_ns).max().unwrap_or_default();
-        let around_ns = |least: u64| period_ns.saturating_mul(PERIODS).max(least);
         let filter = ReplayFilter {
             sources: wanted.iter().map(|series| series.source.clone()).collect(),
-            since_ns: Some(first.window.start.saturating_sub_unsigned(around_ns(BEFORE_NS))),
-            until_ns: Some(first.window.end.saturating_add_unsigned(around_ns(AFTER_NS))),
+            since_ns: wanted.iter().map(|series| series.read_span().start).min(),
+            until_ns: wanted.iter().map(|series| series.read_span().end).max(),
             host: choice.host.clone(),
             ..ReplayFilter::default()
         };
@@ -214,14 +233,22 @@ impl SeriesSamples {
         };
         let Some(values) = batch.columns.get(column) else { return };
         let growths = growths.iter().find(|own| own.column == column).map(|own| own.growths.as_slice());
-        let stamp = |at: usize| Some((*batch.times.wall_ns.get(at)?, *batch.times.mono_ns.get(at)?));
-        for at in 0..batch.times.len() {
-            let Some((wall_ns, mono_ns)) = stamp(at).filter(|_| self.all.len() < SAMPLES_MAX) else { break };
+        // The samples are the same, whatever else the query reads.
+        let span = wanted.read_span();
+        let stamp = |at: usize| {
+            let wall_ns = *batch.times.wall_ns.get(at)?;
+            Some((wall_ns, *batch.times.mono_ns.get(at)?)).filter(|_| span.contains(&wall_ns))
+        };
+        for (wall_ns, mono_ns) in (0..batch.times.len()).filter_map(stamp) {
+            if self.all.len() >= SAMPLES_MAX {
+                break;
+            }
             self.all.push(ElementSample { run, wall_ns, mono_ns, value: () });
         }
         let counts_below = wanted.measure.class == ValueClass::Offspring;
         let mut known: HashMap<Option<u32>, bool> = HashMap::new();
         for row in 0..batch.rows() {
+            let Some((wall_ns, mono_ns)) = stamp(batch.sample(row)) else { continue };
             let element = batch.element(row);
             let is_own = if counts_below {
                 let parent = values.get(row);
@@ -229,7 +256,9 @@ impl SeriesSamples {
             } else {
                 *known.entry(element).or_insert_with(|| wanted.is_of(names, batch.name(row)))
             };
-            let Some((wall_ns, mono_ns)) = stamp(batch.sample(row)).filter(|_| is_own) else { continue };
+            if !is_own {
+                continue;
+            }
             if self.own.len() >= SAMPLES_MAX {
                 break;
             }
@@ -237,7 +266,8 @@ impl SeriesSamples {
                 FieldValue::Text(text) => Some(text.into()),
                 _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
             };
-            let growth = growths.and_then(|growths| growths.get(row)).copied().unwrap_or(Growth::UNKNOWN);
+            let growth = growths.and_then(|growths| growths.get(row)).filter(|_| !self.own.is_empty());
+            let growth = growth.copied().unwrap_or(Growth::UNKNOWN);
             let value = SampledValue { number: number(values, row), text, growth };
             self.own.push(ElementSample { run, wall_ns, mono_ns, value });
         }
