@@ -41,8 +41,13 @@ pub fn record(rig: &Rig, push: &str, more: &str) -> Process {
     let config = rig.write("flatcap.toml", format!("[push]\nenabled = true\n{push}\n{more}"));
     let args = ["--config", config.to_str().unwrap(), "--source", "synthetic@10ms"];
     let process = Process(Some(start(rig, &args)));
-    eventually("the push socket", || status(rig)["open"] == true);
+    eventually("the push socket", || is_open(rig));
     process
+}
+
+/// Returns whether the recorder accepts applications.
+pub fn is_open(rig: &Rig) -> bool {
+    status(rig)["open"] == true
 }
 
 pub fn socket(rig: &Rig) -> PathBuf {
