@@ -3,7 +3,8 @@
 //! 1.5 times, and each tick begun or counted as missed.
 //!
 //! Each storm is a thread that runs as fast as it can. On a machine with few processors, any busy
-//! thread delays samplers, so the bench also measures the same number of busy loops.
+//! thread delays samplers, so the bench also measures the same number of busy loops, and samplers
+//! with real-time priority (`group.fast.priority`), which no other thread delays.
 
 use std::error::Error;
 use std::path::Path;
@@ -23,6 +24,8 @@ use crate::table::{BenchLength, CaptureRow};
 
 const TICKS_TARGET: f64 = 99.9;
 const LATENESS_TARGET: f64 = 1.5;
+/// The real-time priority of samplers that run before all storms.
+const REALTIME: u8 = 1;
 /// A user who may not push.
 const REFUSED_USER: u32 = 65_533;
 const HONEST_PER_MS: u64 = 1000; // frames
@@ -200,15 +203,17 @@ fn ticks(program: &Program) -> Result<(Vec<SourceTicks>, u64), Box<dyn Error>> {
     Ok((sources.iter().map(of_source).collect::<Result<_, _>>()?, monotonic_ns()))
 }
 
-/// Records the default sources during these storms. Fails if a tick is neither begun nor missed.
-fn during(storms: &[Act], length: BenchLength) -> Result<HostTicks, Box<dyn Error>> {
+/// Records the default sources during these storms, with this real-time priority of the samplers.
+/// Fails if a tick is neither begun nor missed.
+fn during(storms: &[Act], priority: u8, length: BenchLength) -> Result<HostTicks, Box<dyn Error>> {
     // The age of a count in an answer of `status`. A smoke test may run on any host.
     let answer_ns = length.pick(NS_PER_S / 2, 20 * NS_PER_S);
     // From the start until ticks are counted, and as long as they are.
     let (settling_ns, duration_ns) = length.pick((2 * NS_PER_S, 60 * NS_PER_S), (NS_PER_S / 4, NS_PER_S));
     let program = Program::new()?;
     let config = format!(
-        "[push]\nenabled = true\nallow = [\"user:{}\"]\n[blackbox]\nwindow = \"20s\"\n[compress]\nenabled = false\n",
+        "[push]\nenabled = true\nallow = [\"user:{}\"]\n[blackbox]\nwindow = \"20s\"\n[compress]\nenabled = false\n\
+         [group.fast]\npriority = {priority}\n[group.slow]\npriority = {priority}\n",
         geteuid().as_raw()
     );
     let running = program.record(&config, &[])?;
@@ -252,9 +257,11 @@ fn during(storms: &[Act], length: BenchLength) -> Result<HostTicks, Box<dyn Erro
 
 /// Measures one row: the ticks during these storms.
 fn row(name: &'static str, what: &str, acts: &[Act], length: BenchLength) -> MeasuredRows {
-    let alone = during(&[], length)?;
-    let busy = during(&vec![busy_loop as Act; acts.len()], length)?;
-    let with = during(acts, length)?;
+    let alone = during(&[], 0, length)?;
+    let busy = during(&vec![busy_loop as Act; acts.len()], 0, length)?;
+    let with = during(acts, 0, length)?;
+    // Without the privilege, the samplers keep their priority, and the log says so.
+    let first = during(acts, REALTIME, length)?;
     let share = with.share() / alone.share() * 100.0;
     let times = with.lateness_p99_ns / alone.lateness_p99_ns;
     Ok(vec![CaptureRow {
@@ -264,11 +271,13 @@ fn row(name: &'static str, what: &str, acts: &[Act], length: BenchLength) -> Mea
         reached: format!("{share:.3} %, {times:.2} x"),
         met: Some(share >= TICKS_TARGET && times <= LATENESS_TARGET),
         details: format!(
-            "missed {} of {}; {} alone, {} with; during busy loops {:.3} %, {}; {} calls",
+            "missed {} of {}; {} alone, {} with, {} with priority {REALTIME}; during busy loops {:.3} %, \
+             {}; {} calls",
             with.missed,
             with.kept + with.missed,
             format_ns(alone.lateness_p99_ns),
             format_ns(with.lateness_p99_ns),
+            format_ns(first.lateness_p99_ns),
             busy.share() / alone.share() * 100.0,
             format_ns(busy.lateness_p99_ns),
             with.calls
