@@ -161,9 +161,9 @@ impl PayloadVerifier {
 
     /// Returns whether a payload is valid: all offsets lead to complete, aligned values within it,
     /// text is UTF-8 with a zero byte after it, required fields are present, and the limits of the
-    /// options hold. Takes a time in proportion to the apparent size, whatever the schema. Allocates
-    /// only for a vtable with more references than any before, and for tables within tables of the
-    /// same kind.
+    /// options hold. Takes a time in proportion to the apparent size, whatever the schema.
+    /// Allocates only for a vtable with more references than any before, and for tables within
+    /// tables of the same kind.
     pub fn accepts(&mut self, payload: &[u8]) -> bool {
         let mut walk = self.walk(payload);
         walk.root().is_some()
@@ -554,8 +554,8 @@ mod tests {
         (schema.verifier(VerifierOptions::default()), payload)
     }
 
-    // Proves that the bytes of vtables that are checked never exceed the apparent size, so its limit
-    // bounds the time. Method: a table with many references to tables of its own kind.
+    // Proves that the bytes of vtables that are checked never exceed the apparent size, so its
+    // limit bounds the time. Method: a table with many references to tables of its own kind.
     #[test]
     fn vtables_are_checked_in_proportion_to_the_apparent_size() {
         for count in [2, 30, 8_000] {
