@@ -13,7 +13,7 @@ use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
-    SegmentReader, list, markers,
+    SegmentReader, SourceSender, list, markers,
 };
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use super::error::CliError;
 use super::hosts::{find_host, host_lines};
 use super::name_lines::{NameRow, name_lines, odd_names};
 use super::recordings::{default_recordings, no_segments};
+use super::sender_text::sender_lines;
 use super::source_sum::SourceSum;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
@@ -394,6 +395,12 @@ fn thinned_lines(report: &InfoReport) -> impl Iterator<Item = String> {
     thinned.map(|source| format!("thinned: {} sample(s) of {}", source.thinned, human::escaped(&source.name)))
 }
 
+/// Returns a line for each program that has pushed sources.
+fn pushed_lines(report: &InfoReport) -> Vec<String> {
+    let sender = |source: &InfoSource| SourceSender::from_labels(|label| source.labels.get(label).cloned());
+    sender_lines(report.sources.iter().filter_map(|source| Some((sender(source)?, source.name.as_str()))))
+}
+
 /// Returns the line of the time that the segments span; none without samples.
 fn span_line(report: &InfoReport, times: &mut TimePrinter) -> Option<String> {
     let first = report.segments.iter().filter_map(|segment| segment.first_wall_ns).min()?;
@@ -460,6 +467,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     }));
     lines.extend(incomplete_lines(report));
     lines.extend(thinned_lines(report));
+    lines.extend(pushed_lines(report));
     lines.extend(name_lines(&report.names));
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));

@@ -3,6 +3,7 @@
 
 use flatcap_explain::{FieldDeparture, ValueUnit};
 
+use super::sender_text::sender_text;
 use crate::human;
 
 /// A shorter part of an element's name says nothing.
@@ -45,14 +46,11 @@ pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
 /// the recorder measured or imported it.
 pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
     let first = departure.senders.first()?;
-    let user = first.user.as_deref().unwrap_or("unknown");
-    let program = first.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
-    let text = format!("pushed by {} (user {user}{program})", first.client);
     let more = match departure.senders.len() {
         1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    Some(format!("{}{more}", human::escaped(&text)))
+    Some(format!("pushed by {}{more}", sender_text(first)))
 }
 
 fn scaled(value: f64, units: &[&str], base: f64) -> String {

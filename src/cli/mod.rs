@@ -45,6 +45,7 @@ mod resolution;
 mod row_printer;
 mod rows;
 mod selection;
+mod sender_text;
 mod snapshots;
 mod source_sum;
 mod sources;

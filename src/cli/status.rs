@@ -9,6 +9,7 @@ use flatcap_format::schema::visible_json;
 
 use super::error::CliError;
 use super::remote::RecorderSocket;
+use super::sender_text::pushing_lines;
 use super::tables::{SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
@@ -81,6 +82,7 @@ impl StatusPage {
         lines.extend(self.compressor_line(&status.compression));
         lines.extend(status.ring.as_ref().map(|ring| self.ring_line(ring)));
         lines.extend(status.push.as_ref().map(|push| self.push_line(push)));
+        lines.extend(status.push.iter().flat_map(|push| pushing_lines(&push.senders)));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());

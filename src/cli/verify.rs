@@ -1,7 +1,7 @@
 //! `verify`: reads segments in full and reports damage and losses.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
@@ -209,12 +209,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 /// Reads the list of the segments that retention has removed between others of a directory. Without
 /// it their samples are missing.
 fn removed_segments(folder: &Path) -> RemovedSegments {
-    const BYTES_MAX: u64 = 1 << 20;
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let mut text = String::new();
-    let read = open_regular(&folder.join(REMOVED_NAME))
-        .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
-    read.map(|_| RemovedSegments::parse(&text)).unwrap_or_default()
+    open_regular(&folder.join(REMOVED_NAME)).and_then(RemovedSegments::read_from).unwrap_or_default()
 }
 
 /// Reads one segment.

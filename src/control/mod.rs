@@ -25,5 +25,5 @@ pub use server::{ListenerBudget, Server, ServerStop, listen_for_metrics};
 pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
     CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus, QueueStatus,
-    ReloadStatus, RingStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    ReloadStatus, RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };

@@ -37,7 +37,7 @@ pub struct Status {
 }
 
 /// Frames that applications push. Counts are those of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PushStatus {
     /// Whether the push socket is open.
@@ -78,6 +78,28 @@ pub struct PushStatus {
     pub user_frames_per_second_max: Option<u64>,
     /// Bytes that a user may push per second; `None` is unlimited.
     pub user_bytes_per_second_max: Option<u64>,
+    /// The applications that have pushed most frames.
+    pub senders: Vec<SenderStatus>,
+}
+
+/// An application that has pushed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SenderStatus {
+    /// The name that it gave itself.
+    pub client: String,
+    /// Its user, as the kernel reports it.
+    pub user: Option<String>,
+    /// Path of its program, as the kernel reports it.
+    pub program: Option<String>,
+    /// Its sources.
+    pub sources: u64,
+    /// Their samples passed to the kernel for writing.
+    pub recorded: u64,
+    /// Their samples that the files report as lost.
+    pub lost: u64,
+    /// Bytes of their frames in the files.
+    pub bytes: u64,
 }
 
 /// The ring of the black box.
@@ -386,7 +408,7 @@ impl Status {
             || former.lost > 0
             || former.failed > 0
             || former.timed_out > 0
-            || self.push.is_some_and(|push| push.lost > 0 || push.lanes_refused > 0)
+            || self.push.as_ref().is_some_and(|push| push.lost > 0 || push.lanes_refused > 0)
     }
 
     /// Whether an older configuration is in effect because the one read last was refused.

@@ -33,7 +33,7 @@ impl UsageTotals {
             Self { process_ns: process_cpu_ns(), pushes_ns: metrics.push.cpu_ns.get(), ..Self::default() };
         for source in metrics.sources.iter() {
             usage.sources_ns += source.spent.get();
-            let bytes = if source.is_pushed { &mut usage.pushed_bytes } else { &mut usage.host_bytes };
+            let bytes = if source.is_pushed() { &mut usage.pushed_bytes } else { &mut usage.host_bytes };
             *bytes += source.bytes.get();
         }
         usage

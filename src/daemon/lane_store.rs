@@ -1,7 +1,7 @@
 //! Lanes in the service manager's store: their memory outlives even a simultaneous end of recorder
 //! and application, and the next run rescues the remaining frames.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossbeam_channel::Sender;
 use flatcap_lane::{LaneHeader, LaneResumption};
@@ -76,7 +76,7 @@ impl LaneStore {
     ) {
         for (name, memory) in stored.0 {
             let left = match own {
-                Some(own) => open(&name, memory, (own, wall_offset_ns)),
+                Some(own) => open(&name, &memory, (own, wall_offset_ns)),
                 None => Err("[push] is not enabled".to_owned()),
             };
             match left {
@@ -96,12 +96,12 @@ impl LaneStore {
 }
 
 /// Opens a stored lane. The error is a message.
-fn open(name: &str, memory: OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
+fn open(name: &str, memory: &OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
     let StoredLane { run_id, lane, uid } =
         StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
     // Not final: its client may be alive, and hands over the rest itself.
     let resumption = LaneResumption { run_id, lane, is_final: false };
-    LeftLane::open(memory, resumption, uid, own)
+    LeftLane::open(memory.as_fd(), resumption, uid, own)
 }
 
 impl StoredLane {

@@ -96,7 +96,7 @@ impl PushThread {
 
 /// Publishes the sums over all pushed sources.
 pub(super) fn publish_sums(metrics: &Metrics) {
-    let pushed = || metrics.sources.iter().filter(|source| source.is_pushed);
+    let pushed = || metrics.sources.iter().filter(|source| source.is_pushed());
     let sum = |count: fn(&SourceMetrics) -> u64| pushed().map(|source| count(source)).sum();
     metrics.push.sources.set(pushed().count() as u64);
     metrics.push.begun.set(sum(|source| source.begun.get()));

@@ -1,7 +1,7 @@
 //! Takes over the lanes of killed runs that clients have handed over: adds their committed frames
 //! to the files of their run, as a segment of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flatcap_format::segment::{
-    Leftovers, SampleView, SealState, SegmentHeader, SegmentName, SegmentReader, last_segment, supplement,
+    Leftovers, SampleView, SealState, SegmentHeader, SegmentName, SegmentReader, SourceInfo, last_segment,
+    supplement,
 };
 use flatcap_format::storage::Storage;
 
 use super::lane_store::{LaneStore, StoredLane};
-use crate::ingest::{LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification};
+use crate::ingest::{
+    LEFT_LANES_MAX, LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification,
+};
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::QuotaStorage;
 
-/// Maximum number of queued lanes: as many as the service manager stores. Further ones are refused.
-const LANES_WAITING_MAX: usize = 4096;
 /// Lanes that arrive within this time after each other are rescued together, because each rescue
 /// writes a segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
@@ -31,8 +32,8 @@ const COLLECT_NS_MAX: u64 = 1_000_000_000;
 /// Maximum bytes of lanes that are rescued together, because their frames are in memory during the
 /// rescue.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of rescues in a run: each writes a segment, and a client must not be able to
-/// occupy this recorder.
+/// Maximum number of rescues of an earlier run for one user: each writes a segment, and a client
+/// must not be able to occupy this recorder.
 const RESCUES_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// Maximum time that the end of a run waits for the last rescue.
@@ -40,7 +41,7 @@ const STOP_MAX_NS: u64 = 10_000_000_000;
 
 /// Creates the queue of handed-over lanes.
 pub(super) fn left_lanes() -> (Sender<LeftLane>, Receiver<LeftLane>) {
-    bounded(LANES_WAITING_MAX)
+    bounded(LEFT_LANES_MAX)
 }
 
 /// The running thread. It ends when all senders of lanes are dropped.
@@ -54,7 +55,7 @@ impl RescueThread {
         recovered: Arc<OnceLock<Vec<u64>>>,
     ) -> io::Result<Self> {
         let run = move || {
-            let mut rescues: BTreeMap<u64, u32> = BTreeMap::new(); // of runs that have files
+            let mut rescues = RescueCounts::default();
             while let Ok(first) = lanes.recv() {
                 wait_until_recovered(&recovered);
                 let mut bytes = first.bytes();
@@ -72,19 +73,16 @@ impl RescueThread {
                     runs.entry(lane.run_id()).or_default().push(lane);
                 }
                 for (run_id, mut lanes) in runs {
-                    let earlier = rescues.get(&run_id).copied().unwrap_or_default();
-                    if earlier >= RESCUES_MAX {
-                        tracing::warn!(
-                            run_id,
-                            "lanes of a killed run come again and again; no more are taken"
-                        );
+                    lanes.retain(|lane| rescues.permits(run_id, lane.uid()));
+                    if lanes.is_empty() {
                         continue;
                     }
+                    let users: BTreeSet<u32> = lanes.iter().map(LeftLane::uid).collect();
                     let stored: Vec<StoredLane> = lanes.iter().map(StoredLane::of_left).collect();
                     let receipts: Vec<LaneReceipt> =
                         lanes.iter_mut().filter_map(LeftLane::take_receipt).collect();
                     match rescue(&*storage, run_id, lanes, check) {
-                        Ok(true) => drop(rescues.insert(run_id, earlier + 1)),
+                        Ok(true) => users.into_iter().for_each(|uid| rescues.add(run_id, uid)),
                         Ok(false) => {}
                         Err(error) => {
                             tracing::warn!(
@@ -112,6 +110,29 @@ impl RescueThread {
         } else {
             tracing::warn!("lanes of a killed run are not all rescued; what was in the others is lost");
         }
+    }
+}
+
+/// The rescues of each earlier run that has files, by user.
+#[derive(Debug, Default)]
+struct RescueCounts(BTreeMap<(u64, u32), u32>);
+
+impl RescueCounts {
+    /// Returns whether lanes of this user may be added to the run once more.
+    fn permits(&self, run_id: u64, uid: u32) -> bool {
+        let is_permitted = self.0.get(&(run_id, uid)).is_none_or(|count| *count < RESCUES_MAX);
+        if !is_permitted {
+            tracing::warn!(
+                run_id,
+                uid,
+                "lanes of a killed run come again and again from one user; no more of them are taken"
+            );
+        }
+        is_permitted
+    }
+
+    fn add(&mut self, run_id: u64, uid: u32) {
+        *self.0.entry((run_id, uid)).or_default() += 1;
     }
 }
 
@@ -145,7 +166,7 @@ fn rescue(
     for lane in lanes.into_iter().filter(|lane| lane.checksum() == header.checksum) {
         let uid = lane.uid().to_string();
         // The ids come from the client: accept only sources that its user has pushed.
-        let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(&source.labels, &uid));
+        let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(source, &uid));
         let LeftFrames { mut frames, mut begun } = lane.read();
         let source = |frame: &Vec<u8>| {
             frame.get(header_bytes..).and_then(SampleView::read).map(|sample| sample.source)
@@ -196,8 +217,26 @@ fn last_sealed(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(Segment
     Ok(Some((name, footer.header.clone())))
 }
 
-/// Returns whether a source with these labels was pushed by a user.
-fn is_pushed_by(labels: &[(String, String)], uid: &str) -> bool {
-    let has = |name: &str| labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
-    has("client").is_some() && has("uid") == Some(uid)
+/// Returns whether a source was pushed by a user.
+fn is_pushed_by(source: &SourceInfo, uid: &str) -> bool {
+    source.sender().is_some_and(|sender| sender.user.as_deref() == Some(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a user who hands over lanes of a killed run again and again is refused in the
+    // end, and that others can still hand over theirs.
+    #[test]
+    fn rescues_are_limited_by_user() {
+        let mut rescues = RescueCounts::default();
+        let mut taken = 0;
+        while rescues.permits(7, 1) {
+            rescues.add(7, 1);
+            taken += 1;
+        }
+        assert_eq!(taken, RESCUES_MAX);
+        assert!(rescues.permits(7, 2) && rescues.permits(8, 1));
+    }
 }

@@ -8,11 +8,10 @@ use flatcap_format::segment::{SealState, SegmentHeader, SegmentName};
 
 use crate::control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
-    RingStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };
 use crate::metrics::{
-    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, PushMetrics, RecorderMetrics,
-    SourceMetrics,
+    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, Pusher, RecorderMetrics, SourceMetrics,
 };
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
@@ -25,6 +24,8 @@ const MEASUREMENTS_MAX: usize = 60;
 /// If compression lags by more than this, the forecast ignores it, because segments may be removed
 /// before they are compressed.
 const LAG_MAX_NS: u64 = 600 * NS_PER_S;
+/// Maximum number of applications that are listed.
+const SENDERS_MAX: usize = 64;
 /// Number of periods over which the rate of a slow source is measured.
 const PERIODS: u64 = 2;
 
@@ -166,7 +167,7 @@ impl StatusTracker {
                 lost: metrics.ring.lost.get(),
                 storage_errors: metrics.ring.storage_errors.get(),
             }),
-            push: push_status(&metrics.push),
+            push: push_status(metrics),
             queues: QueueStatus {
                 slabs_queued: metrics.recorder.slabs_queued.get(),
                 slabs_free: metrics.recorder.slabs_free.get(),
@@ -259,7 +260,7 @@ impl SourceRates {
 /// Sums all sources except the current ones.
 fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
-    let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed);
+    let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed());
     let all = read.filter(|(id, _)| !is_current(*id));
     all.fold(FormerStatus::default(), |sum, (_, source)| FormerStatus {
         sources: sum.sources + 1,
@@ -312,7 +313,8 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
 }
 
 /// Returns the state of pushing, or `None` if applications may not push.
-fn push_status(push: &PushMetrics) -> Option<PushStatus> {
+fn push_status(metrics: &Metrics) -> Option<PushStatus> {
+    let push = &metrics.push;
     let limit = |number: u64| (number > 0).then_some(number);
     (push.memory_bytes_max.get() > 0).then(|| PushStatus {
         open: push.is_open.get() == 1,
@@ -334,7 +336,30 @@ fn push_status(push: &PushMetrics) -> Option<PushStatus> {
         cpu_waits: push.cpu_waits.get(),
         user_frames_per_second_max: limit(push.user_frames_max.get()),
         user_bytes_per_second_max: limit(push.user_bytes_max.get()),
+        senders: senders(metrics),
     })
+}
+
+/// Returns the applications that push, with the sums of their sources, the most frames first.
+fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
+    let mut sums: BTreeMap<&Pusher, SenderStatus> = BTreeMap::new();
+    for source in metrics.sources.iter() {
+        let Some(pusher) = &source.pusher else { continue };
+        let sum = sums.entry(pusher).or_insert_with(|| SenderStatus {
+            client: pusher.client.clone(),
+            user: pusher.user.clone(),
+            program: pusher.program.clone(),
+            ..SenderStatus::default()
+        });
+        sum.sources += 1;
+        sum.recorded = sum.recorded.saturating_add(source.recorded.get());
+        sum.lost = sum.lost.saturating_add(source.lost.get());
+        sum.bytes = sum.bytes.saturating_add(source.bytes.get());
+    }
+    let mut senders: Vec<SenderStatus> = sums.into_values().collect();
+    senders.sort_by_key(|sender| std::cmp::Reverse((sender.recorded, sender.sources)));
+    senders.truncate(SENDERS_MAX);
+    senders
 }
 
 fn compressor_status(now_ns: u64, compression: &CompressionMetrics) -> CompressorStatus {

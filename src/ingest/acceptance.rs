@@ -20,6 +20,13 @@ const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 impl PushWorker {
     /// Accepts connections, as far as the limit per turn and the budget allow.
     pub(super) fn accept(&mut self, now_ns: u64) {
+        if self.listener.closer().is_full() {
+            tracing::warn!(
+                "descriptors that applications have sent cannot be closed, since they wait for other programs: no further \
+                 application is accepted; end the programs that connect to the push socket"
+            );
+            return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+        }
         for _ in 0..CONNECTIONS_PER_TURN {
             let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
             if wait_ns > 0 {
@@ -79,7 +86,7 @@ impl PushWorker {
             process.map_or(Ok(()), |process| self.ready.add(process, Wakeup::ProcessEnd(id).number()))
         });
         if added.is_err() {
-            self.registry.remove_client(id);
+            self.remove_client(id);
         }
         added.map(|()| payer)
     }
@@ -95,7 +102,7 @@ impl PushWorker {
             unnamed().next().filter(|_| unnamed().count() >= UNNAMED_MAX)
         };
         if let Some(oldest) = oldest.map(|(id, _)| *id) {
-            self.registry.remove_client(oldest);
+            self.remove_client(oldest);
         }
     }
 
@@ -114,6 +121,10 @@ impl PushWorker {
     /// Removes a client, and charges the client for it.
     pub(super) fn remove_client(&mut self, id: u64) {
         let payer = self.payer_of(id);
+        if let Some(client) = self.registry.clients.get(&id) {
+            // Another thread closes the connection, perhaps much later.
+            self.ready.remove(&client.connection);
+        }
         self.registry.remove_client(id);
         self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
     }

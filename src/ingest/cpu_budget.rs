@@ -17,6 +17,10 @@ const BURST_NS: u64 = 20_000_000;
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;
+/// Interval over which pauses are summed for the warning about them, and the shortest interval
+/// between two warnings.
+const WINDOW_NS: u64 = 10 * NS_PER_S;
+const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// Maximum number of users whose usage is kept; beyond it, users with the least use are dropped.
 const USERS_MAX: usize = 256;
 /// Connections of users who may not push, and connections whose user is not known yet, get 1/20 of
@@ -32,16 +36,25 @@ pub(super) enum Payer {
     User(u32),
 }
 
-/// The budget and the usage of all payers. Pure: times and CPU times are passed in.
+/// The budget and the usage of all payers. Times and CPU times are passed in.
 #[derive(Debug)]
 pub(super) struct PushCpuBudget {
     all: Throttle,
     strangers: Throttle,
     payers: BTreeMap<Payer, PayerUsage>,
     halved_ns: u64,
+    warning: BudgetWarning,
     /// CPU time charged so far, of the thread and of the recorders.
     thread_ns: u64,
     recorders_ns: u64,
+}
+
+/// Decides when to warn that pushes wait for their budget.
+#[derive(Debug, Default)]
+struct BudgetWarning {
+    begin_ns: u64,
+    waited_ns: u64, // since then
+    earliest: u64,  // time of the next warning, in nanoseconds
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -60,6 +73,7 @@ impl PushCpuBudget {
             strangers: Throttle::new(per_second / STRANGERS_PART).with_burst(BURST_NS),
             payers: BTreeMap::new(),
             halved_ns: 0,
+            warning: BudgetWarning::default(),
             thread_ns,
             recorders_ns: 0,
         }
@@ -113,6 +127,22 @@ impl PushCpuBudget {
         }
     }
 
+    /// Records a pause of all work. Warns if pushes wait long.
+    pub(super) fn note_pause(&mut self, pause_ns: u64, now_ns: u64) {
+        if !self.warning.note(pause_ns, now_ns) {
+            return;
+        }
+        let busiest = self.payers.iter().max_by_key(|(_, usage)| usage.recent_ns);
+        let uid = match busiest {
+            Some((Payer::User(uid), _)) => Some(*uid),
+            _ => None,
+        };
+        tracing::warn!(
+            uid,
+            "pushes wait, since they use more than [push] cpu_budget: frames stay in their lanes; raise it, or push less"
+        );
+    }
+
     /// Returns the recent use of a payer: the payer with the least use is served first.
     pub(super) fn recent_ns(&self, payer: Payer) -> u64 {
         self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
@@ -145,6 +175,24 @@ impl PushCpuBudget {
             }
         }
         change(self.payers.entry(payer).or_default());
+    }
+}
+
+impl BudgetWarning {
+    /// Records a pause. Returns whether to warn: if pushes have waited for a tenth of the last ten
+    /// seconds, at most once a minute.
+    fn note(&mut self, pause_ns: u64, now_ns: u64) -> bool {
+        self.waited_ns = self.waited_ns.saturating_add(pause_ns);
+        if now_ns.saturating_sub(self.begin_ns) < WINDOW_NS {
+            return false;
+        }
+        let is_long = self.waited_ns >= WINDOW_NS / 10;
+        (self.begin_ns, self.waited_ns) = (now_ns, 0);
+        let is_due = is_long && now_ns >= self.earliest;
+        if is_due {
+            self.earliest = now_ns.saturating_add(WARNING_INTERVAL_NS);
+        }
+        is_due
     }
 }
 
@@ -217,6 +265,17 @@ mod tests {
         assert_eq!(budget.charged_ns(), 8 * MS, "nothing new");
         budget.charge_recorders(9 * MS, NS_PER_S);
         assert_eq!(budget.charged_ns(), 9 * MS, "frames of nobody who is known");
+    }
+
+    // Proves that long pauses cause a warning, at most one a minute, and that short ones do not.
+    #[test]
+    fn long_pauses_are_reported() {
+        let mut warnings = |pause_ns: u64| {
+            let mut warning = BudgetWarning::default();
+            let times = (1..=3_000_u64).map(|tenth| tenth * NS_PER_S / 10);
+            times.filter(|now_ns| warning.note(pause_ns, *now_ns)).count()
+        };
+        assert_eq!([0, 9 * MS, 11 * MS, 100 * MS].map(&mut warnings), [0, 0, 5, 5]);
     }
 
     // Proves that the usage of any number of users takes bounded memory.

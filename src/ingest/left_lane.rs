@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 
 use crossbeam_channel::Sender;
 use flatcap_lane::{
@@ -29,18 +29,21 @@ pub struct LeftLane {
     receipt: Option<LaneReceipt>,
 }
 
-/// Reports that a handed-over lane is rescued.
+/// Reports what became of a handed-over lane, at the latest when it is dropped.
 #[derive(Debug)]
 pub struct LaneReceipt {
     rescued: RescuedLane,
     receipts: Sender<RescuedLane>,
 }
 
-/// A rescued lane.
+/// A handed-over lane that does not wait any more.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RescuedLane {
     pub(super) client: u64,
+    pub(super) uid: u32,
     pub(super) resumption: LaneResumption,
+    /// Whether its frames are in the files of its run.
+    pub(super) is_rescued: bool,
 }
 
 /// The remaining content of a lane.
@@ -54,10 +57,16 @@ pub struct LeftFrames {
 }
 
 impl LaneReceipt {
-    /// Sends the report to the thread of pushed frames.
-    pub fn send(self) {
-        // If that thread has ended, there are no clients.
-        let _unheard = self.receipts.send(self.rescued);
+    /// Reports to the thread of pushed frames that the lane is rescued.
+    pub fn send(mut self) {
+        self.rescued.is_rescued = true;
+    }
+}
+
+impl Drop for LaneReceipt {
+    fn drop(&mut self) {
+        // Never waits, since that thread drops receipts, too. If it has ended, there are no clients.
+        let _unheard = self.receipts.try_send(self.rescued);
     }
 }
 
@@ -68,7 +77,7 @@ impl LeftLane {
     /// # Errors
     /// The memory is not such a lane; the message says why.
     pub fn open(
-        memory: OwnedFd,
+        memory: BorrowedFd<'_>,
         resumption: LaneResumption,
         uid: u32,
         (own, wall_offset_ns): (&LaneHeader, i64),
@@ -93,7 +102,7 @@ impl LeftLane {
 
     /// Sets the client to notify once the lane is rescued.
     pub(super) fn for_client(self, client: u64, receipts: &Sender<RescuedLane>) -> Self {
-        let rescued = RescuedLane { client, resumption: self.resumption };
+        let rescued = RescuedLane { client, uid: self.uid, resumption: self.resumption, is_rescued: false };
         Self { receipt: Some(LaneReceipt { rescued, receipts: receipts.clone() }), ..self }
     }
 

@@ -17,6 +17,9 @@ const SCHEMA_COPIES: u64 = 6;
 /// One user may use 1 / `USER_SHARE` of the resources that applications share: clients, lanes,
 /// memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
+/// Maximum number of lanes of killed runs that wait to be rescued: as many as the service manager
+/// stores. One user may have 1 / `USER_SHARE` of them.
+pub const LEFT_LANES_MAX: usize = 4096;
 /// Size of a descriptor in addition to schema, names and the labels of the client: the labels from
 /// the kernel, rounded up.
 const DESCRIPTOR_BYTES: u64 = 1 << 10;

@@ -26,7 +26,7 @@ mod worker;
 
 pub use allowed_accounts::AllowedAccounts;
 pub use left_lane::{LaneReceipt, LeftFrames, LeftLane};
-pub use limits::{LANE_SLAB_BYTES, PushLimits};
+pub use limits::{LANE_SLAB_BYTES, LEFT_LANES_MAX, PushLimits};
 pub use payload_verification::{LeftVerification, PayloadVerification};
 pub use push_target::{AddedSource, PushTarget, SourceRefusal};
 pub use worker::{IDLE_INTERVAL_NS, PushStop, PushWorker, PushWorkerSettings};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -15,19 +15,22 @@ use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
 use super::left_lane::{LeftLane, RescuedLane};
-use super::limits::{DescribedSources, PushLimits, USER_SHARE, slabs, source_bytes, user_share};
+use super::limits::{
+    DescribedSources, LEFT_LANES_MAX, PushLimits, USER_SHARE, slabs, source_bytes, user_share,
+};
 use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
 use super::source_pool::{ChosenSource, PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
 use super::trigger_limits::TriggerLimits;
 use crate::metrics::PushMetrics;
+use crate::os::peer_descriptor::PeerDescriptor;
 use crate::os::sealed_memory::read_sealed;
 use crate::slab::Causes;
 
-/// Maximum number of queued receipts of rescued lanes between two turns; beyond it the sender waits
-/// for the next turn.
-const RECEIPTS_MAX: usize = 4096;
+/// Maximum number of queued receipts between two turns: for the lanes that wait, and for the lanes
+/// that are being rescued.
+const RECEIPTS_MAX: usize = 2 * LEFT_LANES_MAX;
 
 /// Clients, their lanes, and the sources of lanes that have ended.
 pub(super) struct ClientRegistry {
@@ -39,7 +42,8 @@ pub(super) struct ClientRegistry {
     memory_bytes: u64,
     triggers: TriggerLimits,
     receipts: (Sender<RescuedLane>, Receiver<RescuedLane>),
-    lanes_waiting: u64, // to be rescued
+    lanes_waiting: u64,            // not rescued yet
+    left_of: BTreeMap<u32, usize>, // lanes in the queue of the rescue, by user
 }
 
 /// The settings of a registry.
@@ -88,6 +92,7 @@ impl ClientRegistry {
             triggers: TriggerLimits::default(),
             receipts: bounded(RECEIPTS_MAX),
             lanes_waiting: 0,
+            left_of: BTreeMap::new(),
         }
     }
 
@@ -96,7 +101,7 @@ impl ClientRegistry {
         &mut self,
         id: u64,
         request: PushRequest,
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<PeerDescriptor>,
         now: RequestTime,
     ) -> Answered {
         let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
@@ -149,7 +154,12 @@ impl ClientRegistry {
     }
 
     /// Registers a source. The source is recorded only once a lane uses it.
-    fn register(&mut self, id: u64, registration: SourceRegistration, memory: Option<OwnedFd>) -> Answered {
+    fn register(
+        &mut self,
+        id: u64,
+        registration: SourceRegistration,
+        memory: Option<PeerDescriptor>,
+    ) -> Answered {
         let number = registration.number;
         if number as usize >= self.settings.limits.sources {
             let most = self.settings.limits.sources;
@@ -170,7 +180,7 @@ impl ClientRegistry {
             )));
         }
         let limit_bytes = self.settings.limits.schema_bytes;
-        let schema = memory.map_or_else(|| Ok(Vec::new()), |memory| read_sealed(memory, limit_bytes));
+        let schema = memory.map_or_else(|| Ok(Vec::new()), |memory| read_sealed(memory.as_fd(), limit_bytes));
         let schema = schema.map_err(|error| match error.kind() {
             ErrorKind::FileTooLarge => {
                 limit(format!("the schema has more than {limit_bytes} bytes ([push] schema_max)"))
@@ -309,7 +319,7 @@ impl ClientRegistry {
         &mut self,
         resumption: LaneResumption,
         (client, uid): (u64, u32),
-        memory: Option<OwnedFd>,
+        memory: Option<PeerDescriptor>,
         now: RequestTime,
     ) -> Answered {
         let LaneResumption { run_id, lane, .. } = resumption;
@@ -318,8 +328,15 @@ impl ClientRegistry {
         };
         let memory = memory.ok_or_else(|| refuse(PushErrorCode::Malformed, "no descriptor".to_owned()))?;
         let own = (&self.settings.lane_header, now.wall_offset_ns);
-        let left = LeftLane::open(memory, resumption, uid, own)
+        let most = LEFT_LANES_MAX / usize::try_from(USER_SHARE).unwrap_or(usize::MAX);
+        let waiting = self.left_of.get(&uid).copied().unwrap_or_default();
+        if waiting >= most {
+            let text = format!("{waiting} lanes of user {uid} wait to be rescued, the limit is {most}");
+            return Err(refuse(PushErrorCode::Unavailable, text));
+        }
+        let left = LeftLane::open(memory.as_fd(), resumption, uid, own)
             .map_err(|text| refuse(PushErrorCode::Stale, text))?;
+        self.left_of.insert(uid, waiting + 1);
         let taken = self.settings.target.take_over(left.for_client(client, &self.receipts.0));
         taken.map_err(|text| refuse(PushErrorCode::Unavailable, text))?;
         self.lanes_waiting += 1;
@@ -329,7 +346,13 @@ impl ClientRegistry {
     /// Notifies clients of the rescue of lanes that they handed over. If a lane is still being
     /// written, the rest follows later.
     pub(super) fn pass_on_receipts(&mut self) {
-        for RescuedLane { client, resumption } in self.receipts.1.try_iter() {
+        for RescuedLane { client, uid, resumption, is_rescued } in self.receipts.1.try_iter() {
+            if let Some(waiting) = self.left_of.get_mut(&uid) {
+                *waiting = waiting.saturating_sub(1);
+            }
+            if !is_rescued {
+                continue;
+            }
             self.lanes_waiting = self.lanes_waiting.saturating_sub(1);
             if let Some(client) = self.clients.get(&client).filter(|_| resumption.is_final) {
                 client.tell_rescued(resumption.run_id, resumption.lane);

@@ -10,6 +10,11 @@ use crate::os::throttle::Throttle;
 const BURST_NS: u64 = NS_PER_S;
 /// Maximum number of users with accounts; beyond it, accounts without debt are dropped.
 const USERS_MAX: usize = 64;
+/// The keys of the limits.
+const BYTES_KEY: &str = "user_bytes_per_second";
+const FRAMES_KEY: &str = "user_frames_per_second";
+/// Shortest interval of the warning about a user.
+const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 /// The amount read from a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub(super) struct UserRates {
 struct UserAccount {
     bytes: Option<Throttle>,
     frames: Option<Throttle>,
-    has_waited: bool,
+    next_warning_ns: u64,
 }
 
 impl UserRates {
@@ -42,15 +47,20 @@ impl UserRates {
         }
     }
 
-    /// Returns whether more may be read for a user. Reports the first time that it may not.
+    /// Returns whether more may be read for a user. Warns if not, at most once a minute for a user.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
-        let is_permitted = account.wait_ns(now_ns) == 0;
-        if !is_permitted && !account.has_waited {
-            account.has_waited = true;
-            tracing::warn!(uid, "the applications of a user push more than [push] allows: their lanes wait");
+        let Some(key) = account.exceeded(now_ns) else { return true };
+        if now_ns >= account.next_warning_ns {
+            account.next_warning_ns = now_ns.saturating_add(WARNING_INTERVAL_NS);
+            let limit = if key == BYTES_KEY { self.bytes_per_second } else { self.frames_per_second };
+            tracing::warn!(
+                uid,
+                limit,
+                "the applications of a user push more than [push] {key} allows: their lanes wait"
+            );
         }
-        is_permitted
+        false
     }
 
     /// Charges the amount read to a user.
@@ -74,7 +84,14 @@ impl UserRates {
 impl UserAccount {
     fn new((bytes_per_second, frames_per_second): (u64, u64)) -> Self {
         let throttle = |rate: u64| (rate > 0).then(|| Throttle::new(rate).with_burst(BURST_NS));
-        Self { bytes: throttle(bytes_per_second), frames: throttle(frames_per_second), has_waited: false }
+        Self { bytes: throttle(bytes_per_second), frames: throttle(frames_per_second), next_warning_ns: 0 }
+    }
+
+    /// Returns the key of the limit that must be waited for.
+    fn exceeded(&self, now_ns: u64) -> Option<&'static str> {
+        let limits = [(&self.bytes, BYTES_KEY), (&self.frames, FRAMES_KEY)];
+        let is_exceeded = |throttle: &&Throttle| throttle.wait_ns(now_ns) > 0;
+        limits.into_iter().find_map(|(throttle, key)| throttle.as_ref().filter(is_exceeded).map(|_| key))
     }
 
     fn wait_ns(&self, now_ns: u64) -> u64 {

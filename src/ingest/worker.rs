@@ -23,6 +23,7 @@ use super::wakeup::Wakeup;
 use crate::metrics::PushMetrics;
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::packet_socket::{PacketListener, ReceivedPacket};
+use crate::os::peer_descriptor::PeerDescriptor;
 use crate::os::poll_event::{PollEvent, wait_readable};
 use crate::os::ready_set::ReadySet;
 use crate::os::wake_event::WakeEvent;
@@ -193,6 +194,7 @@ impl PushWorker {
             if debt_ns > 0 {
                 // During the pause, messages wait in their sockets and frames in their lanes.
                 self.metrics.cpu_waits.add(1);
+                self.cpu.note_pause(debt_ns, monotonic_ns());
                 if wait_readable(self.stop.as_fd(), debt_ns) {
                     return self.finish();
                 }
@@ -250,12 +252,12 @@ impl PushWorker {
         }
     }
 
-    /// Charges the recorders' CPU time for pushed frames. Returns how long all work must pause, in
-    /// nanoseconds.
+    /// Charges the CPU time of the recorders for pushed frames, and of closing. Returns how long all
+    /// work must pause, in nanoseconds.
     fn charge_recorders(&mut self) -> u64 {
-        let used_ns = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
+        let used_ns: u64 = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
         let now_ns = monotonic_ns();
-        self.cpu.charge_recorders(used_ns, now_ns);
+        self.cpu.charge_recorders(used_ns + self.listener.closer().cpu_ns(), now_ns);
         self.cpu.wait_ns(now_ns)
     }
 
@@ -297,17 +299,24 @@ impl PushWorker {
             return false;
         }
         let Some(client) = self.registry.clients.get(&id) else { return false };
-        let answer = match client.receive(&mut self.packet) {
-            Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
+        let (answer, is_last) = match client.receive(&mut self.packet) {
+            Incoming::Packet(packet) => {
+                // If descriptors cannot be closed, no client may send more of them.
+                let is_last = !packet.descriptors.is_empty() && self.listener.closer().is_full();
+                (self.answer_packet(id, packet, now_ns), is_last)
+            }
             Incoming::Closed => {
-                self.registry.remove_client(id);
+                self.remove_client(id);
                 return false;
             }
             Incoming::Nothing => return false,
         };
         self.busy_ns = now_ns;
         self.send(id, answer, now_ns);
-        true
+        if is_last {
+            self.remove_client(id);
+        }
+        !is_last
     }
 
     /// Answers the requests that were postponed.
@@ -325,7 +334,7 @@ impl PushWorker {
             let Some(client) = self.registry.clients.get(&id) else { continue };
             if let Err(error) = self.ready.add(&client.connection, Wakeup::Connection(id).number()) {
                 tracing::warn!(%error, client = client.name(), "cannot wait for an application; its connection is closed");
-                self.registry.remove_client(id);
+                self.remove_client(id);
             }
         }
     }
@@ -355,7 +364,7 @@ impl PushWorker {
         &mut self,
         id: u64,
         request: PushRequest,
-        descriptor: Option<std::os::fd::OwnedFd>,
+        descriptor: Option<PeerDescriptor>,
         now_ns: u64,
     ) -> Result<RequestAnswer, RequestRefusal> {
         let wall_offset_ns = self.reading.wall_offsets_ns.last().copied().unwrap_or_default();
@@ -396,7 +405,7 @@ impl PushWorker {
         // Do not wait for a client that does not read its replies.
         let is_sent = client.connection.send(&reply.encode(), memory).is_ok();
         if is_last || !is_sent {
-            self.registry.remove_client(id);
+            self.remove_client(id);
         }
     }
 

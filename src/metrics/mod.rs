@@ -20,5 +20,6 @@ pub use latency::{
 pub use push_metrics::PushMetrics;
 pub use run_metrics::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
-    Metrics, RecorderMetrics, RingMetrics, RuleMetrics, STORAGE_STALL_NS, SnapshotMetrics, SourceMetrics,
+    Metrics, Pusher, RecorderMetrics, RingMetrics, RuleMetrics, STORAGE_STALL_NS, SnapshotMetrics,
+    SourceMetrics,
 };

@@ -108,7 +108,7 @@ impl Metrics {
     /// sources are skipped, and so is the older source of a name while a reload replaces it.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
         let all = (0..).zip(self.sources.iter().map(Arc::as_ref));
-        let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed).collect();
+        let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed()).collect();
         let is_current = |(id, source): &(u16, &SourceMetrics)| {
             source.removed.get() == 0
                 && !all.iter().any(|(later, other)| later > id && other.name == source.name)
@@ -117,13 +117,24 @@ impl Metrics {
     }
 }
 
+/// An application that pushes a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pusher {
+    /// The name that it gave itself.
+    pub client: String,
+    /// Its user, as the kernel reports it.
+    pub user: Option<String>,
+    /// Path of its program, as the kernel reports it.
+    pub program: Option<String>,
+}
+
 /// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight.
 #[derive(Debug)]
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
-    /// Whether an application pushes it; else this program reads it.
-    pub is_pushed: bool,
+    /// The application that pushes it; `None` if this program reads it.
+    pub pusher: Option<Pusher>,
     /// The configured period, in nanoseconds. Written by the daemon.
     pub period_ns: Counter,
     /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
@@ -172,7 +183,7 @@ impl SourceMetrics {
         period.set(period_ns);
         Self {
             name,
-            is_pushed: false,
+            pusher: None,
             period_ns: period,
             removed: Counter::default(),
             begun: Counter::default(),
@@ -197,8 +208,13 @@ impl SourceMetrics {
     }
 
     /// Creates counters at zero for a source that an application pushes.
-    pub fn pushed(name: String, period_ns: u64) -> Self {
-        Self { is_pushed: true, ..Self::new(name, period_ns) }
+    pub fn pushed(name: String, period_ns: u64, pusher: Pusher) -> Self {
+        Self { pusher: Some(pusher), ..Self::new(name, period_ns) }
+    }
+
+    /// Returns whether an application pushes it; else this program reads it.
+    pub fn is_pushed(&self) -> bool {
+        self.pusher.is_some()
     }
 }
 

@@ -24,6 +24,7 @@ pub mod memory;
 pub mod mount;
 pub mod nvml;
 pub mod packet_socket;
+pub mod peer_descriptor;
 pub mod peer_process;
 pub mod perf;
 pub mod perf_batch;

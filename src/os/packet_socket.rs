@@ -12,20 +12,26 @@ use rustix::net::{
 };
 
 use super::local_socket::{LocalSocket, SocketError};
+use super::peer_descriptor::{DescriptorCloser, PeerDescriptor};
 
-/// Maximum number of descriptors received with a packet. The kernel closes further ones.
-const DESCRIPTORS_MAX: usize = 2;
+/// Maximum number of descriptors of a packet: the kernel's limit (`SCM_MAX_FD`). The kernel closes
+/// descriptors that are not received, in the thread that receives the packet, and that may wait.
+const DESCRIPTORS_MAX: usize = 253;
 
 /// A listening socket. Its file is removed when this value is dropped.
 #[derive(Debug)]
 pub struct PacketListener {
     socket: LocalSocket,
     listener: OwnedFd,
+    closer: DescriptorCloser,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub struct PacketConnection(OwnedFd);
+pub struct PacketConnection {
+    socket: PeerDescriptor,
+    closer: DescriptorCloser,
+}
 
 /// A packet that was received.
 #[derive(Debug)]
@@ -33,8 +39,8 @@ pub struct ReceivedPacket {
     /// Its length in bytes; 0 if the peer has closed the connection.
     pub bytes: usize,
     /// Its descriptors.
-    pub descriptors: Vec<OwnedFd>,
-    /// Whether the packet was longer than the buffer, or had more descriptors than allowed.
+    pub descriptors: Vec<PeerDescriptor>,
+    /// Whether the packet was longer than the buffer, or not all of its descriptors were received.
     pub is_cut: bool,
 }
 
@@ -47,12 +53,17 @@ impl PacketListener {
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
         let mut socket = LocalSocket::listen_for_packets(path)?;
         let listener = socket.take_listener().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;
-        Ok(Self { socket, listener: listener.into() })
+        Ok(Self { socket, listener: listener.into(), closer: DescriptorCloser::default() })
     }
 
     /// Returns its path.
     pub fn path(&self) -> &Path {
         self.socket.path()
+    }
+
+    /// Returns what closes connections and their descriptors.
+    pub fn closer(&self) -> &DescriptorCloser {
+        &self.closer
     }
 
     /// Returns the next connection, or `None` if there is none.
@@ -61,7 +72,7 @@ impl PacketListener {
     /// The kernel has no descriptors left, or any other error of `accept(2)`.
     pub fn accept(&self) -> io::Result<Option<PacketConnection>> {
         match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(connection) => Ok(Some(PacketConnection(connection))),
+            Ok(connection) => Ok(Some(PacketConnection::new(connection, &self.closer))),
             // The peer may have disconnected.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),
@@ -76,6 +87,10 @@ impl AsFd for PacketListener {
 }
 
 impl PacketConnection {
+    fn new(socket: OwnedFd, closer: &DescriptorCloser) -> Self {
+        Self { socket: closer.guard(socket), closer: closer.clone() }
+    }
+
     /// Receives the next packet into `packet`. Returns `None` if there is none.
     ///
     /// # Errors
@@ -84,7 +99,7 @@ impl PacketConnection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(packet)];
-        let received = match recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let received = match recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -92,7 +107,7 @@ impl PacketConnection {
         let mut descriptors = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
+                descriptors.extend(rights.map(|descriptor| self.closer.guard(descriptor)));
             }
         }
         let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
@@ -110,14 +125,14 @@ impl PacketConnection {
         if let Some(rights) = &rights {
             control.push(SendAncillaryMessage::ScmRights(rights));
         }
-        sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 }
 
 impl AsFd for PacketConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -141,7 +156,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let client = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         connect(&client, &SocketAddrUnix::new(listener.path()).unwrap()).unwrap();
-        let client = PacketConnection(client);
+        let client = PacketConnection::new(client, listener.closer());
         let server = listener.accept().unwrap().unwrap();
         assert_eq!(peer_credentials(&server).unwrap().process, i32::try_from(std::process::id()).ok());
         let mut packet = [0; 8];
@@ -155,7 +170,14 @@ mod tests {
         server.send(b"back", None).unwrap();
         assert_eq!(client.receive(&mut packet).unwrap().unwrap().bytes, 4);
         drop(client);
-        assert_eq!(server.receive(&mut packet).unwrap().unwrap().bytes, 0);
+        // Another thread closes it.
+        let end = loop {
+            if let Some(end) = server.receive(&mut packet).unwrap() {
+                break end;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(end.bytes, 0);
         let path = listener.path().to_owned();
         assert!(PacketListener::listen(&path).is_err(), "in use");
         drop(listener);

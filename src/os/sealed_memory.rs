@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{
@@ -25,11 +25,12 @@ pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
 ///
 /// # Errors
 /// `InvalidInput` if its length is not sealed, or any error of the underlying system calls.
-pub fn fixed_length(memory: OwnedFd) -> io::Result<(File, u64)> {
-    if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
+pub fn fixed_length(memory: BorrowedFd<'_>) -> io::Result<(File, u64)> {
+    if !fcntl_get_seals(memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let file = File::from(memory);
+    // It is memory, so closing the copy does not wait.
+    let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
 }
@@ -54,13 +55,14 @@ pub fn free_pages_from(memory: &File, offset: u64) -> io::Result<()> {
 /// # Errors
 /// `InvalidInput` if its content is not sealed, `FileTooLarge` if it has more than `bytes_max`, or
 /// any error of reading it.
-pub fn read_sealed(memory: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read_sealed(memory: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Vec<u8>> {
     // Files of most other kinds have no seals, so this fails or returns too few.
-    let seals = fcntl_get_seals(&memory)?;
+    let seals = fcntl_get_seals(memory)?;
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let file = File::from(memory);
+    // It is memory, so closing the copy does not wait.
+    let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     if bytes > bytes_max {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -73,6 +75,7 @@ pub fn read_sealed(memory: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -96,8 +99,8 @@ mod tests {
         memory.read_exact_at(&mut read, 0).unwrap();
         assert!(read[..4096] == [7; 4096] && read[4096..] == [0; 4096]);
         assert_eq!(allocated(), 4096);
-        assert_eq!(fixed_length(memory.into()).unwrap().1, 1 << 16);
-        assert!(fixed_length(tempfile::tempfile().unwrap().into()).is_err());
+        assert_eq!(fixed_length(memory.as_fd()).unwrap().1, 1 << 16);
+        assert!(fixed_length(tempfile::tempfile().unwrap().as_fd()).is_err());
     }
 
     // Proves that content is read only if nobody can change it, and if it is not too long.
@@ -108,14 +111,14 @@ mod tests {
             let mut file = File::from(memory);
             file.write_all(b"schema").unwrap();
             fcntl_add_seals(&file, seals).unwrap();
-            OwnedFd::from(file)
+            file
         };
         let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
-        assert_eq!(read_sealed(memory(all), 6).unwrap(), b"schema");
-        let kind = |memory: OwnedFd, limit| read_sealed(memory, limit).unwrap_err().kind();
+        assert_eq!(read_sealed(memory(all).as_fd(), 6).unwrap(), b"schema");
+        let kind = |memory: File, limit| read_sealed(memory.as_fd(), limit).unwrap_err().kind();
         assert_eq!(kind(memory(all), 5), io::ErrorKind::FileTooLarge);
         assert_eq!(kind(memory(SealFlags::SHRINK | SealFlags::GROW), 6), io::ErrorKind::InvalidInput);
-        assert!(read_sealed(File::open("/proc/self/exe").unwrap().into(), 1 << 40).is_err());
-        assert!(read_sealed(tempfile::tempfile().unwrap().into(), 6).is_err());
+        assert!(read_sealed(File::open("/proc/self/exe").unwrap().as_fd(), 1 << 40).is_err());
+        assert!(read_sealed(tempfile::tempfile().unwrap().as_fd(), 6).is_err());
     }
 }

@@ -192,7 +192,7 @@ impl Recorder {
             let bytes = u64::from(range.bytes);
             all += bytes;
             let source = self.slot.metrics.sources.get(usize::from(range.source));
-            pushed += if source.is_some_and(|source| source.is_pushed) { bytes } else { 0 };
+            pushed += if source.is_some_and(|source| source.is_pushed()) { bytes } else { 0 };
         }
         (pushed > 0).then_some((pushed, all))
     }

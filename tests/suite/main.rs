@@ -65,6 +65,7 @@ mod payload_verifier;
 mod privileges;
 mod push_kills;
 mod push_limits;
+mod push_refusals;
 mod pushing;
 mod reading;
 mod recording;

@@ -469,3 +469,36 @@ fn the_budget_is_stated() {
     drop((orders, client));
     process.end("TERM");
 }
+
+// Proves that `status`, while the application runs, and `info`, afterwards, show who has pushed a
+// source: the application's name, its user and its program.
+#[test]
+fn the_sender_is_shown() {
+    let rig = Rig::new();
+    let process = record(&rig, "", "");
+    let client = client(&socket(&rig));
+    let orders = orders(&client, OnFullLane::Block);
+    orders.push(&payload(1)).unwrap();
+    eventually("the frame", || count(&rig, "recorded") == 1);
+    let user = rustix::process::geteuid().as_raw().to_string();
+    let program = std::fs::read_link("/proc/self/exe").unwrap().to_str().unwrap().to_owned();
+    let sender = &rig.status().unwrap()["push"]["senders"][0];
+    let named = [&sender["client"], &sender["user"], &sender["program"]];
+    assert_eq!(named, ["test", user.as_str(), program.as_str()]);
+    assert_eq!((&sender["sources"], &sender["recorded"]), (&1.into(), &1.into()));
+    let says = |args: &[&str], name: &str| {
+        let text = rig.call(args).text();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = format!("pushed by test (user {user}, {program}): {name}");
+        assert!(words.contains(&expected), "{expected}: {text}");
+    };
+    says(&["status", "--socket", rig.socket().to_str().unwrap()], "1 sources, 1 frames");
+    drop((orders, client));
+    process.end("TERM");
+    says(&["info", "flatcap-data"], "orders");
+    let info: Value = serde_json::from_str(&rig.call(&["info", "--json", "flatcap-data"]).text()).unwrap();
+    let source = info["sources"].as_array().unwrap().iter().find(|source| source["name"] == "orders");
+    let labels = &source.unwrap()["labels"];
+    let named = [&labels["client"], &labels["uid"], &labels["executable"]];
+    assert_eq!(named, ["test", user.as_str(), program.as_str()]);
+}

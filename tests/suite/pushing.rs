@@ -680,10 +680,10 @@ fn a_trigger_keeps_the_window() {
 }
 
 /// A client that speaks on the socket itself.
-struct RawClient(OwnedFd);
+pub struct RawClient(OwnedFd);
 
 impl RawClient {
-    fn connect(socket: &Path) -> Self {
+    pub fn connect(socket: &Path) -> Self {
         let connection =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&connection, &SocketAddrUnix::new(socket).unwrap()).unwrap();
@@ -691,7 +691,7 @@ impl RawClient {
     }
 
     /// Connects and says hello.
-    fn welcome(socket: &Path) -> Self {
+    pub fn welcome(socket: &Path) -> Self {
         let client = Self::connect(socket);
         let hello = PushRequest::Hello { version: VERSION, client: "raw".into() };
         let (reply, _) = client.ask(&hello.encode(), &[]).unwrap();
@@ -699,7 +699,7 @@ impl RawClient {
         client
     }
 
-    fn send(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    pub fn send(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
@@ -710,7 +710,7 @@ impl RawClient {
     }
 
     /// Returns the next message, or `None` if the connection is closed.
-    fn receive(&self) -> Option<(PushReply, Option<OwnedFd>)> {
+    pub fn receive(&self) -> Option<(PushReply, Option<OwnedFd>)> {
         let mut packet = [0; 8192];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -726,7 +726,7 @@ impl RawClient {
             .then(|| (PushReply::decode(&packet[..received.bytes]).unwrap(), descriptors.pop()))
     }
 
-    fn ask(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) -> Option<(PushReply, Option<OwnedFd>)> {
+    pub fn ask(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) -> Option<(PushReply, Option<OwnedFd>)> {
         self.send(packet, descriptors);
         self.receive()
     }
@@ -764,7 +764,7 @@ fn registration(name: &str, root: &str) -> PushRequest {
 }
 
 /// Memory with this content and these seals.
-fn memory(content: &[u8], seals: SealFlags) -> File {
+pub fn memory(content: &[u8], seals: SealFlags) -> File {
     let memory = memfd_create("schema", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     let mut file = File::from(memory);
     file.write_all(content).unwrap();
@@ -772,7 +772,7 @@ fn memory(content: &[u8], seals: SealFlags) -> File {
     file
 }
 
-const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW);
+pub const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
 // Proves that requests that are malformed, out of turn, with wrong descriptors or beyond a limit
 // are refused with their code, that none of it disturbs another application, and that the recorder

@@ -77,7 +77,7 @@ impl Sampler for SelfSampler {
         };
         self.sources.clear();
         let sources = self.metrics.sources.iter().zip(0..);
-        let sources = sources.filter(|(source, _)| source.removed.get() == 0 && !source.is_pushed);
+        let sources = sources.filter(|(source, _)| source.removed.get() == 0 && !source.is_pushed());
         self.sources.extend(sources.map(|(source, id)| {
             wire::SourceState::new(
                 id,

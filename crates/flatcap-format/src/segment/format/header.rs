@@ -88,13 +88,8 @@ impl SourceInfo {
     /// imported them. The recorder sets the labels of the program, from the identity that the
     /// kernel reports. A client cannot set them, and other sources do not have them.
     pub fn sender(&self) -> Option<SourceSender> {
-        let label =
-            |name: &str| self.labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
-        let (client, user) = (label(CLIENT_LABEL), label(USER_LABEL));
-        (client.is_some() || user.is_some()).then(|| SourceSender {
-            client: client.unwrap_or_default(),
-            user,
-            program: label(PROGRAM_LABEL),
+        SourceSender::from_labels(|name| {
+            self.labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
         })
     }
 }
@@ -108,6 +103,19 @@ pub struct SourceSender {
     pub user: Option<String>,
     /// Path of the program, as the kernel reports it.
     pub program: Option<String>,
+}
+
+impl SourceSender {
+    /// Returns the program that the labels of a source name, or `None` if they name none. `label`
+    /// returns the value of a label.
+    pub fn from_labels(label: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let (client, user) = (label(CLIENT_LABEL), label(USER_LABEL));
+        (client.is_some() || user.is_some()).then(|| Self {
+            client: client.unwrap_or_default(),
+            user,
+            program: label(PROGRAM_LABEL),
+        })
+    }
 }
 
 /// The reason why a header cannot be read. The caller adds the path.

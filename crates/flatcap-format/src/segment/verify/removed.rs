@@ -6,6 +6,7 @@
 //! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::{fmt, io};
 
 use crate::storage::Storage;
@@ -13,13 +14,17 @@ use crate::storage::Storage;
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
-/// Maximum size of the list, in bytes.
-const LIST_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of the list that readers read, in bytes.
+const LIST_BYTES_MAX: usize = 1 << 20;
+/// Maximum length of a line, in bytes: a run in 16 digits, two numbers in up to 20, three others.
+const LINE_BYTES_MAX: usize = 16 + 2 * 20 + 3;
+/// Maximum number of ranges in a list that is written, so that readers read all of it.
+const RANGES_MAX: usize = LIST_BYTES_MAX / LINE_BYTES_MAX;
 
 /// Segments by run and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedSegments {
-    runs: BTreeMap<u64, Vec<(u64, u64)>>, // first and last, in order, with numbers between them
+    runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number; with numbers between the ranges
 }
 
 impl RemovedSegments {
@@ -32,49 +37,60 @@ impl RemovedSegments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             opened => opened?,
         };
-        let length = file.length()?.min(LIST_BYTES_MAX);
-        let mut text = vec![0; usize::try_from(length).unwrap_or_default()];
+        let length = usize::try_from(file.length()?).unwrap_or(usize::MAX);
+        let mut text = vec![0; length.min(LIST_BYTES_MAX)];
         let count = file.read_at(&mut text, 0)?;
         text.truncate(count);
         Ok(Self::parse(&String::from_utf8_lossy(&text)))
     }
 
-    /// Reads the lines of a file.
+    /// Reads the list in a file.
+    ///
+    /// # Errors
+    /// Errors of reading it.
+    pub fn read_from(file: impl Read) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.take(LIST_BYTES_MAX as u64).read_to_end(&mut text)?;
+        Ok(Self::parse(&String::from_utf8_lossy(&text)))
+    }
+
+    /// Reads the lines of a file. Skips a last line that is not complete.
     pub fn parse(text: &str) -> Self {
         let mut removed = Self::default();
-        for (run_id, first, last) in text.lines().filter_map(parse_line) {
+        let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        for (run_id, first, last) in lines.filter_map(parse_line) {
             removed.add(run_id, first, last);
         }
         removed
     }
 
     /// Adds segments with consecutive numbers of a run.
-    pub fn add(&mut self, run_id: u64, first: u64, last: u64) {
+    pub fn add(&mut self, run_id: u64, mut first: u64, mut last: u64) {
         let ranges = self.runs.entry(run_id).or_default();
-        ranges.push((first, last));
-        ranges.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for (first, last) in ranges.drain(..) {
-            match joined.last_mut() {
-                Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-                _ => joined.push((first, last)),
+        // All ranges that begin before the end of the new one, or right after it, and touch it.
+        while let Some((&from, &to)) = ranges.range(..=last.saturating_add(1)).next_back() {
+            if to.saturating_add(1) < first {
+                break;
             }
+            (first, last) = (first.min(from), last.max(to));
+            ranges.remove(&from);
         }
-        *ranges = joined;
+        ranges.insert(first, last);
     }
 
     /// Takes a segment off the list.
     pub fn remove(&mut self, run_id: u64, number: u64) {
         let Some(ranges) = self.runs.get_mut(&run_id) else { return };
-        let Some(at) = ranges.iter().position(|(first, last)| (*first..=*last).contains(&number)) else {
+        let Some((&first, &last)) = ranges.range(..=number).next_back().filter(|(_, last)| number <= **last)
+        else {
             return;
         };
-        let (first, last) = ranges.remove(at);
+        ranges.remove(&first);
         if number < last {
-            ranges.insert(at, (number + 1, last));
+            ranges.insert(number + 1, last);
         }
         if first < number {
-            ranges.insert(at, (first, number - 1));
+            ranges.insert(first, number - 1);
         }
         if ranges.is_empty() {
             self.runs.remove(&run_id);
@@ -95,19 +111,50 @@ impl RemovedSegments {
         self.runs.retain(|run_id, _| is_there(*run_id));
     }
 
+    /// Joins neighboring ranges until readers read the whole list. `stored` takes a run and its
+    /// first and last number, and counts the existing segments among them. Ranges with only
+    /// existing segments between them are joined first, because a listed segment that exists was
+    /// not removed. Returns false if whole runs had to be left out.
+    pub fn shorten(&mut self, stored: impl Fn(u64, u64, u64) -> u64) -> bool {
+        let mut excess = self.count().saturating_sub(RANGES_MAX);
+        if excess == 0 {
+            return true;
+        }
+        let mut between = Vec::new();
+        for (run_id, ranges) in &self.runs {
+            for ((_, before), (after, _)) in ranges.iter().zip(ranges.iter().skip(1)) {
+                let length = after - before - 1;
+                let missing = length.saturating_sub(stored(*run_id, before + 1, after - 1));
+                between.push((missing, length, *run_id, before + 1, after - 1));
+            }
+        }
+        between.sort_unstable();
+        for (_, _, run_id, first, last) in between.into_iter().take(excess) {
+            self.add(run_id, first, last);
+        }
+        excess = self.count().saturating_sub(RANGES_MAX);
+        for _ in 0..excess {
+            self.runs.pop_first();
+        }
+        excess == 0
+    }
+
+    fn count(&self) -> usize {
+        self.runs.values().map(BTreeMap::len).sum()
+    }
+
     /// Returns the number of the last listed segment of a run below `number`.
     pub fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
-        let ranges = self.runs.get(&run_id)?;
-        let below = ranges.iter().filter(|(first, _)| *first < number);
-        below.map(|(_, last)| (*last).min(number.saturating_sub(1))).max()
+        let (_, last) = self.runs.get(&run_id)?.range(..number).next_back()?;
+        Some((*last).min(number.saturating_sub(1)))
     }
 
     /// Returns whether there are segment numbers between these two of a run, and all of them are
     /// listed.
     pub fn covers(&self, run_id: u64, after: u64, before: u64) -> bool {
         let Some(first) = after.checked_add(1).filter(|first| *first < before) else { return false };
-        let ranges = self.runs.get(&run_id).map(Vec::as_slice).unwrap_or_default();
-        ranges.iter().any(|(from, to)| *from <= first && before - 1 <= *to)
+        let range = self.runs.get(&run_id).and_then(|ranges| ranges.range(..=first).next_back());
+        range.is_some_and(|(_, last)| before - 1 <= *last)
     }
 }
 
@@ -134,7 +181,94 @@ fn parse_line(line: &str) -> Option<(u64, u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::testing::simulated::SimulatedStorage;
+
+    type Numbers = std::collections::BTreeSet<(u64, u64)>;
+
+    fn numbers(removed: &RemovedSegments) -> Numbers {
+        let ranges =
+            removed.runs.iter().flat_map(|(run, ranges)| ranges.iter().map(move |range| (*run, range)));
+        ranges.flat_map(|(run, (first, last))| (*first..=*last).map(move |number| (run, number))).collect()
+    }
+
+    proptest! {
+        // Proves that a list answers as a set of numbers does, that its ranges are the fewest, and
+        // that it is read back as printed. Method: random changes, compared with a set.
+        #[test]
+        fn a_list_is_a_set_of_numbers(
+            changes in prop::collection::vec((0..3_u64, 0..40_u64, 0..6_u64, any::<bool>()), 0..60),
+        ) {
+            let (mut removed, mut model) = (RemovedSegments::default(), Numbers::new());
+            for (run, first, more, is_added) in changes {
+                if is_added {
+                    removed.add(run, first, first + more);
+                    model.extend((first..=first + more).map(|number| (run, number)));
+                } else {
+                    removed.remove(run, first);
+                    model.remove(&(run, first));
+                }
+                prop_assert_eq!(&numbers(&removed), &model);
+                let begins = |&&(run, number): &&(u64, u64)| number == 0 || !model.contains(&(run, number - 1));
+                prop_assert_eq!(removed.count(), model.iter().filter(begins).count());
+            }
+            for (run, number) in (0..3).flat_map(|run| (0..50).map(move |number| (run, number))) {
+                let last = model.range((run, 0)..(run, number)).next_back().map(|(_, number)| *number);
+                prop_assert_eq!(removed.last_before(run, number), last);
+                for before in number..50 {
+                    let mut between = number + 1..before;
+                    let are_listed = !between.is_empty() && between.all(|number| model.contains(&(run, number)));
+                    prop_assert_eq!(removed.covers(run, number, before), are_listed);
+                }
+            }
+            prop_assert_eq!(RemovedSegments::parse(&removed.to_string()), removed);
+        }
+    }
+
+    // Proves that readers read all of a list that is written, whatever the number of holes. Ranges
+    // with existing segments between them are joined first, then ranges with the fewest other
+    // numbers between them. Runs are left out only if each has one range. A list that is shortened
+    // again stays the same.
+    #[test]
+    fn a_shortened_list_is_read_to_its_end() {
+        let written = |removed: &RemovedSegments| {
+            let storage = SimulatedStorage::new(0);
+            let text = removed.to_string();
+            let file = storage.create(REMOVED_NAME).unwrap();
+            file.append_all(&mut [IoSlice::new(text.as_bytes())]).unwrap();
+            assert_eq!(RemovedSegments::read_from(text.as_bytes()).unwrap(), *removed);
+            RemovedSegments::read(&storage).unwrap()
+        };
+        let large = u64::MAX - 1_000_000;
+        let mut removed = RemovedSegments::default();
+        // Every second number is stored, except some that someone removed.
+        let stored =
+            |_: u64, first: u64, last: u64| (first..=last).filter(|number| number % 100 != 98).count() as u64;
+        for number in 0..40_000 {
+            removed.add(u64::MAX, large + 2 * number, large + 2 * number);
+        }
+        let before = removed.clone();
+        assert!(removed.shorten(stored));
+        assert_eq!((removed.count(), written(&removed)), (RANGES_MAX, removed.clone()));
+        let added: Vec<u64> =
+            numbers(&removed).difference(&numbers(&before)).map(|(_, number)| *number).collect();
+        assert_eq!(added.len(), 40_000 - RANGES_MAX);
+        assert!(added.iter().all(|number| number % 100 != 98), "someone else removed these");
+        let mut again = removed.clone();
+        for number in &added {
+            again.remove(u64::MAX, *number);
+        }
+        assert_eq!(again, before);
+        assert!(again.shorten(stored) && again == removed);
+        let mut runs = RemovedSegments::default();
+        (0..20_000).for_each(|run| runs.add(run, 7, 9));
+        assert!(!runs.shorten(stored));
+        assert_eq!((runs.count(), written(&runs)), (RANGES_MAX, runs.clone()));
+    }
 
     // Proves that lists are read back as printed, that neighbours are joined, that incomplete lines
     // are skipped, and which missing segments a list explains.
