@@ -13,8 +13,8 @@ use crate::storage::Storage;
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
-/// Maximum size of the list, in bytes.
-const LIST_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of the list, in bytes: more than 400,000 ranges of numbers.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
 /// Segments by run and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,16 +51,13 @@ impl RemovedSegments {
     /// Adds segments with consecutive numbers of a run.
     pub fn add(&mut self, run_id: u64, first: u64, last: u64) {
         let ranges = self.runs.entry(run_id).or_default();
-        ranges.push((first, last));
-        ranges.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for (first, last) in ranges.drain(..) {
-            match joined.last_mut() {
-                Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-                _ => joined.push((first, last)),
-            }
-        }
-        *ranges = joined;
+        // The ranges that overlap or adjoin this one.
+        let begin = ranges.partition_point(|(_, end)| end.saturating_add(1) < first);
+        let end = ranges.partition_point(|(start, _)| *start <= last.saturating_add(1));
+        let old = ranges.get(begin..end).unwrap_or_default();
+        let first = old.first().map_or(first, |(start, _)| first.min(*start));
+        let last = old.last().map_or(last, |(_, end)| last.max(*end));
+        ranges.splice(begin..end, [(first, last)]);
     }
 
     /// Takes a segment off the list.
