@@ -38,9 +38,8 @@ fn elements_with_bytes_in_their_names_are_series() {
 // values of the other.
 #[test]
 fn a_field_may_be_a_list_in_one_run() {
-    let of = |at_s: i64| {
-        ["flatcap_app_z", "flatcap_app_z_2"].map(|name| values("list_in_one_run", name, at_s))
-    };
+    let of =
+        |at_s: i64| ["flatcap_app_z", "flatcap_app_z_2"].map(|name| values("list_in_one_run", name, at_s));
     let mut early = of(2);
     early.sort_by_key(Vec::len);
     assert_eq!(early, [vec![], vec![11.0]]);
@@ -49,8 +48,8 @@ fn a_field_may_be_a_list_in_one_run() {
     assert_eq!(late, [vec![], vec![3.0, 4.0]]);
 }
 
-// Proves that metrics of two sources whose fields have the same path have only their own values, also
-// in one selector.
+// Proves that metrics of two sources whose fields have the same path have only their own values,
+// also in one selector.
 #[test]
 fn metrics_of_one_path_are_of_their_sources() {
     for (expression, expected) in [

@@ -189,8 +189,8 @@ mod tests {
         assert_eq!(add(&mut history, false, 4, &[(1, 15)]), [grown(3.0, 1)]);
     }
 
-    // Proves that the growth between samples of one time is part of the next growth, as in an import
-    // with several rows of a time.
+    // Proves that the growth between samples of one time is part of the next growth, as in an
+    // import with several rows of a time.
     #[test]
     fn no_growth_is_lost_between_samples_of_one_time() {
         let mut history = CounterHistory::default();
