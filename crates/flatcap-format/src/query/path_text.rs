@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use crate::schema::is_plain_source_name;
 
-/// Returns the path of a field below a source, as [`FieldPath`](super::FieldPath) accepts it: a name
-/// that is not [plain](is_plain_source_name) is written in double quotes. For people: a field of
-/// another source may have the same path, such as `pool.size` of `db` and `size` of `db.pool`.
+/// Returns the path of a field below a source for people, in the form of
+/// [`FieldPath`](super::FieldPath): a name that is not [plain](is_plain_source_name) is in double
+/// quotes. A field of another source may have the same path, such as `pool.size` of `db` and `size`
+/// of `db.pool`.
 pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
