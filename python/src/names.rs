@@ -35,7 +35,7 @@ impl Field {
     pub(crate) fn new(source: &str, field: FieldInfo) -> Self {
         Self {
             source: source.to_owned(),
-            path: format!("{source}.{}", field.path),
+            path: field.full_path,
             r#type: field.type_name,
             unit: field.unit,
             kind: match field.kind {

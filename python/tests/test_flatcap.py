@@ -111,6 +111,55 @@ def test_samples_are_as_dumped_in_every_reader(recording, folder, tmp_path):
     assert values > 10_000
 
 
+def walked(value, names):
+    """The values at or below a path: of all elements of each list on the way."""
+    if isinstance(value, list):
+        for element in value:
+            yield from walked(element, names)
+    elif isinstance(value, dict):
+        for name, own in value.items():
+            is_list = bool(names) and names[0].endswith("[*]")
+            if not names or (names[0].removesuffix("[*]") == name and (isinstance(own, list) or not is_list)):
+                yield from walked(own, names[1:])
+    elif not names:
+        yield value
+
+
+def test_values_are_those_of_the_samples():
+    """Each value of recordings whose sources and elements share names, change their schemas, or have odd
+    names, against a walk of each sample: once, at its time."""
+    compared = 0
+    for path in sorted((ROOT / "tests/data/answers").iterdir()):
+        lines = [json.loads(line) for line in command("dump", path, "--format", "jsonl").splitlines()]
+        opened = flatcap.open(path)
+        for text, source in sorted({(field.path, field.source) for field in opened.fields()}):
+            names = text.removeprefix(f'"{source}"').removeprefix(source).removeprefix(".").split(".")
+            expected = [
+                (line["wall_ns"], value)
+                for line in lines
+                if line.get("source") == source
+                for value in walked(line["data"], names)
+                if value is not None
+            ]
+            rows = opened.read(text).to_pydict()
+            times = rows.pop("wall_ns")
+            rows.pop("time")
+            found = [
+                (wall_ns, value)
+                for column in rows.values()
+                for wall_ns, value in zip(times, column, strict=True)
+                if value is not None and value not in (float("inf"), float("-inf")) and value == value
+            ]
+            # JSON has no NaN and no infinities, and the shortest digits of a float of 32 bits.
+            found, expected = (
+                sorted((wall_ns, f"{value:.6g}" if isinstance(value, float) else repr(value)) for wall_ns, value in all)
+                for all in (found, expected)
+            )
+            assert found == expected, f"{path}: {text}"
+            compared += len(found)
+    assert compared > 500
+
+
 def test_every_library_takes_the_stream(recording):
     """Polars, pyarrow, DuckDB and pandas get the same values, with units."""
     pyarrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")

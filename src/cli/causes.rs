@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use flatcap_explain::{
     KernelCauses, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
 };
+use flatcap_format::schema::text_of;
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals};
 
@@ -203,7 +204,7 @@ impl CausesScreen<'_> {
                 "{:<PLACE_WIDTH$}  {:>7}  {}",
                 place_name(stacks, total),
                 human::percent(total.self_ns, stacks.total_ns()),
-                process_name(&total.name.text(), total.process),
+                process_name(&text_of(total.name.as_bytes()), total.process),
             ))?;
         }
         if stacks.lost() > 0 {
@@ -282,7 +283,11 @@ fn meanwhile(process: &WaitingProcess) -> String {
 
 /// Returns the name of a process that ran while another one waited.
 pub(super) fn blocker_name(blocker: &Blocker) -> String {
-    if blocker.info.is_idle() { "idle".to_owned() } else { blocker.info.name.to_string() }
+    if blocker.info.is_idle() {
+        "idle".to_owned()
+    } else {
+        text_of(blocker.info.name.as_bytes()).into_owned()
+    }
 }
 
 fn process_name(name: &str, id: u32) -> String {

@@ -3,6 +3,7 @@
 use flatcap_explain::{
     KernelCauses, LoggedLines, SleepingThread, TaskCauses, UnrecordedTime, WaitingProcess,
 };
+use flatcap_format::schema::text_of;
 use flatcap_tasks::{HoleCause, StackTotals};
 use serde::Serialize;
 
@@ -210,7 +211,7 @@ impl StacksObject {
             let object = frame.and_then(|frame| stacks.object(frame));
             FunctionObject {
                 pid: total.process,
-                name: total.name.to_string(),
+                name: text_of(total.name.as_bytes()).into_owned(),
                 function: total.function,
                 object: object.map(|object| object.path.to_string()).unwrap_or_default(),
                 build_id: object.map(|object| hexadecimal(&object.build_id)).unwrap_or_default(),

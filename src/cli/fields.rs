@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_format::query::{FieldInfo, Recording, SourceFields, source_path};
+use flatcap_format::query::{FieldInfo, Recording, SourceFields};
 use flatcap_format::schema::{MetricKind, nearest_name, to_visible_json};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct FieldRecord<'f> {
     source: &'f str,
-    field: String,
+    field: &'f str,
     #[serde(rename = "type")]
     type_name: &'f str,
     unit: Option<&'f str>,
@@ -110,7 +110,7 @@ fn print_json(sources: &[SourceFields], out: &mut dyn Write) -> io::Result<()> {
         .flat_map(|source| source.fields.iter().map(move |field| (source, field)))
         .map(|(source, field)| FieldRecord {
             source: &source.source,
-            field: source_path(&source.source, &field.path),
+            field: &field.full_path,
             type_name: &field.type_name,
             unit: field.unit.as_deref(),
             kind: kind(field.kind),
@@ -155,7 +155,7 @@ fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io:
         .map(|field| {
             let mark = if field.is_in_all_runs { "" } else { "*" };
             [
-                human::escaped(&source_path(&source.source, &field.path)).into_owned(),
+                human::escaped(&field.full_path).into_owned(),
                 human::escaped(short_type(&field.type_name)).into_owned(),
                 human::escaped(field.unit.as_deref().unwrap_or("-")).into_owned(),
                 format!("{}{mark}", kind(field.kind)),
@@ -220,6 +220,7 @@ mod tests {
 
     fn field(path: &str, is_in_all_runs: bool) -> FieldInfo {
         FieldInfo {
+            full_path: format!("s.{path}"),
             path: path.to_owned(),
             type_name: "ulong".to_owned(),
             unit: Some("jiffies".to_owned()),

@@ -23,6 +23,7 @@ mod recovery;
 mod reload;
 mod rescue;
 mod ring;
+mod ring_age;
 mod rule_programs;
 mod rules;
 mod run;

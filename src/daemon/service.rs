@@ -20,6 +20,7 @@ use super::recovery::RecoveryThread;
 use super::reload::{ConfigReader, Reloader, answer_of};
 use super::rescue::{RescueThread, left_lanes};
 use super::ring::Ring;
+use super::ring_age::{ClockSeconds, RingAge};
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, quota_storage, remove_memory, run_dir};
@@ -200,6 +201,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         rescue,
         compression: sealing,
         ring_compression,
+        ring_age: RingAge::default(),
         keeping,
         has_recovered: false,
         blackbox_window: config.blackbox.window,
@@ -289,6 +291,7 @@ struct MainLoop<'a> {
     rescue: RescueThread,
     compression: CompressionThread,
     ring_compression: Option<CompressionThread>,
+    ring_age: RingAge,
     keeping: Option<SnapshotThread>,
     has_recovered: bool, // earlier runs, so that their snapshots can be completed
     blackbox_window: Duration,
@@ -350,7 +353,7 @@ impl MainLoop<'_> {
                 (&mut self.ring_compression, &self.run.handles.ring_metrics)
             {
                 compression.notify(ring);
-                publish_ring(&self.metrics, ring);
+                publish_ring(&self.metrics, ring, &mut self.ring_age);
             }
             push::publish_sums(&self.metrics);
             self.cpu_budget.update(now, &self.metrics, self.recovery.is_running());
@@ -445,11 +448,11 @@ fn publish_config(metrics: &Metrics, is_fallback: bool) {
 }
 
 /// Publishes the state of the ring, from the counters of its own threads.
-fn publish_ring(metrics: &Metrics, ring: &Metrics) {
+fn publish_ring(metrics: &Metrics, ring: &Metrics, age: &mut RingAge) {
     let (of_ring, directory) = (&metrics.ring, &ring.directory);
-    let oldest_s = directory.oldest_created_s.get();
-    let begun_s = if oldest_s == 0 { ring.recorder.segment_created_s.get() } else { oldest_s };
-    of_ring.held_s.set(if begun_s == 0 { 0 } else { wall_s().saturating_sub(begun_s) });
+    let now = ClockSeconds { mono: monotonic_ns() / NS_PER_S, wall: wall_s() };
+    let (oldest_s, open_s) = (directory.oldest_created_s.get(), ring.recorder.segment_created_s.get());
+    of_ring.held_s.set(age.update(oldest_s, open_s, now));
     of_ring.bytes.set(directory.bytes.get());
     of_ring.bytes_max.set(directory.bytes_max.get());
     let sum = |count: fn(&SourceMetrics) -> u64| ring.sources.iter().map(|source| count(source)).sum();

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use flatcap_format::query::{ElementName, Recording, source_path};
+use flatcap_format::query::{ElementName, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
 
@@ -78,7 +78,7 @@ impl ChartFeed {
         let (mut fields, mut owners, mut lead_ns) = (Vec::new(), Vec::new(), 0);
         for (number, chart) in charts.iter().enumerate() {
             for (at, field) in chart.formula.fields.iter().enumerate() {
-                fields.push(source_path(&chart.source, &field.path));
+                fields.push(exact_path(&chart.source, &field.path));
                 owners.push((number, at));
             }
             lead_ns = lead_ns.max(change_time(chart).most_ns);

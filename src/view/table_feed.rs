@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::query::{ElementIdentity, ElementName, Recording, source_path};
+use flatcap_format::query::{ElementIdentity, ElementName, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::Marker;
@@ -88,12 +88,12 @@ impl TableFeed {
         for (column, info) in table.columns.iter().enumerate() {
             match &info.value {
                 ColumnValue::Text(path) => {
-                    fields.push(source_path(&table.source, path));
+                    fields.push(exact_path(&table.source, path));
                     owners.push((column, 0));
                 }
                 ColumnValue::Number(formula) => {
                     for (at, field) in formula.fields.iter().enumerate() {
-                        fields.push(source_path(&table.source, &field.path));
+                        fields.push(exact_path(&table.source, &field.path));
                         owners.push((column, at));
                     }
                 }

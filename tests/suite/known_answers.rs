@@ -193,3 +193,87 @@ fn cpu_time_stays_with_its_program() {
         assert!(expected.iter().any(|sample| is_its(&sample)), "{label} at {wall_ns}: {expected:?}");
     }
 }
+
+// Proves that fields of two sources keep separate columns if their paths are the same text, and
+// that each printed name leads to its column alone: `pool.size` of `db` and `size` of `db.pool`,
+// the source 3 named `app` and a source named `app[3]`.
+#[test]
+fn each_column_has_the_values_of_one_source() {
+    let rig = Rig::new();
+    let expected = json!({
+        "\"db\".pool.size": [0, 1, 2, 3], "\"db.pool\".size": [100, 101, 102, 103],
+        "\"db\".pool.n": [0, 10, 20, 30], "\"db.pool\".n": [0, 1000, 2000, 3000], "db.l[x].v": [0, 1, 2, 3],
+        "app[2].c": [0, 20, 40, 60], "app[3].c": [0, 30, 60, 90], "\"app[3]\".c": [0, 40, 80, 120],
+    });
+    let of = |args: &[&str]| -> Value {
+        let mut columns = serde_json::Map::new();
+        for row in dumped(&rig, "dotted_names", args) {
+            for (name, value) in values(&row).as_object().unwrap() {
+                let own = columns.entry(name.clone()).or_insert_with(|| json!([])).as_array_mut().unwrap();
+                if !value.is_null() && own.last() != Some(value) {
+                    own.push(value.clone());
+                }
+            }
+        }
+        Value::Object(columns)
+    };
+    let paths = [
+        "db.pool.size,db.pool.n,db.l[*].v,app.c,\"app[3]\".c",
+        "\"db\".pool,\"db.pool\",db.l[x].v,app[2].c,app[3].c,\"app[3]\".c",
+    ];
+    for path in paths {
+        let mut found = of(&["--fields", path]);
+        // A path that selects one field names its column.
+        assert_eq!(found, expected, "{path}");
+        found = of(&["--fields", path, "--every", "1s:last"]);
+        assert_eq!(found, expected, "{path}");
+    }
+    for (name, own) in expected.as_object().unwrap() {
+        assert_eq!(of(&["--fields", name]), json!({ name.as_str(): own }));
+    }
+}
+
+// Proves that a path to elements of a list leads to the runs in which the field is a list, and that
+// other runs keep their values.
+#[test]
+fn a_field_may_be_a_list_in_one_run() {
+    let rig = Rig::new();
+    let of = |path: &str| -> Vec<Value> {
+        dumped(&rig, "list_in_one_run", &["--fields", path]).iter().map(values).collect()
+    };
+    let elements: Vec<Value> = (1..4).map(|own| json!({ "app.z[0]": own, "app.z[1]": own + 1 })).collect();
+    assert_eq!(of("app.z[*]"), elements);
+    assert_eq!(of("app.z[1]"), (2..5).map(|own| json!({ "app.z[1]": own })).collect::<Vec<_>>());
+    let both = of("app.z");
+    assert_eq!((both.len(), &both[0], &both[3]["app.z[1]"]), (6, &json!({ "app.z": 9 }), &json!(2)));
+    let path = format!("{}/tests/data/answers/list_in_one_run", env!("CARGO_MANIFEST_DIR"));
+    let refused = rig.call(&["dump", &path, "--fields", "app[0].z[0].x"]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+}
+
+// Proves that no growth of a counter is lost between samples of one time: 40 in 3 s.
+#[test]
+fn samples_of_one_time_are_counted() {
+    let rig = Rig::new();
+    let rows = dumped(&rig, "one_time", &["--fields", "eq.c", "--rate"]);
+    let rates: Vec<Value> = rows.iter().map(|row| row["eq.c"].clone()).collect();
+    assert_eq!(rates, [json!(null), json!(10.0), json!(null), json!(20.0), json!(10.0)]);
+    let steps = dumped(&rig, "one_time", &["--fields", "eq.c", "--rate", "--every", "100s"]);
+    assert_eq!(steps[0]["eq.c"], json!(40.0 / 3.0));
+}
+
+// Proves that each printed name of an element leads to that element alone: with invisible
+// characters, with bytes that are no text, and with the number of another element's position.
+#[test]
+fn printed_names_of_elements_are_paths() {
+    let rig = Rig::new();
+    let rows = dumped(&rig, "odd_elements", &["--fields", "raw.l[*].c"]);
+    let first = values(&rows[0]);
+    let columns = first.as_object().unwrap();
+    assert_eq!(columns.len(), 7, "{first}");
+    for (name, value) in columns {
+        let own = dumped(&rig, "odd_elements", &["--fields", name]);
+        let found: Vec<Value> = values(&own[0]).as_object().unwrap().values().cloned().collect();
+        assert_eq!(found, [value.clone()], "{name}");
+    }
+}

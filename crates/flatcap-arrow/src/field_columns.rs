@@ -8,7 +8,7 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
-use flatcap_format::schema::{ColumnType, MetricKind};
+use flatcap_format::schema::{ColumnType, MetricKind, visible_text};
 
 use crate::layout::{Descriptions, SEPARATOR, ZONE, meaning, time_type};
 
@@ -54,7 +54,9 @@ impl FieldColumns {
         let mut values = Vec::with_capacity(columns.len());
         for (place, column) in places.into_iter().filter_map(|place| Some((place, columns.get(place)?))) {
             let data_type = data_type(column, options);
-            let name = names.take(&column.name, SEPARATOR);
+            // Names of elements may have any characters, but the C interface of Arrow accepts no
+            // zero in a name.
+            let name = names.take(&visible_text(&column.name), SEPARATOR);
             let unit = CommonUnit::own(column.unit.as_deref(), column.is_rate).name;
             let path = column.name.strip_prefix(&*column.source).and_then(|path| path.strip_prefix('.'));
             let about = about(&[

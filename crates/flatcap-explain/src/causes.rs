@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use flatcap_format::query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::schema::text_of;
 use flatcap_format::segment::SampleView;
 use flatcap_tasks::{
     Blocker, CpuHistory, HoleCause, Interval, KnownCode, LogBatch, ProcessTimes, ProfileBatch,
-    RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskTimes, ThreadTimes,
-    Timeline, TimelineObserver,
+    RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskName, TaskTimes,
+    ThreadTimes, Timeline, TimelineObserver,
 };
 
 use super::reading::{ExplainError, RecordingChoice};
@@ -347,7 +348,7 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     let processes = times.window.processes();
     let running = processes.iter().filter(|process| process.on_cpu_ns > 0).map(|process| RunningProcess {
         process: process.process,
-        name: process.name.to_string(),
+        name: printed(process.name),
         on_cpu_ns: process.on_cpu_ns,
         usual_ns: usual(process.process, |times| times.on_cpu_ns),
         switches: process.switches,
@@ -359,7 +360,7 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
         blockers.truncate(BLOCKERS_MAX);
         WaitingProcess {
             process: process.process,
-            name: process.name.to_string(),
+            name: printed(process.name),
             run_delay_ns: process.ready_ns,
             longest_ns: process.longest_ready_ns,
             usual_ns: usual(process.process, |times| times.ready_ns),
@@ -398,9 +399,9 @@ fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<Sleepin
         let process = processes.iter().find(|process| process.process == info.process);
         sleeping.push(SleepingThread {
             process: info.process,
-            name: process.map_or(info.name, |process| process.name).to_string(),
+            name: printed(process.map_or(info.name, |process| process.name)),
             thread: info.thread,
-            thread_name: info.name.to_string(),
+            thread_name: printed(info.name),
             longest_ns,
             usual_longest_ns: before.longest_sleeping_ns,
         });
@@ -490,4 +491,9 @@ fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedL
         true
     })?;
     Ok(log)
+}
+
+/// Returns the name of a thread as all outputs print it.
+fn printed(name: TaskName) -> String {
+    text_of(name.as_bytes()).into_owned()
 }

@@ -197,7 +197,7 @@ impl OpenMetricsExport<'_> {
         (done, takes_gaps): (&BTreeSet<SeriesKey>, bool),
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
     ) -> Result<Option<HeldSeries>, ColumnarError> {
-        let paths = metrics.iter().map(|metric| metric.path().parse::<FieldPath>());
+        let paths = metrics.iter().map(Metric::field_path);
         let fields = paths
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error: flatcap_format::query::PathError| ColumnarError::Fields(error.into()))?;
@@ -379,7 +379,7 @@ impl HeldSeries {
             let Some(table) = reader.table(batch.table) else { continue };
             let columns = table.columns.iter().zip(&batch.columns);
             for (info, values) in columns.filter(|(info, _)| is_number(info)) {
-                let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(info));
+                let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(table, info));
                 let Some(metric) = metric else { continue };
                 let unit = CommonUnit::of(info.unit.as_deref(), false);
                 // The series of each element, which is the same for all rows of a batch.

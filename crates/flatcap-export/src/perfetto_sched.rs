@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
+use flatcap_format::schema::text_of;
 use flatcap_tasks::schema::TaskEventKind;
 use flatcap_tasks::{SchedBatch, SchedEventKind, TaskName, ThreadInfo};
 
@@ -75,7 +76,7 @@ impl SchedTracks {
                 }
                 SchedEventKind::Woken { thread, waker, cpu } if is_selected => {
                     let waking = SchedWaking {
-                        comm: Some(thread.name.text().into_owned()),
+                        comm: Some(text_of(thread.name.as_bytes()).into_owned()),
                         pid: Some(id(thread.thread)),
                         prio: Some(PRIORITY),
                         success: Some(1),
@@ -213,7 +214,7 @@ fn unrecorded() -> ThreadInfo {
 
 /// Returns the name of a thread; for the idle loops it is the kernel's name.
 fn name(thread: ThreadInfo) -> String {
-    if thread.is_idle() { "swapper".to_owned() } else { thread.name.text().into_owned() }
+    if thread.is_idle() { "swapper".to_owned() } else { text_of(thread.name.as_bytes()).into_owned() }
 }
 
 /// Returns a thread id as the trace has it.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use flatcap_format::schema::text_of;
 use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, StackTotal, StackTotals, TaskName};
@@ -194,7 +195,7 @@ impl<'o> StackCollector<'o> {
             let mut line = if process.is_empty() {
                 format!("[process {}]", stack.process)
             } else {
-                part(&process.text())
+                part(&text_of(process.as_bytes()))
             };
             if stack.frames.is_empty() {
                 line.push_str(";[unknown]");
@@ -243,7 +244,8 @@ impl<'o> StackCollector<'o> {
     }
 
     fn is_wanted(&self, id: u32, name: TaskName) -> bool {
-        self.options.process.as_deref().is_none_or(|wanted| wanted == name.text() || wanted == id.to_string())
+        let is_own = |wanted: &str| wanted == text_of(name.as_bytes()) || wanted == id.to_string();
+        self.options.process.as_deref().is_none_or(is_own)
     }
 
     fn report(&self) -> ColumnarReport {

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use crate::consumer_names::{is_metric_name, label_name, metric_part};
 use crate::query::{
-    ColumnInfo, CommonUnit, ElementIdentity, ElementName, ElementNames, FieldInfo, Recording, RunInfo,
-    SourceLosses, TableInfo, source_path,
+    ColumnInfo, CommonUnit, ElementIdentity, ElementName, ElementNames, FieldInfo, FieldPath, PathError,
+    Recording, RunInfo, SourceLosses, TableInfo, exact_path, source_path,
 };
 use crate::schema::MetricKind;
 
@@ -74,11 +74,14 @@ impl Metric {
         self.field.is_counter()
     }
 
-    /// Returns whether a column has its values: a field of its path may mean something else in
-    /// another run.
-    pub fn has_values_of(&self, column: &ColumnInfo) -> bool {
+    /// Returns whether a column has its values: a field of its path may mean something else, or be
+    /// a list, in another run.
+    pub fn has_values_of(&self, table: &TableInfo, column: &ColumnInfo) -> bool {
         let is_counter = column.kind == MetricKind::Counter;
-        column.unit.as_deref() == self.field.unit.as_deref() && is_counter == self.is_counter()
+        *table.source == *self.source
+            && table.path(column) == self.field.path
+            && column.unit.as_deref() == self.field.unit.as_deref()
+            && is_counter == self.is_counter()
     }
 
     /// Returns whether it is a measurement, and not what identifies something or says in which
@@ -127,6 +130,14 @@ impl Metric {
     /// Returns the path of the field, with its source.
     pub fn path(&self) -> String {
         source_path(&self.source, &self.field.path)
+    }
+
+    /// Returns the path of the field for a query. It leads to no other source.
+    ///
+    /// # Errors
+    /// The path is not well formed.
+    pub fn field_path(&self) -> Result<FieldPath, PathError> {
+        exact_path(&self.source, &self.field.path).parse()
     }
 }
 

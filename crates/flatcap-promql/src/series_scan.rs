@@ -151,7 +151,7 @@ pub(crate) fn ask(
     host: Option<&HostIdentity>,
     (since_ns, until_ns): (i64, i64),
 ) -> Result<QueryResults, PromqlError> {
-    let paths = metrics.iter().map(|metric| metric.path().parse::<FieldPath>());
+    let paths = metrics.iter().map(|metric| metric.field_path());
     let mut fields = paths.collect::<Result<Vec<_>, _>>().map_err(QueryError::from)?;
     let has_more = !more.is_empty();
     fields.extend(more);
@@ -208,7 +208,7 @@ impl OpenSeries<'_> {
         let ms_of = |sample: usize| Some(batch.times.wall_ns.get(sample)?.div_euclid(NS_PER_MS));
         let columns = table.columns.iter().zip(&batch.columns).enumerate();
         for (number, (info, values)) in columns.filter(|(_, (info, _))| is_number(info)) {
-            let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(info));
+            let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(table, info));
             let Some(metric) = metric else { continue };
             let unit = CommonUnit::of(info.unit.as_deref(), false);
             // Labels are made once for each element of a batch.

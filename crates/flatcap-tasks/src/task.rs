@@ -1,6 +1,5 @@
 //! Threads, as identified in events and intervals.
 
-use std::borrow::Cow;
 use std::fmt;
 
 /// Length of a thread's name in bytes, including the terminating zero byte (`TASK_COMM_LEN`).
@@ -41,7 +40,7 @@ impl TaskName {
         Self(bytes)
     }
 
-    /// Returns the bytes of the name.
+    /// Returns the bytes of the name, which may not be UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
@@ -51,26 +50,15 @@ impl TaskName {
         &self.0
     }
 
-    /// Returns the name; bytes that are not UTF-8 are replaced.
-    pub fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.as_bytes())
-    }
-
     /// Returns whether the name is unknown.
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
 }
 
-impl fmt::Display for TaskName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text())
-    }
-}
-
 impl fmt::Debug for TaskName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.text(), f)
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Formats what the kernel's events show about a moment as lines of text.
 
 use flatcap_explain::{KernelCauses, LoggedLines, TaskCauses};
+use flatcap_format::schema::text_of;
 use flatcap_tasks::StackTotals;
 use jiff::tz::TimeZone;
 
@@ -72,7 +73,8 @@ fn add_stacks(lines: &mut Vec<String>, stacks: &StackTotals, names: &StackNames,
         let offset = frame.map_or(0, |frame| frame.offset);
         let function = place.function.unwrap_or_else(|| format!("{file}+{offset:#x}"));
         let share = share(place.self_ns, stacks.total_ns());
-        (appearance.text(&format!("{function} ({})", place.name)), [printed(place.self_ns), share])
+        let process = text_of(place.name.as_bytes());
+        (appearance.text(&format!("{function} ({process})")), [printed(place.self_ns), share])
     });
     add_list(lines, ("which code ran", ["on CPU", "of all"]), functions, "no sampled stacks");
 }

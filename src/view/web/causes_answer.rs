@@ -3,6 +3,7 @@
 use flatcap_explain::{
     KernelCauses, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime, WaitingProcess,
 };
+use flatcap_format::schema::text_of;
 use flatcap_tasks::{Blocker, HoleCause, StackTotals};
 use serde::Serialize;
 
@@ -184,7 +185,7 @@ impl From<&WaitingProcess> for WaitPart {
     fn from(process: &WaitingProcess) -> Self {
         let ran = |blocker: &Blocker| RanPart {
             pid: blocker.info.process,
-            name: blocker.info.name.to_string(),
+            name: text_of(blocker.info.name.as_bytes()).into_owned(),
             ns: blocker.ns,
         };
         Self {
@@ -220,7 +221,7 @@ impl StacksPart {
             let object = frame.and_then(|frame| stacks.object(frame));
             FunctionPart {
                 pid: place.process,
-                name: place.name.to_string(),
+                name: text_of(place.name.as_bytes()).into_owned(),
                 function: place.function,
                 object: object.map(|object| object.path.to_string()).unwrap_or_default(),
                 offset: frame.map_or(0, |frame| frame.offset).to_string(),

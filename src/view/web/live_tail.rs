@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording, source_path};
+use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use hyper::body::Bytes;
 use serde::Serialize;
@@ -170,7 +170,7 @@ impl LiveFeeds {
     ) -> Result<Self, ViewError> {
         let path = |chart: &Chart| {
             let own = chart.formula.exact_path()?;
-            source_path(&chart.source, own).parse::<FieldPath>().ok()
+            exact_path(&chart.source, own).parse::<FieldPath>().ok()
         };
         let (mut titles, mut fields, mut computed) = (Vec::new(), Vec::new(), Vec::new());
         for chart in &charts {

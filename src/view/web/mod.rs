@@ -27,6 +27,8 @@ mod recording_reader;
 #[cfg(test)]
 mod served_page;
 mod server;
+#[cfg(test)]
+mod shared_names_tests;
 mod shown_paths;
 mod tasks_answer;
 mod tasks_reader;

@@ -3,7 +3,7 @@
 
 use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
-    source_path,
+    exact_path,
 };
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
@@ -133,7 +133,7 @@ impl RecordingReader {
             is_share: chart.is_share,
         });
         let fields = self.catalog.fields.iter().take(FIELDS_MAX).map(|chart| FieldAnswer {
-            id: source_path(&chart.source, chart.formula.first_path()),
+            id: self.recording.path(&chart.source, chart.formula.first_path()),
             unit: chart.formula.unit.clone(),
             meaning: chart.meaning.chars().take(MEANING_MAX).collect(),
         });
@@ -193,7 +193,7 @@ impl RecordingReader {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
             return Ok(match chart.formula.exact_path() {
-                Some(own) => ChartPlan::Overview(path(&source_path(&chart.source, own))?),
+                Some(own) => ChartPlan::Overview(path(&exact_path(&chart.source, own))?),
                 None => ChartPlan::Feed(Box::new(chart.clone())),
             });
         }
@@ -202,7 +202,7 @@ impl RecordingReader {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
                 && !own.contains("[*]")
-                && field == source_path(&chart.source, own)
+                && field == self.recording.path(&chart.source, own)
         };
         Ok(match self.catalog.fields.iter().find(is_coarse) {
             Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),

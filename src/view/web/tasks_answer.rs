@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use flatcap_format::schema::text_of;
 use flatcap_tasks::{IntervalEnd, ThreadInfo};
 use serde::Serialize;
 
@@ -126,7 +127,8 @@ impl TasksAnswer {
                 encoded.collect()
             }
         };
-        let thread = |info: &ThreadInfo| (info.thread, info.process, info.name.text().into_owned());
+        let thread =
+            |info: &ThreadInfo| (info.thread, info.process, text_of(info.name.as_bytes()).into_owned());
         let header = TasksHeader {
             pixel_ns: self.pixel_ns.to_string(),
             first_ns: self.first_ns.to_string(),

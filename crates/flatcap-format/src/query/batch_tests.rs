@@ -6,17 +6,29 @@ use crate::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::storage::Folder;
 
+const TEXT_BYTES: usize = 256 << 10;
+const SAMPLES: usize = 300;
+
 // Proves that a batch ends after about 32 MiB of text, even if the text is stored once. This limits
 // the memory of a reader that writes a text for each row, such as an Arrow table.
 #[test]
 fn batches_of_long_texts_are_short() {
-    const TEXT_BYTES: usize = 256 << 10;
-    const SAMPLES: usize = 300;
+    check_batches(&[b'x'; TEXT_BYTES], 1);
+}
+
+// Proves that the printed form of bytes that are not UTF-8 counts, which is four times as long.
+#[test]
+fn batches_of_escaped_texts_are_short() {
+    check_batches(&[0xff; TEXT_BYTES], 4);
+}
+
+/// Checks the lengths of the batches of a text whose printed form is longer by a factor.
+fn check_batches(text: &[u8], expansion: usize) {
     let folder = tempfile::tempdir().unwrap();
     let table = NewTable { name: "test.Note".into(), fields: vec![NewField::new("text", NewContent::Text)] };
     let schema = binary_schema(&[table], "test.Note").unwrap();
     let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let text = builder.create_string(&"x".repeat(TEXT_BYTES));
+    let text = builder.create_vector(text);
     let start = builder.start_table();
     builder.push_slot_always(slot_of(0), text);
     let root = builder.end_table(start);
@@ -61,7 +73,7 @@ fn batches_of_long_texts_are_short() {
             }
         }
         assert_eq!(rows.iter().sum::<usize>(), SAMPLES);
-        let longest = rows.iter().max().unwrap() * TEXT_BYTES;
+        let longest = rows.iter().max().unwrap() * TEXT_BYTES * expansion;
         assert!(longest <= 40 << 20, "compressed: {is_compressed}: {rows:?}");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::{BatchTimes, ColumnBatch};
+use super::column::ValueColumn;
 use super::elements::ElementNames;
 use super::filter::{RowFilter, keep_visible};
 use super::plan::SourcePlan;
@@ -32,7 +33,7 @@ pub(super) struct Collector {
     times: BatchTimes,
     /// Space for samples at the start of a batch.
     space: usize,
-    /// Length of the strings of the collected samples at most, if strings are read.
+    /// Length of the payloads of the collected samples. Their strings are not longer.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
@@ -85,9 +86,7 @@ impl Collector {
             }
         }
         self.times.push(sample);
-        // Escaped, a payload without a schema has up to four times its bytes.
-        let expansion = if self.plan.schema.is_opaque() { 4 } else { 1 };
-        self.payload_bytes += expansion * sample.payload.len();
+        self.payload_bytes += sample.payload.len();
         Ok(())
     }
 
@@ -139,8 +138,16 @@ impl Collector {
 
     /// Returns the number of collected values. Long strings count as several values.
     pub(super) fn values(&self) -> usize {
-        let texts = if self.has_texts { self.payload_bytes / VALUE_PAYLOAD_BYTES } else { 0 };
+        let texts = if self.has_texts { self.text_bytes() / VALUE_PAYLOAD_BYTES } else { 0 };
         texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()
+    }
+
+    /// Returns the length of the strings of the collected samples at most. The escaped form of
+    /// bytes that are not UTF-8 has up to four times their length.
+    fn text_bytes(&self) -> usize {
+        let mut columns = self.tables.iter().flat_map(|table| &table.columns);
+        let expansion = if columns.any(ValueColumn::may_be_escaped) { 4 } else { 1 };
+        self.payload_bytes * expansion
     }
 
     /// Returns the number of collected samples.

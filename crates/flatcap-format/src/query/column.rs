@@ -92,6 +92,11 @@ impl ValueColumn {
         Some(number).filter(|number| !number.is_nan())
     }
 
+    /// Returns whether a text may be the escaped form of bytes that are not UTF-8.
+    pub(super) fn may_be_escaped(&self) -> bool {
+        matches!(&self.values, ColumnValues::Text(texts) if texts.may_be_escaped())
+    }
+
     /// Appends a row without a value.
     pub(super) fn push_absent(&mut self) {
         match &mut self.values {

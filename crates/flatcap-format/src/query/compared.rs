@@ -30,7 +30,7 @@ pub(super) fn compared_fields(
         let path = &comparison.path;
         let found = match resolve(std::slice::from_ref(&source), std::slice::from_ref(path)) {
             Ok(found) => found.into_iter().flatten().collect::<Vec<_>>(),
-            Err(QueryError::NoField { .. }) => return Ok(None),
+            Err(QueryError::NoField { .. } | QueryError::NoList { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         let full = |field: &SelectedField| {

@@ -5,7 +5,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::error::ConditionError;
-use super::path::{FieldPath, length_outside_quotes, read_quoted_value, whole_match};
+use super::path::{FieldPath, whole_match};
+use super::path_text::{length_outside_quotes, read_quoted_value};
 use crate::schema::{ColumnType, FieldValue};
 
 /// Maximum nesting of parentheses and `not`, because the parser is recursive.

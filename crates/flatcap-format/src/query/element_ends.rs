@@ -9,7 +9,8 @@ use std::collections::{HashMap, HashSet};
 use super::batch::ColumnBatch;
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::fields::FieldInfo;
-use super::path::{FieldPath, source_path};
+use super::path::FieldPath;
+use super::path_text::exact_path;
 use super::plan::TableInfo;
 use crate::schema::FieldValue;
 
@@ -73,7 +74,7 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
     if !needed.iter().all(|path| fields.contains(path.as_str())) {
         return Vec::new();
     }
-    needed.iter().filter_map(|path| source_path(source, path).parse().ok()).collect()
+    needed.iter().filter_map(|path| exact_path(source, path).parse().ok()).collect()
 }
 
 /// Returns the list of a source whose elements need no names, for

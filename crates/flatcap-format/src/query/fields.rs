@@ -23,6 +23,9 @@ pub struct SourceFields {
 pub struct FieldInfo {
     /// The path below the source, with `[*]` after each list: `devices[*].reads`.
     pub path: String,
+    /// The path that leads to the field alone, with its source. The name of the source is in quotes
+    /// if it is not plain, or if a field of another source has the same path.
+    pub full_path: String,
     /// The type as schemas spell it.
     pub type_name: String,
     /// The attribute `unit`.
@@ -59,7 +62,7 @@ impl Recording {
                 source: first.name.clone(),
                 period_ns: first.period_ns,
                 is_computed: first.is_computed,
-                fields: merged(&schemas),
+                fields: merged(self, &first.name, &schemas),
             });
         }
         found
@@ -67,12 +70,13 @@ impl Recording {
 }
 
 /// Returns the fields of several schemas of one source.
-fn merged(schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
+fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
     let mut fields: Vec<(FieldInfo, usize)> = Vec::new();
     for schema in schemas {
         for leaf in schema.fields() {
             let field = FieldInfo {
                 path: spelled(&leaf),
+                full_path: recording.path(source, &spelled(&leaf)),
                 type_name: leaf.field.type_name().to_owned(),
                 unit: leaf.field.unit().map(str::to_owned),
                 uses_all_bits: leaf.field.uses_all_bits(),

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::column_names::{ColumnMeaning, ColumnNames};
 use super::elements::{ElementName, ElementNames};
 use super::plan::{ColumnInfo, TableInfo};
 use super::row_options::RowOptions;
@@ -34,20 +35,18 @@ pub struct RowColumn {
     pub order: (usize, usize),
 }
 
-/// Type, unit and kind of the values of a field. Columns of one path may differ in them.
+/// The identity of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ColumnMeaning {
-    pub(super) column_type: ColumnType,
-    pub(super) unit: Option<Box<str>>,
-    pub(super) kind: MetricKind,
+struct ColumnKey {
+    source: Box<str>,
+    /// The source's id, if the run has several sources with its name.
+    instance: Option<u16>,
+    /// The path of the field, with `[*]` after each list.
+    path: String,
+    meaning: ColumnMeaning,
+    /// The name of the element, if it has columns of its own.
+    element: Option<ElementName>,
 }
-
-/// The meanings of the field of a path in all runs, for fields with several meanings.
-pub(super) type ColumnMeanings = HashMap<String, Vec<ColumnMeaning>>;
-
-/// The identity of a column: the path of its field with its source, the meaning of its values, and
-/// the name of its element, by number.
-type ColumnKey = (String, ColumnMeaning, Option<ElementName>);
 
 impl RowColumn {
     /// Creates the first column of a query.
@@ -71,29 +70,6 @@ impl RowColumn {
     }
 }
 
-impl ColumnMeaning {
-    pub(super) fn of(info: &ColumnInfo) -> Self {
-        Self { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind }
-    }
-
-    /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of its
-    /// path. Returns an empty suffix if there are no others.
-    pub(super) fn suffix(&self, path: &str, all: &ColumnMeanings) -> String {
-        let Some(all) = all.get(path).filter(|all| all.len() > 1) else { return String::new() };
-        let mut parts = Vec::new();
-        if all.iter().any(|other| other.column_type != self.column_type) {
-            parts.push(format!("{:?}", self.column_type).to_lowercase());
-        }
-        if all.iter().any(|other| other.unit != self.unit) {
-            parts.push(self.unit.as_deref().unwrap_or("no unit").to_owned());
-        }
-        if all.iter().any(|other| other.kind != self.kind) {
-            parts.push(format!("{:?}", self.kind).to_lowercase());
-        }
-        format!("{{{}}}", parts.join(","))
-    }
-}
-
 /// Assigns values to the columns of rows.
 #[derive(Debug)]
 pub(super) struct RowLayout {
@@ -103,7 +79,7 @@ pub(super) struct RowLayout {
     given: HashMap<String, VecDeque<usize>>,
     /// The names of paths that select one field.
     own_names: Vec<Option<String>>,
-    meanings: ColumnMeanings,
+    names: ColumnNames,
     tables: Vec<TableLayout>,
     options: RowOptions,
     /// Whether no column is added any more, because the header was printed.
@@ -123,7 +99,7 @@ impl RowLayout {
     /// Creates the layout of the selected fields. Elements get their own columns when they first
     /// occur, unless rows are elements.
     pub(super) fn new(
-        (own_names, meanings): (Vec<Option<String>>, ColumnMeanings),
+        (own_names, names): (Vec<Option<String>>, ColumnNames),
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
@@ -133,7 +109,7 @@ impl RowLayout {
             known: HashMap::new(),
             given: HashMap::new(),
             own_names,
-            meanings,
+            names,
             tables: Vec::new(),
             options: options.clone(),
             is_fixed: false,
@@ -209,19 +185,18 @@ impl RowLayout {
         element: Option<(ElementName, &ElementNames)>,
     ) -> Option<usize> {
         let path = without_picks(&table.path(info));
-        let full = format!("{}.{path}", table.source_name());
         let meaning = ColumnMeaning::of(info);
-        let suffix = meaning.suffix(&format!("{}.{path}", table.source), &self.meanings);
         let own = self.own_names.get(info.order).and_then(Clone::clone);
-        let name = match (own, element) {
+        let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
+        let name = match (own, &shown) {
             (Some(own), None) if table.instance.is_none() => own,
-            (_, None) => format!("{full}{suffix}"),
-            (_, Some((title, names))) => {
-                let path = table.element_path(info, names.label(title));
-                format!("{}.{path}{suffix}", table.source_name())
+            (_, shown) => {
+                let paths = (path.as_str(), shown.as_deref().unwrap_or(&path));
+                self.names.name((&table.source, table.instance), paths, &meaning)
             }
         };
-        let key = (full, meaning, element.map(|(title, _)| title));
+        let (source, instance) = (table.source.clone(), table.instance);
+        let key = ColumnKey { source, instance, path, meaning, element: element.map(|(title, _)| title) };
         if let Some(known) = self.known.get(&key) {
             return Some(*known);
         }
@@ -237,7 +212,7 @@ impl RowLayout {
         if self.is_fixed || self.columns.len() >= ROW_COLUMNS_MAX {
             return None;
         }
-        let column = RowColumn::new(name, &table.source, key.1.clone(), &self.options);
+        let column = RowColumn::new(name, &table.source, key.meaning.clone(), &self.options);
         self.columns.push(column.at((info.order, place)));
         self.known.insert(key, self.columns.len() - 1);
         Some(self.columns.len() - 1)

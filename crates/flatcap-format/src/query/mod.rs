@@ -11,6 +11,7 @@ mod batch;
 mod block_scan;
 mod collector;
 mod column;
+mod column_names;
 mod compared;
 mod computed;
 mod condition;
@@ -42,6 +43,7 @@ mod overview_cache;
 mod overview_feed;
 mod overview_rows;
 mod path;
+mod path_text;
 mod payload_reader;
 mod pixel;
 mod plain_rows;
@@ -59,6 +61,7 @@ mod segment_overview;
 mod segment_scan;
 mod selected_columns;
 mod series_cells;
+mod shared_paths;
 mod step_rows;
 mod steps;
 mod strided_rows;
@@ -91,7 +94,8 @@ pub use overview::{Overview, OverviewRequest};
 pub use overview_cache::OverviewCache;
 pub use overview_feed::OverviewFeed;
 pub use overview_rows::OverviewSeries;
-pub use path::{FieldPath, length_outside_quotes, quoted_value, read_quoted_value, source_path};
+pub use path::FieldPath;
+pub use path_text::{exact_path, length_outside_quotes, quoted_value, read_quoted_value, source_path};
 pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamples, locate_field};
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};
@@ -115,6 +119,8 @@ mod counter_samples;
 mod engine_tests;
 #[cfg(test)]
 mod identity_tests;
+#[cfg(test)]
+mod many_sources_tests;
 #[cfg(test)]
 mod overview_tests;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::elements::{ElementIdentity, ElementLabel, without_work};
 use super::label_rules::LabelRole;
 use super::path::TestOperator;
 use super::plan::{ElementTest, ListPlan, Naming};
-use crate::schema::{FieldValue, text_of};
+use crate::schema::{FieldValue, text_of, visible_text};
 
 /// An element whose values are being read.
 pub(super) struct OpenElement<'r> {
@@ -196,7 +196,10 @@ impl<'r> OpenElement<'r> {
         let parts = self.identity.iter().zip(&self.rules);
         let parts = parts.filter(|(part, rule)| part.is_key || **rule != LabelRole::Rest);
         let identity = parts.map(|(part, _)| part.clone()).collect();
-        let is_repeated = before > 0 || !outer.is_empty();
+        // Another text may have the same printed form as one that is not UTF-8.
+        let has_bytes =
+            self.bytes.iter().any(|(at, _)| self.identity.get(*at).is_some_and(|part| part.is_key));
+        let is_repeated = before > 0 || !outer.is_empty() || has_bytes;
         ElementLabel { label, full_label, identity, is_position, is_repeated }
     }
 
@@ -204,13 +207,17 @@ impl<'r> OpenElement<'r> {
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
-                // In columns, a kernel worker has the name of its first work.
-                let is_named = |label: &str| without_work(label) == without_work(name);
+                // In columns, a kernel worker has the name of its first work. A header shows
+                // invisible characters escaped.
+                let is_named = |label: &str| {
+                    without_work(label) == without_work(name)
+                        || (name.contains('\\') && *visible_text(label) == **name)
+                };
                 self.identity.iter().any(|part| part.value == *name)
                     || is_named(&named.label)
                     || is_named(&named.full_label)
                     || is_named(&self.label())
-                    || (!self.has_number() && self.position.to_string() == **name)
+                    || (!self.has_key && self.position.to_string() == **name)
             }
             ElementTest::Tests(tests) => tests.iter().all(|(test, expression)| {
                 let value =
@@ -224,11 +231,6 @@ impl<'r> OpenElement<'r> {
                 }
             }),
         }
-    }
-
-    /// Returns whether a number identifies the element. Then a number in a path is not a position.
-    fn has_number(&self) -> bool {
-        self.identity.iter().any(|part| is_number(&part.value))
     }
 }
 

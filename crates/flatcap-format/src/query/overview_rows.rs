@@ -1,12 +1,12 @@
 //! Joins the series of successive segments, and adds their values to pixels.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::{OverviewRow, PixelGrid, PixelValues};
 use super::segment_overview::RunOverview;
-use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SourceSpan};
+use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SeriesField, SourceSpan};
 use crate::replay::HostIdentity;
 
 /// The series of a field, or of a field of one element.
@@ -25,7 +25,7 @@ pub struct OverviewSeries {
 }
 
 /// Host, field and element of a series.
-pub(super) type SeriesKey = (HostIdentity, Box<str>, Box<[u8]>);
+pub(super) type SeriesKey = (HostIdentity, SeriesField, Box<[u8]>);
 
 /// The series of an overview.
 #[derive(Debug)]
@@ -129,7 +129,28 @@ impl OverviewRows {
         let mut series: Vec<OverviewSeries> =
             self.series.into_iter().filter_map(SeriesRows::finish).collect();
         series.sort_by_key(|series| series.column.order);
+        name_meanings(&mut series);
         (series, self.left_out)
+    }
+}
+
+/// Adds units and kinds to the names of fields that have several of them.
+fn name_meanings(series: &mut [OverviewSeries]) {
+    let meaning = |own: &OverviewSeries| (own.column.unit.clone(), own.column.kind);
+    let mut first = HashMap::new();
+    let mut several = HashSet::new();
+    for own in &*series {
+        let name = (own.host.clone(), own.column.name.clone());
+        if *first.entry(name.clone()).or_insert_with(|| meaning(own)) != meaning(own) {
+            several.insert(name);
+        }
+    }
+    for own in series {
+        if several.contains(&(own.host.clone(), own.column.name.clone())) {
+            let unit = own.column.unit.as_deref().unwrap_or("no unit");
+            let kind = format!("{:?}", own.column.kind).to_lowercase();
+            own.column.name.push_str(&format!("{{{unit},{kind}}}"));
+        }
     }
 }
 

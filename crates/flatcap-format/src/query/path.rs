@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::error::PathError;
-use crate::schema::is_plain_source_name;
+use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, read_quoted_value};
 
 /// A path that selects fields, parsed.
 ///
@@ -20,9 +20,10 @@ use crate::schema::is_plain_source_name;
 ///
 /// A value with one of `[]=!,"` is written in double quotes, with `\` before each quote in it. A
 /// backslash before a quote is written twice. Other backslashes are not escaped, because regular
-/// expressions contain them. The first part may be the name of a source. A path that ends at an
-/// object or a list selects all fields in it. A number in place of a name picks the element of the
-/// list before it: `cores.0.id` is `cores[0].id`.
+/// expressions contain them. The first part may be the name of a source. In quotes it is the whole
+/// name: `"db".pool.size` is no field of a source `db.pool`. A path that ends at an object or a
+/// list selects all fields in it. A number in place of a name picks the element of the list before
+/// it: `cores.0.id` is `cores[0].id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,
@@ -33,6 +34,8 @@ pub struct FieldPath {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) name: Box<str>,
+    /// Whether the name is in quotes. The first part is then the whole name of a source.
+    pub(super) is_quoted: bool,
     pub(super) pick: Option<ElementPick>,
 }
 
@@ -69,81 +72,26 @@ pub(super) enum TestOperator {
     Matches,
 }
 
-/// Returns the path of a field below a source, as [`FieldPath`] accepts it: a name that is not
-/// [plain](is_plain_source_name) is written in double quotes.
-pub fn source_path(source: &str, path: &str) -> String {
-    format!("{}.{path}", quoted_name(source))
-}
-
-/// Returns a value in quotes, as a [`FieldPath`] and a condition accept it.
-pub fn quoted_value(value: &str) -> String {
-    let mut quoted = String::with_capacity(value.len() + 2);
-    quoted.push('"');
-    let mut backslashes = 0;
-    for character in value.chars() {
-        match character {
-            '\\' => backslashes += 1,
-            '"' => quoted.extend(std::iter::repeat_n('\\', backslashes + 1)),
-            _ => {}
-        }
-        if character != '\\' {
-            backslashes = 0;
-        }
-        quoted.push(character);
-    }
-    quoted.extend(std::iter::repeat_n('\\', backslashes));
-    quoted.push('"');
-    quoted
-}
-
-/// Reads a value after its first quote. Returns it and its length with the closing quote, or `None`
-/// if there is none. It is the inverse of [`quoted_value`].
-pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
-    let (mut value, mut backslashes) = (String::new(), 0_usize);
-    for (at, character) in text.char_indices() {
-        match character {
-            '\\' => {
-                backslashes += 1;
-                continue;
-            }
-            '"' => {
-                value.extend(std::iter::repeat_n('\\', backslashes / 2));
-                if backslashes.is_multiple_of(2) {
-                    return Some((value, at + 1));
-                }
-            }
-            _ => value.extend(std::iter::repeat_n('\\', backslashes)),
-        }
-        backslashes = 0;
-        value.push(character);
-    }
-    None
-}
-
-/// Returns the length of a string up to the first character outside of brackets and quotes for
-/// which `is_end` is true.
-pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
-    let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
-    for (at, character) in text.char_indices() {
-        let was_escaped = is_escaped;
-        is_escaped = is_quoted && !was_escaped && character == '\\';
-        match character {
-            '"' => is_quoted = !is_quoted || was_escaped,
-            '[' if !is_quoted => is_inside = true,
-            ']' if !is_quoted => is_inside = false,
-            other if !is_inside && !is_quoted && is_end(other) => return at,
-            _ => {}
+impl ElementPick {
+    /// Returns the pick as it is written in brackets.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::All => "*".to_owned(),
+            Self::Named(name) => quoted(name),
+            Self::Tests(tests) => tests.iter().map(IdentityTest::text).collect::<Vec<_>>().join(","),
         }
     }
-    text.len()
 }
 
-/// Returns a name as it is written in a path.
-fn quoted_name(name: &str) -> Cow<'_, str> {
-    if is_plain_source_name(name) {
-        return Cow::Borrowed(name);
+impl IdentityTest {
+    fn text(&self) -> String {
+        let operator = match self.operator {
+            TestOperator::Equal => "=",
+            TestOperator::NotEqual => "!=",
+            TestOperator::Matches => "=~",
+        };
+        format!("{}{operator}{}", self.field, quoted(&self.value))
     }
-    Cow::Owned(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 impl FieldPath {
@@ -177,7 +125,8 @@ impl FieldPath {
             .filter(|part| part.pick.is_some())
             .for_each(|part| part.pick = Some(ElementPick::All));
         let text = |part: &PathPart| {
-            format!("{}{}", quoted_name(&part.name), if part.pick.is_some() { "[*]" } else { "" })
+            let name = if part.is_quoted { in_quotes(&part.name).into() } else { quoted_name(&part.name) };
+            format!("{name}{}", if part.pick.is_some() { "[*]" } else { "" })
         };
         let text = parts.iter().map(text).collect::<Vec<_>>().join(".");
         Self { text: text.into(), parts }
@@ -185,11 +134,23 @@ impl FieldPath {
 
     /// Returns the id in a path that begins with a source's name and an id: `orders[3].depth`.
     pub(super) fn source_id(&self, source: &str) -> Option<u16> {
-        let last = self.parts.get(source.split('.').count().checked_sub(1)?)?;
-        match &last.pick {
-            Some(ElementPick::Named(id)) if self.text.starts_with(source) => id.parse().ok(),
+        let count = self.source_parts(source)?;
+        match &self.parts.get(count.checked_sub(1)?)?.pick {
+            Some(ElementPick::Named(id)) => id.parse().ok(),
             _ => None,
         }
+    }
+
+    /// Returns the number of parts at the begin of the path that are the name of a source.
+    pub(super) fn source_parts(&self, source: &str) -> Option<usize> {
+        let first = self.parts.first()?;
+        if first.is_quoted {
+            return (*first.name == *source).then_some(1);
+        }
+        let names: Vec<&str> = source.split('.').collect();
+        let (last, before) = self.parts.get(..names.len())?.split_last()?;
+        let is_same = before.iter().chain([last]).zip(&names).all(|(part, name)| *part.name == **name);
+        (is_same && before.iter().all(|part| part.pick.is_none())).then_some(names.len())
     }
 
     /// Returns the path as written.
@@ -265,7 +226,7 @@ impl<'t> PathParser<'t> {
                     self.at = start;
                     return Err(self.error("a number must follow a list"));
                 }
-                _ => parts.push(PathPart { name: name.as_ref().into(), pick: None }),
+                _ => parts.push(PathPart { name: name.as_ref().into(), is_quoted, pick: None }),
             }
             if self.take("[") {
                 let pick = self.pick()?;
@@ -356,7 +317,9 @@ pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error
 
 #[cfg(test)]
 mod tests {
+    use super::super::path_text::{quoted_value, source_path};
     use super::*;
+    use crate::schema::is_plain_source_name;
 
     fn parsed(text: &str) -> Vec<(String, Option<ElementPick>)> {
         let path: FieldPath = text.parse().unwrap();

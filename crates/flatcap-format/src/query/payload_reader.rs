@@ -3,7 +3,8 @@
 use super::collector::walk_payload;
 use super::elements::ElementNames;
 use super::error::{ConditionError, QueryError};
-use super::path::{ElementPick, FieldPath, source_path};
+use super::path::{ElementPick, FieldPath};
+use super::path_text::{exact_path, source_path};
 use super::plan::{SourcePlan, TableInfo, picked_path};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use super::struct_rows::StructElements;
@@ -93,13 +94,13 @@ pub fn locate_field(
                 format!("{list}{}.{range}", own.get(*end..).unwrap_or_default())
             }
         };
-        source_path(name, &path).parse().ok()
+        exact_path(name, &path).parse().ok()
     });
     let sparse = match leaf.lists.first().and_then(|end| schema.sparse(object(*end))) {
         None => SparseSamples::Cut,
         Some(Sparse::Always) => SparseSamples::Any,
         Some(Sparse::Unless0(field)) => {
-            source_path(name, field).parse().map_or(SparseSamples::Any, SparseSamples::Unless0)
+            exact_path(name, field).parse().map_or(SparseSamples::Any, SparseSamples::Unless0)
         }
     };
     Ok(LocatedField {

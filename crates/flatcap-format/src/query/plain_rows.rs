@@ -62,7 +62,7 @@ impl Recording {
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }
-        let mut layout = RowLayout::new((selected.own_names, selected.meanings), Vec::new(), &options);
+        let mut layout = RowLayout::new((selected.own_names, selected.names), Vec::new(), &options);
         layout.fix(selected.columns);
         Ok(Some(PlainRows { results: self.query(query)?, layout }))
     }

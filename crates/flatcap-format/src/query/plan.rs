@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::counter_columns::CounterColumns;
 use super::label_rules::{LabelRole, NamingField, label_rules};
-use super::path::{ElementPick, IdentityTest, TestOperator, quoted_value, whole_match};
+use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
+use super::path_text::{quoted, quoted_name};
 use super::resolve::SelectedField;
 use crate::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
@@ -94,11 +95,13 @@ impl TableInfo {
     }
 }
 
-/// Returns the name of a source, with its id if there is one.
-pub(super) fn instance_name(source: &str, instance: Option<u16>) -> String {
+/// Returns the name of a source as a path has it, with its id if there is one. A name such as
+/// `orders[3]` is in quotes, so it is not the source 3 with the name `orders`.
+fn instance_name(source: &str, instance: Option<u16>) -> String {
+    let source = quoted_name(source);
     match instance {
         Some(id) => format!("{source}[{id}]"),
-        None => source.to_owned(),
+        None => source.into_owned(),
     }
 }
 
@@ -118,15 +121,6 @@ fn last_pick(list: &str) -> Option<usize> {
         }
     }
     pick
-}
-
-/// Returns a value as it is written in brackets, quoted if necessary.
-fn quoted(value: &str) -> String {
-    let is_plain = !value.is_empty()
-        && value != "*"
-        && !value.contains(['[', ']', '=', '!', ',', '"'])
-        && value.trim() == value;
-    if is_plain { value.to_owned() } else { quoted_value(value) }
 }
 
 /// The plan of one source.
@@ -406,24 +400,10 @@ pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
     let (mut path, mut start) = (String::new(), 0);
     for (end, pick) in leaf.lists.iter().take_while(|end| **end <= list_end).zip(picks) {
         path.push_str(leaf.path.get(start..*end).unwrap_or_default());
-        let pick = match pick {
-            ElementPick::All => "*".to_owned(),
-            ElementPick::Named(name) => quoted(name),
-            ElementPick::Tests(tests) => tests.iter().map(test_text).collect::<Vec<_>>().join(","),
-        };
-        path.extend(["[", &pick, "]"]);
+        path.extend(["[", &pick.text(), "]"]);
         start = *end;
     }
     path.into()
-}
-
-fn test_text(test: &IdentityTest) -> String {
-    let operator = match test.operator {
-        TestOperator::Equal => "=",
-        TestOperator::NotEqual => "!=",
-        TestOperator::Matches => "=~",
-    };
-    format!("{}{operator}{}", test.field, quoted(&test.value))
 }
 
 /// Returns the leaves that identify or name the elements of these lists and of the lists around

@@ -14,6 +14,7 @@ use super::namesakes::Namesakes;
 use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
+use super::shared_paths::SharedPaths;
 use crate::replay::{HostIdentity, run_ends};
 use crate::schema::{CompiledSchema, SchemaError};
 use crate::segment::{
@@ -26,6 +27,7 @@ pub struct Recording {
     paths: Vec<PathBuf>,
     sources: Vec<RecordedSource>,
     namesakes: Arc<Namesakes>,
+    shared_paths: Arc<SharedPaths>,
 }
 
 /// Maximum number of senders of a source.
@@ -96,12 +98,19 @@ impl Recording {
             }
         }
         let sources = with_computed(sources);
-        Ok(Self { paths: paths.to_vec(), sources, namesakes: Arc::new(namesakes) })
+        let shared_paths = Arc::new(SharedPaths::of(sources.iter().filter_map(RecordedSource::known)));
+        Ok(Self { paths: paths.to_vec(), sources, namesakes: Arc::new(namesakes), shared_paths })
     }
 
     /// Returns the sources, by name.
     pub fn sources(&self) -> &[RecordedSource] {
         &self.sources
+    }
+
+    /// Returns the path of a field of a source that leads to no field of another source. `path` has
+    /// `[*]` after each list.
+    pub fn path(&self, source: &str, path: &str) -> String {
+        self.shared_paths.path(source, path)
     }
 
     /// Queries the values of some fields.
@@ -142,6 +151,11 @@ impl Recording {
     /// Returns the sources that share their names with other sources at the same time.
     pub(super) fn namesakes(&self) -> &Arc<Namesakes> {
         &self.namesakes
+    }
+
+    /// Returns the paths that fields of several sources share.
+    pub(super) fn shared_paths(&self) -> &Arc<SharedPaths> {
+        &self.shared_paths
     }
 
     /// Checks that each path of the query leads to fields.

@@ -1,7 +1,8 @@
 //! Finds the fields to which paths lead.
 
 use super::error::QueryError;
-use super::path::{ElementPick, FieldPath, PathPart, source_path};
+use super::path::{ElementPick, FieldPath, PathPart};
+use super::path_text::source_path;
 use crate::schema::{CompiledSchema, LeafField, nearest_name};
 
 /// Maximum number of fields that an error lists.
@@ -84,20 +85,17 @@ fn find(
     path: &FieldPath,
     has_computed: bool,
 ) -> Result<Vec<Found>, QueryError> {
-    // A source's name may contain dots. The longest matching name is used.
-    let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source, &path.parts)?)));
-    let longest = named.max_by_key(|(_, parts)| *parts);
-    let mut candidates: Vec<(usize, &[PathPart])> = Vec::new();
-    if let Some((name, parts)) = longest {
-        let named = sources.iter().enumerate().filter(|(_, source)| source.name == name);
-        let named = named.filter(|(_, source)| parts_of(source, &path.parts).is_some());
-        candidates.extend(named.map(|(number, _)| (number, path.parts.get(parts..).unwrap_or_default())));
-    }
+    // A source's name may contain dots, so the names of several sources may match. The path leads
+    // to the fields of all of them, whichever of them a run contains.
+    let named = sources.iter().enumerate();
+    let named = named.filter_map(|(number, source)| Some((number, parts_of(source, path)?)));
+    let mut candidates: Vec<(usize, &[PathPart])> =
+        named.map(|(number, parts)| (number, path.parts.get(parts..).unwrap_or_default())).collect();
     let after_named = candidates.len();
     // A field may have the same name as a source.
     let counted = sources.iter().enumerate().filter(|(_, source)| has_computed || !source.is_computed);
     candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
-    let (mut exact, mut ends) = (Vec::new(), Vec::new());
+    let (mut exact, mut ends, mut no_list) = (Vec::new(), Vec::new(), None);
     for (at, (source, parts)) in candidates.into_iter().enumerate() {
         // Several sources may have the name. The path leads to all of them.
         if at == after_named && !exact.is_empty() {
@@ -105,7 +103,15 @@ fn find(
         }
         let own = leaves.get(source).map_or(&[][..], Vec::as_slice);
         for (number, leaf) in own.iter().enumerate() {
-            if let Some(matched) = matched(leaf, parts, path)? {
+            let found = match matched(leaf, parts, path) {
+                // The field may be a list in another run, or in another source with this name.
+                Err(error @ QueryError::NoList { .. }) => {
+                    no_list.get_or_insert(error);
+                    continue;
+                }
+                found => found?,
+            };
+            if let Some(matched) = found {
                 if leaf.field.column_type().is_none() {
                     if parts.len() == leaf.positions.len() {
                         return Err(QueryError::NoColumn { path: path.to_string() });
@@ -123,6 +129,9 @@ fn find(
     }
     if !exact.is_empty() {
         return Ok(exact);
+    }
+    if let Some(error) = no_list {
+        return Err(error);
     }
     ends.dedup();
     let is_detail = |(source, leaf, _): &Found| {
@@ -148,21 +157,16 @@ fn find(
 }
 
 /// Returns the number of parts that spell the name of a source, which may be followed by its id.
-fn parts_of(source: &KnownSource<'_>, parts: &[PathPart]) -> Option<usize> {
-    // A quoted name with dots is one part.
-    let is_quoted = parts.first().is_some_and(|part| *part.name == *source.name);
-    let names: Vec<&str> = if is_quoted { vec![source.name] } else { source.name.split('.').collect() };
-    let count = names.len();
-    let (last, before) = parts.get(..count)?.split_last()?;
-    let is_same = before.iter().chain([last]).zip(names).all(|(part, name)| *part.name == *name);
-    let is_id = match &last.pick {
+fn parts_of(source: &KnownSource<'_>, path: &FieldPath) -> Option<usize> {
+    let count = path.source_parts(source.name)?;
+    let is_id = match &path.parts.get(count.checked_sub(1)?)?.pick {
         None | Some(ElementPick::All) => true,
         Some(ElementPick::Named(id)) => {
             id.parse::<u16>().is_ok_and(|id| source.id.is_none_or(|own| own == id))
         }
         Some(ElementPick::Tests(_)) => false,
     };
-    (is_same && is_id && before.iter().all(|part| part.pick.is_none())).then_some(count)
+    is_id.then_some(count)
 }
 
 /// Returns the picks of a leaf at or below a path.
@@ -182,9 +186,8 @@ fn matched(
         end += name.len() + usize::from(end > 0);
         if part.pick.is_some() && !leaf.lists.contains(&end) {
             let field = leaf.path.get(..end).unwrap_or_default().to_owned();
-            let text = path.as_str();
-            let pick = text.split_once('[').map_or(text, |(_, rest)| rest.split(']').next().unwrap_or(rest));
-            return Err(QueryError::NoList { path: path.to_string(), field, pick: pick.to_owned() });
+            let pick = part.pick.as_ref().map(ElementPick::text).unwrap_or_default();
+            return Err(QueryError::NoList { path: path.to_string(), field, pick });
         }
     }
     Ok(Some(picks(leaf, parts, 0)))

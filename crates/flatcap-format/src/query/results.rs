@@ -334,7 +334,8 @@ impl QueryResults {
         for (order, path) in self.query.fields.iter().enumerate() {
             let found = match resolve(&known, std::slice::from_ref(path)) {
                 Ok(found) => found,
-                Err(QueryError::NoField { .. }) => continue,
+                // Another run has the field, or has a list in its place.
+                Err(QueryError::NoField { .. } | QueryError::NoList { .. }) => continue,
                 Err(error) => return Err(error),
             };
             for (all, mut own) in selected.iter_mut().zip(found) {

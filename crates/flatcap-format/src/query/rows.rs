@@ -128,7 +128,7 @@ impl RowReader {
             window,
             periods,
             has_elements: selected.has_elements,
-            layout: RowLayout::new((selected.own_names, selected.meanings), selected.columns, &options),
+            layout: RowLayout::new((selected.own_names, selected.names), selected.columns, &options),
             rates: options.is_rate.then(CounterRates::default),
             is_averaged,
             join: SampleJoin::default(),

@@ -17,7 +17,8 @@ use super::plan::{ColumnInfo, TableInfo};
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::series_cells::{
-    HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesEnds, SeriesFold, SourceSpan, TimeCell,
+    HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesEnds, SeriesField, SeriesFold, SourceSpan,
+    TimeCell,
 };
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::WholeTimes;
@@ -255,7 +256,12 @@ impl RunFold {
                 let name = element.map(|(_, name)| name);
                 let label = name.map(|name| names.label(name));
                 taken.push(SeriesCells {
-                    field: format!("{}.{}", info.source_name(), info.path(column)).into(),
+                    field: SeriesField {
+                        source: info.source_name().into(),
+                        path: info.path(column).into(),
+                        unit: column.unit.clone(),
+                        kind: column.kind,
+                    },
                     column: row_column(info, column, label, *is_rate),
                     element: element.map_or_else(Box::default, |(element, name)| {
                         let key = keys.get(&element).copied().unwrap_or_default();

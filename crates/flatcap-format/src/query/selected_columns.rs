@@ -1,15 +1,17 @@
 //! The columns that a query selects for rows.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
+use super::column_names::{ColumnMeaning, ColumnNames};
 use super::error::QueryError;
-use super::layout::{ColumnMeaning, ColumnMeanings, RowColumn};
+use super::layout::RowColumn;
 use super::path::FieldPath;
-use super::plan::instance_name;
 use super::recording::{RecordedSource, Recording};
 use super::request::Query;
 use super::resolve::{KnownSource, resolve, spelled};
 use super::row_options::RowOptions;
+use super::shared_paths::SharedPaths;
 use crate::schema::LeafField;
 
 /// The columns that the paths of a query select in the schemas of all runs.
@@ -26,8 +28,7 @@ pub(super) struct SelectedColumns {
     pub(super) has_elements: bool,
     /// The longest period of each source that has a column, in nanoseconds; 0 if it has none.
     pub(super) periods: BTreeMap<String, u64>,
-    /// The meanings of the fields, by source and path.
-    pub(super) meanings: ColumnMeanings,
+    pub(super) names: ColumnNames,
 }
 
 impl SelectedColumns {
@@ -37,15 +38,21 @@ impl SelectedColumns {
     /// # Errors
     /// A path leads to no field, or to several; or a file is missing.
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
-        match Self::new(recording.sources(), query, options) {
+        match Self::new(recording.sources(), recording.shared_paths(), (query, options)) {
             Err(error @ QueryError::NoField { .. }) => {
-                Self::new(&recording.all_sources()?, query, options).map_err(|_| error)
+                let sources = recording.all_sources()?;
+                let shared = Arc::new(SharedPaths::of(sources.iter().filter_map(RecordedSource::known)));
+                Self::new(&sources, &shared, (query, options)).map_err(|_| error)
             }
             selected => selected,
         }
     }
 
-    fn new(sources: &[RecordedSource], query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
+    fn new(
+        sources: &[RecordedSource],
+        shared: &Arc<SharedPaths>,
+        (query, options): (&Query, &RowOptions),
+    ) -> Result<Self, QueryError> {
         let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
         let wanted: Vec<&RecordedSource> = wanted.filter(|source| source.schema.is_some()).collect();
         let known: Vec<KnownSource<'_>> = wanted.iter().filter_map(|source| source.known()).collect();
@@ -55,7 +62,7 @@ impl SelectedColumns {
             lists: Vec::new(),
             has_elements: false,
             periods: BTreeMap::new(),
-            meanings: HashMap::new(),
+            names: ColumnNames::new(shared),
         };
         let mut names = HashSet::new();
         found.add_meanings(&known, &query.fields)?;
@@ -110,14 +117,11 @@ impl SelectedColumns {
             }
             let leaves: Vec<_> = source.schema.fields().collect();
             for leaf in selected.iter().filter_map(|field| leaves.get(field.leaf)) {
-                let Some(meaning) = meaning_of(leaf) else { continue };
-                let all = self.meanings.entry(format!("{}.{}", source.name, spelled(leaf))).or_default();
-                if !all.contains(&meaning) {
-                    all.push(meaning);
+                if let Some(meaning) = meaning_of(leaf) {
+                    self.names.add(source.name, spelled(leaf), meaning);
                 }
             }
         }
-        self.meanings.retain(|_, all| all.len() > 1);
         Ok(())
     }
 
@@ -133,8 +137,7 @@ impl SelectedColumns {
         }
         let Some(meaning) = meaning_of(leaf) else { return };
         let path = spelled(leaf);
-        let suffix = meaning.suffix(&format!("{source}.{path}"), &self.meanings);
-        let name = format!("{}.{path}{suffix}", instance_name(source, instance));
+        let name = self.names.name((source, instance), (&path, &path), &meaning);
         // Another run may have another schema with the same field.
         if !names.insert((name.clone(), order.0)) {
             return;

@@ -8,7 +8,7 @@ use super::layout::RowColumn;
 use super::pixel::PixelValues;
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
-use crate::schema::{CountedValue, Growth};
+use crate::schema::{CountedValue, Growth, MetricKind};
 
 /// A hole is a time without a value that is longer than this many periods. With this number, a
 /// source that is throttled to every third tick has no hole.
@@ -22,8 +22,7 @@ const EVENT_HOLE_NS: u64 = 300_000_000_000;
 /// The series of one field (of one element, if it is in a list) in one run of one segment.
 #[derive(Debug)]
 pub(super) struct SeriesCells {
-    /// The path of the field, with all elements of its list.
-    pub(super) field: Box<str>,
+    pub(super) field: SeriesField,
     pub(super) column: RowColumn,
     /// The key that distinguishes elements. Empty if the field is not in a list.
     pub(super) element: Box<[u8]>,
@@ -34,6 +33,16 @@ pub(super) struct SeriesCells {
     pub(super) bits: u32,
     pub(super) cells: Vec<TimeCell>,
     pub(super) ends: SeriesEnds,
+}
+
+/// The field of a series. If its unit or kind differs between runs, it is a separate field in each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct SeriesField {
+    pub(super) source: Box<str>,
+    /// The path, with all elements of its list.
+    pub(super) path: Box<str>,
+    pub(super) unit: Option<Box<str>>,
+    pub(super) kind: MetricKind,
 }
 
 /// The values of a part of wall time.
@@ -230,7 +239,10 @@ impl SeriesFold {
             if self.is_rate {
                 drawn = limits.rate(tail, &point);
             }
-            *tail = point;
+            // The next rate contains the growth between samples of one time.
+            if !self.is_rate || tail.mono_ns != point.mono_ns {
+                *tail = point;
+            }
         } else {
             self.begins_after_hole = hole_end_ns > 0;
             let head = SamplePoint { counted: point.counted.filter(|_| !is_new), ..point };

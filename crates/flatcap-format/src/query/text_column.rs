@@ -12,6 +12,8 @@ pub struct TextColumn {
     codes: Vec<u32>,
     texts: Vec<Box<str>>,
     known: HashMap<Box<str>, u32>,
+    /// Whether a text has a backslash. Only then can it be the escaped form of other bytes.
+    has_backslash: bool,
 }
 
 impl TextColumn {
@@ -28,6 +30,11 @@ impl TextColumn {
     /// Returns the distinct texts, in the order of their first rows.
     pub fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
+    }
+
+    /// Returns whether some text may be the escaped form of bytes that are not UTF-8.
+    pub(super) fn may_be_escaped(&self) -> bool {
+        self.has_backslash
     }
 
     /// Appends a row.
@@ -94,6 +101,7 @@ impl TextColumn {
         }
         // A batch is bounded, so it has fewer rows than 32 bits can count.
         let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        self.has_backslash |= text.contains('\\');
         self.texts.push(text.into());
         self.known.insert(text.into(), code);
         code

@@ -102,7 +102,8 @@ impl CounterHistory {
         own.is_none_or(|own| own.seen < complete)
     }
 
-    /// Adds the value of a column of an element, and returns its growth since the last value.
+    /// Adds the value of a column of an element, and returns its growth since the last value. Of
+    /// several values of one time, the first one counts: the next growth contains theirs.
     pub(crate) fn growth(
         &mut self,
         place: usize,
@@ -115,7 +116,11 @@ impl CounterHistory {
         if own.last.len() <= column {
             own.last.resize(column + 1, None);
         }
-        let before = own.last.get_mut(column).and_then(|last| last.replace(now));
+        let Some(last) = own.last.get_mut(column) else { return Growth::UNKNOWN };
+        if last.is_some_and(|before| before.0 == now.0) {
+            return Growth::UNKNOWN;
+        }
+        let before = last.replace(now);
         before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
     }
 
@@ -182,6 +187,18 @@ mod tests {
         assert_eq!(add(&mut history, false, 2, &[(1, 11), (1, 500)]), [Growth::UNKNOWN; 2]);
         assert_eq!(add(&mut history, false, 3, &[(1, 12)]), [Growth::UNKNOWN]);
         assert_eq!(add(&mut history, false, 4, &[(1, 15)]), [grown(3.0, 1)]);
+    }
+
+    // Proves that the growth between samples of one time is part of the next growth, as in an
+    // import with several rows of a time.
+    #[test]
+    fn no_growth_is_lost_between_samples_of_one_time() {
+        let mut history = CounterHistory::default();
+        let times_and_values = [(1, 0), (2, 10), (2, 20), (2, 25), (3, 30), (4, 40)];
+        let growths =
+            times_and_values.map(|(at_ns, value)| add(&mut history, false, at_ns, &[(1, value)])[0]);
+        let unknown = Growth::UNKNOWN;
+        assert_eq!(growths, [unknown, grown(10.0, 1), unknown, unknown, grown(20.0, 1), grown(10.0, 1)]);
     }
 
     // Proves that memory is bounded for any number of elements that come and go, and that elements

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// Returns the string in bytes. If they are not UTF-8, each byte that belongs to no character
 /// becomes `\xc3`, and a backslash `\\`, so that two such strings never have the same form.
-pub(crate) fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }

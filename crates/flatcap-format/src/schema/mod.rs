@@ -27,7 +27,7 @@ pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usag
 pub use counter::{CountedValue, Growth, has_rate};
 pub(crate) use counter_history::{CounterHistory, ElementPresence};
 pub use error::{DecodeError, DecodeFault, SchemaError};
-pub(crate) use escaped_text::text_of;
+pub use escaped_text::text_of;
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
 pub use gap_causes::GapCauseNames;
 pub use json::{JsonWriter, append_json_value};

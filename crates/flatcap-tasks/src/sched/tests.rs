@@ -24,7 +24,10 @@ struct Numbers<'n>(&'n mut Vec<(u64, String)>);
 impl TimelineObserver for Numbers<'_> {
     fn interval(&mut self, interval: &Interval, _: &CpuHistory) {
         if !interval.task.is_idle() {
-            self.0.push((interval.task.number, interval.task.info.name.to_string()));
+            self.0.push((
+                interval.task.number,
+                String::from_utf8(interval.task.info.name.as_bytes().to_vec()).unwrap(),
+            ));
         }
     }
 }

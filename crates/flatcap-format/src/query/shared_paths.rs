@@ -1,0 +1,49 @@
+//! Paths that fields of several sources share: a source's name may contain dots, so `db.pool.size`
+//! is `pool.size` of `db` and `size` of `db.pool`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::path_text::{exact_path, source_path};
+use super::resolve::{KnownSource, spelled};
+
+/// The paths that lead to fields of several sources, unless the source's name is in quotes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedPaths(HashSet<String>);
+
+impl SharedPaths {
+    /// Finds the paths that these sources share.
+    pub(super) fn of<'s>(sources: impl Iterator<Item = KnownSource<'s>>) -> Self {
+        let mut by_name: BTreeMap<&str, Vec<KnownSource<'_>>> = BTreeMap::new();
+        for source in sources {
+            by_name.entry(source.name).or_default().push(source);
+        }
+        let mut shared = HashSet::new();
+        for (longer, inner) in &by_name {
+            let dots = longer.match_indices('.');
+            let outer = dots.filter_map(|(dot, _)| by_name.get(longer.get(..dot)?));
+            for source in outer.flatten() {
+                let paths: HashSet<String> = paths(source).collect();
+                let inner = inner.iter().flat_map(|source| self::paths(source));
+                shared.extend(inner.filter(|path| paths.contains(path)));
+            }
+        }
+        Self(shared)
+    }
+
+    /// Returns the path of a field that leads to no field of another source. `path` has `[*]` after
+    /// each list.
+    pub(super) fn path(&self, source: &str, path: &str) -> String {
+        if self.contains(source, path) { exact_path(source, path) } else { source_path(source, path) }
+    }
+
+    /// Returns whether a field of another source has the same path.
+    pub(super) fn contains(&self, source: &str, path: &str) -> bool {
+        !self.0.is_empty() && self.0.contains(&format!("{source}.{path}"))
+    }
+}
+
+/// Returns the paths of all fields of a source, with its name.
+fn paths<'s>(source: &KnownSource<'s>) -> impl Iterator<Item = String> + use<'s> {
+    let name = source.name;
+    source.schema.fields().map(move |leaf| format!("{name}.{}", spelled(&leaf)))
+}
