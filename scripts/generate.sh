@@ -171,7 +171,7 @@ if [ "${1:-}" = --check ]; then
     echo "$kept is up to date"
 fi
 
-# The records that the library for applications pushes.
+# The records and values that the library for applications pushes.
 kept=crates/flatcap-push/generated
 records=$kept
 if [ "${1:-}" = --check ]; then
@@ -179,7 +179,7 @@ if [ "${1:-}" = --check ]; then
     trap 'rm -rf "$out" "$modules" "$formats" "$bindings" "$fixtures" "$records"' EXIT
 fi
 "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames crates/flatcap-push/schemas \
-    -o "$records" crates/flatcap-push/schemas/log_record.fbs
+    -o "$records" crates/flatcap-push/schemas/*.fbs
 if [ "${1:-}" = --check ]; then
     if ! diff -r "$kept" "$records"; then
         echo "$kept does not match its schema: run scripts/generate.sh and commit the result" >&2

@@ -385,7 +385,10 @@ fn incomplete_lines(report: &InfoReport) -> impl Iterator<Item = String> {
     report.sources.iter().filter_map(|source| {
         let (reasons, count) = (source.incomplete_reasons.as_ref()?, source.incomplete?);
         let name = human::escaped(&source.name);
-        Some(format!("incomplete: {count} sample(s) of {name}: {reasons}"))
+        Some(format!(
+            "incomplete: {count} sample(s) of {name}: {reasons}; the log of the recorder, and flatcap status \
+             while it runs, name the first file and line"
+        ))
     })
 }
 

@@ -46,7 +46,10 @@ pub enum DaemonError {
         name: String,
     },
     /// A thread did not end in time.
-    #[error("thread {name} did not end within {seconds} s of the stop; it is abandoned")]
+    #[error(
+        "thread {name} did not end within {seconds} s of the stop, since a read or write of it hangs; it is abandoned: \
+         the next record, or flatcap recover, completes its segment"
+    )]
     ThreadStuck {
         /// The name of the thread.
         name: String,

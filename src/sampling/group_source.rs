@@ -112,10 +112,10 @@ impl ActiveSource {
         metrics.incomplete_flags.set(known | flags);
         let mut detail = incomplete.explanation();
         if let Some(odd) = odd {
-            // The file is known if the source reads only one.
+            // The file is also known if the source reads only one.
             let spec = sources::find(&metrics.name);
             let file = match spec.map(|spec| spec.files) {
-                Some([file]) => format!("/{file} "),
+                Some([file]) if !odd.has_file() => format!("/{file} "),
                 _ => String::new(),
             };
             detail = format!("{detail}: {file}{odd}");

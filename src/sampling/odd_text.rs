@@ -1,20 +1,55 @@
-//! The text for which a sample lacks a value: kept for the log and for `flatcap status`.
+//! The text for which a sample lacks a value, and its place: kept for the log and for `flatcap
+//! status`.
 //!
-//! Parsers note it where they give up a value, which is rare, so that no reader pays for it. It
-//! belongs to the sample that the thread builds.
+//! Parsers note the text where they give up a value, and sources the file in which it is. Both are
+//! rare, so that no reader pays for it. The note belongs to the sample that the thread builds.
 
 use std::cell::Cell;
-use std::fmt;
+use std::fmt::{self, Write as _};
+
+use super::Incomplete;
 
 /// Bytes that are kept: enough to find the text.
 const TEXT_BYTES_MAX: usize = 64;
+/// Bytes of a file's path or an element's name that are kept.
+const FILE_BYTES_MAX: usize = 160;
 
 /// The beginning of a text that is odd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OddText {
-    text: [u8; TEXT_BYTES_MAX],
+    text: FixedText<TEXT_BYTES_MAX>,
+    line: usize,                     // from 1; 0: unknown
+    address: usize,                  // of the text when it was noted: tells in which content it is
+    file: FixedText<FILE_BYTES_MAX>, // empty: unknown
+}
+
+/// A text that was shortened to fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FixedText<const BYTES: usize> {
+    bytes: [u8; BYTES],
     length: usize,
-    line: usize, // from 1; 0: unknown
+}
+
+impl<const BYTES: usize> FixedText<BYTES> {
+    const EMPTY: Self = Self { bytes: [0; BYTES], length: 0 };
+
+    fn push(&mut self, text: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().skip(self.length).zip(text) {
+            *to = *from;
+            self.length += 1;
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl<const BYTES: usize> fmt::Write for FixedText<BYTES> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
 }
 
 thread_local! {
@@ -27,13 +62,62 @@ thread_local! {
 pub(super) fn note(text: &[u8], line: usize) {
     FIRST.with(|first| {
         if first.get().is_none() {
-            let mut odd = OddText { text: [0; TEXT_BYTES_MAX], length: 0, line };
-            for (to, from) in odd.text.iter_mut().zip(text) {
-                *to = *from;
-                odd.length += 1;
-            }
+            let (file, address) = (FixedText::EMPTY, text.as_ptr().addr());
+            let mut odd = OddText { text: FixedText::EMPTY, line, address, file };
+            odd.text.push(text);
             first.set(Some(odd));
         }
+    });
+}
+
+/// Notes the text of a value that cannot be read, and returns this reason.
+#[cold]
+pub(super) fn unreadable(text: &[u8]) -> Incomplete {
+    note(text, 0);
+    Incomplete::UNREADABLE
+}
+
+/// Returns the reasons for which the content of a file lacks values. If there are any, notes the
+/// file as the place of the first odd text, unless its place is known. Names in its path are escaped.
+#[inline]
+pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Arguments<'_>) -> Incomplete {
+    if !incomplete.is_none() {
+        set_file(content, file);
+    }
+    incomplete
+}
+
+/// The same for an element, such as a sensor, whose files have one value each.
+#[inline]
+pub(super) fn of_element(incomplete: Incomplete, name: impl FnOnce() -> String) -> Incomplete {
+    if !incomplete.is_none() {
+        set_file(b"", format_args!("{}", name().escape_debug()));
+    }
+    incomplete
+}
+
+#[cold]
+fn set_file(content: &[u8], file: fmt::Arguments<'_>) {
+    note(b"", 0);
+    FIRST.with(|first| {
+        let Some(mut odd) = first.get().filter(|odd| odd.file.length == 0) else { return };
+        let _always_fits = odd.file.write_fmt(file);
+        let at = odd.address.wrapping_sub(content.as_ptr().addr());
+        // The text itself is in the content, so the lines before it can be counted. The whole line
+        // says more than its value.
+        if odd.line == 0
+            && odd.text.length > 0
+            && let Some(before) = content.get(..at)
+        {
+            odd.line = memchr::memchr_iter(b'\n', before).count() + 1;
+            let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+            let line = content.get(begin..at.saturating_add(odd.text.length)).unwrap_or_default();
+            if line.len() <= TEXT_BYTES_MAX && !line.is_empty() {
+                odd.text = FixedText::EMPTY;
+                odd.text.push(line);
+            }
+        }
+        first.set(Some(odd));
     });
 }
 
@@ -48,13 +132,36 @@ pub(super) fn take() -> Option<OddText> {
     FIRST.with(Cell::take)
 }
 
+/// Notes again what was taken, unless another text was noted since.
+pub(super) fn restore(odd: Option<OddText>) {
+    if odd.is_some() {
+        FIRST.with(|first| first.set(first.get().or(odd)));
+    }
+}
+
+impl OddText {
+    /// Whether the file is known.
+    pub(super) fn has_file(&self) -> bool {
+        self.file.length > 0
+    }
+}
+
 impl fmt::Display for OddText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.text.get(..self.length).unwrap_or_default();
-        if self.line > 0 {
-            write!(f, "line {}: ", self.line)?;
+        let mut gap = "";
+        if self.has_file() {
+            f.write_str(&String::from_utf8_lossy(self.file.get()))?;
+            gap = " ";
         }
-        write!(f, "\"{}\"", text.escape_ascii())
+        if self.line > 0 {
+            write!(f, "{gap}line {}", self.line)?;
+            gap = ": ";
+        }
+        // Of a file that could not be read, no text is known.
+        if self.text.length > 0 || gap.is_empty() {
+            write!(f, "{gap}\"{}\"", self.text.get().escape_ascii())?;
+        }
+        Ok(())
     }
 }
 
@@ -71,5 +178,25 @@ mod tests {
         assert_eq!(take().unwrap().to_string(), format!("line 7: \"{}\"", "x".repeat(64)));
         note(b"\xFF\x1B", 0);
         assert_eq!((take().unwrap().to_string().as_str(), take()), ("\"\\xff\\x1b\"", None));
+    }
+
+    // Proves that the file and the line of the first text are found, and that a file without any
+    // text is named.
+    #[test]
+    fn the_place_is_found() {
+        let content = b"low 1\nhigh x 2\n";
+        note(&content[11..12], 0);
+        let lacks = in_file(Incomplete::UNREADABLE, content, format_args!("/a/{}", "events"));
+        assert_eq!(lacks, Incomplete::UNREADABLE);
+        let _later = of_element(Incomplete::CUT, || "/b".to_owned());
+        assert_eq!(take().unwrap().to_string(), "/a/events line 2: \"high x\"");
+        let _none = of_element(Incomplete::NONE, || unreachable!());
+        assert_eq!(take(), None);
+        let _file = of_element(Incomplete::CUT, || "y".repeat(500));
+        assert_eq!(take().unwrap().to_string(), "y".repeat(FILE_BYTES_MAX));
+        // A text of another content has no line here.
+        note(b"elsewhere", 0);
+        let _file = in_file(Incomplete::CUT, content, format_args!("/d"));
+        assert_eq!(take().unwrap().to_string(), "/d \"elsewhere\"");
     }
 }

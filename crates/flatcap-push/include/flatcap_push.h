@@ -60,6 +60,12 @@ void *flatcap_begin(flatcap_source_t *source, size_t length);
 int flatcap_commit(flatcap_source_t *source, size_t length);
 void flatcap_cancel(flatcap_source_t *source);
 
+/* Pushes one value, stamped now: the field NAME.value in recordings. `unit` is such as "Nm", of at most
+ * 32 bytes; NULL for none. The first call with a name sets up a source. Returns 0, or why the value was
+ * dropped, as flatcap_push does; -ENOSPC if the client has 64 sources, -EINVAL if a name or unit is not
+ * valid. */
+int flatcap_gauge(flatcap_t *client, const char *name, const char *unit, double value);
+
 /* Fires the recorder's black box. 0, -ENOTCONN without a recorder, -EOPNOTSUPP if it refuses:
  * flatcap_error has the reason. `flags` is 0. */
 int flatcap_trigger(flatcap_t *client, const char *reason, uint32_t flags);

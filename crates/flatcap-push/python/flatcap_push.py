@@ -2,6 +2,7 @@
 
     import flatcap_push
     client = flatcap_push.Client("payments")
+    client.gauge("motor.torque", "Nm", 12.5)
     orders = client.source("orders")
     orders.push(b"any bytes")
     logging.getLogger().addHandler(flatcap_push.Handler(client))
@@ -11,6 +12,7 @@ dropped is counted. Set FLATCAP_PUSH_LIBRARY for a library that the loader does 
 """
 
 import ctypes
+import errno
 import json
 import logging
 import os
@@ -49,10 +51,14 @@ class _Budget(ctypes.Structure):
 
 try:
     _budget = _function("budget", _int, _pointer, ctypes.POINTER(_Budget))
+    _gauge = _function("gauge", _int, _pointer, _text, _text, ctypes.c_double)
 except AttributeError:
     # The shared library is older than this module.
     def _budget(_client, _result):
         return -1
+
+    def _gauge(*_):
+        raise NotImplementedError("libflatcap_push.so is older than this module and has no gauges")
 
 
 class Client:
@@ -70,6 +76,17 @@ class Client:
         if not pointer:
             raise ValueError(f"a source's name must be valid, and a client can have 64 sources: {name!r}")
         return Source(self, pointer)
+
+    def gauge(self, name, unit, value):
+        """Pushes one value, stamped now: the field NAME.value in recordings. Returns whether it was
+        not dropped."""
+        result = _gauge(self._open_pointer(), name.encode(), unit.encode(), value)
+        if result in (-errno.EINVAL, -errno.ENOSPC):
+            raise ValueError(
+                "a gauge has a name of 1 to 64 bytes and a unit of at most 32, without control "
+                f"characters, and a client can have 64: {name!r}, {unit!r}"
+            )
+        return result == 0
 
     def trigger(self, reason):
         """Fires the recorder's black box. Returns whether it did; `error` says why not."""

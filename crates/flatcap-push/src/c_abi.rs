@@ -13,7 +13,7 @@ use flatcap_stream::short_bytes::copy;
 use rustix::io::Errno;
 
 use super::client::PushClient;
-use super::error::PushError;
+use super::error::{PushError, SetupError};
 use super::setup::{ClientOptions, OnFullLane, SourceOptions};
 use super::source::PushSource;
 use super::thread_lane::{BegunSample, ThreadLane, put_lane, take_lane};
@@ -85,6 +85,8 @@ fn number(error: PushError) -> c_int {
         PushError::TooLarge => Errno::MSGSIZE,
         PushError::Paused => Errno::AGAIN,
         PushError::Busy => Errno::BUSY,
+        PushError::Setup(SetupError::TooManySources) => Errno::NOSPC,
+        PushError::Setup(_) => Errno::INVAL,
     }
     .raw_os_error()
 }
@@ -237,6 +239,19 @@ extern "C" fn flatcap_cancel(_source: *const PushSource) {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn flatcap_gauge(
+    client: *const CClient,
+    name: *const c_char,
+    unit: *const c_char,
+    value: f64,
+) -> c_int {
+    let (Some(owner), Some(name)) = (object(client), text(name)) else { return invalid() };
+    let unit = if unit.is_null() { Some("") } else { text(unit) };
+    let Some(unit) = unit else { return invalid() };
+    owner.client.gauge(name, unit, value).map_or_else(number, |()| 0)
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn flatcap_trigger(client: *const CClient, reason: *const c_char, flags: u32) -> c_int {
     let (Some(owner), Some(reason), 0) = (object(client), text(reason), flags) else { return invalid() };
     match owner.client.trigger(reason) {
@@ -323,6 +338,7 @@ mod tests {
         assert_eq!(flatcap_push_many(null(), null(), null(), 0), invalid() as isize);
         assert!(flatcap_begin(null(), 1).is_null());
         assert_eq!(flatcap_commit(null(), 1), invalid());
+        assert_eq!(flatcap_gauge(null(), c"a".as_ptr(), null(), 1.0), invalid());
         assert_eq!(flatcap_trigger(null(), c"why".as_ptr(), 0), invalid());
         assert_eq!((flatcap_dropped(null()), flatcap_is_connected(null())), (0, 0));
         assert_eq!(flatcap_budget(null(), null_mut()), invalid());

@@ -16,6 +16,8 @@ pub enum PushError {
     Paused,
     /// This thread is in the middle of another push: a signal handler, or a sample that was begun.
     Busy,
+    /// The source of a gauge cannot be set up.
+    Setup(SetupError),
 }
 
 /// The reason why a client or a source cannot be set up.
@@ -28,11 +30,14 @@ pub enum SetupError {
     TooManySources,
     /// The socket's path is too long.
     Socket,
+    /// The unit of a gauge is too long, or has control characters.
+    Unit,
 }
 
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Setup(error) => return write!(f, "{error}"),
             Self::NoRecorder => "no recorder takes samples of this source",
             Self::Full => "the lane is full: the recorder is slower than this thread",
             Self::TooLarge => "the payload is longer than the recorder takes",
@@ -50,6 +55,7 @@ impl fmt::Display for SetupError {
             }
             Self::TooManySources => "a client can have 64 sources",
             Self::Socket => "the path of the push socket must have at most 107 bytes",
+            Self::Unit => "the unit of a gauge must have at most 32 bytes, without control characters",
         })
     }
 }

@@ -8,6 +8,7 @@
 //! | to | use |
 //! |---|---|
 //! | connect, or wait for a recorder | [`PushClient`] |
+//! | push one value, with its name and unit | [`PushClient::gauge`] |
 //! | push samples from any thread | [`PushSource`] |
 //! | push what the crate `log` logs (feature `log`) | `LogSink` |
 //! | push events and spans of `tracing` (feature `tracing`) | `PushLayer` |
@@ -30,6 +31,7 @@ mod client;
 mod clock;
 mod connection;
 mod error;
+mod gauge;
 #[cfg(any(feature = "log", feature = "tracing"))]
 mod log_record;
 #[cfg(feature = "log")]

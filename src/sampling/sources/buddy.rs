@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Buddy, BuddyArgs, BuddyZone};
 
 const FILE: &str = "proc/buddyinfo";
@@ -57,6 +57,7 @@ impl Sampler for BuddySampler {
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let Self { file, filter, orders, zones } = self;
         let incomplete = parse(file.content(), filter, orders, zones);
+        let incomplete = odd_text::in_file(incomplete, file.content(), format_args!("/{FILE}"));
         let zones = builder.create_vector(zones);
         let root = Buddy::create(builder, &BuddyArgs { zones: Some(zones) });
         builder.finish_minimal(root);
@@ -77,14 +78,14 @@ fn parse(
         let mut fields = text::fields(line);
         let (words, node) = (fields.next(), fields.next());
         let (Some(b"Node"), Some(b"zone"), Some(zone)) = (words, fields.next(), fields.next()) else {
-            incomplete |= Incomplete::UNREADABLE;
+            incomplete |= odd_text::unreadable(line);
             continue;
         };
         if !filter.matches(at, zone) {
             continue;
         }
         let Some(zone) = text::name::<16>(zone) else {
-            incomplete |= Incomplete::UNREADABLE;
+            incomplete |= odd_text::unreadable(line);
             continue;
         };
         if zones.len() == ZONES_MAX {

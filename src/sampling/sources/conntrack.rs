@@ -9,7 +9,7 @@ use super::counters::{CounterKeys, CounterOrder, CounterWriter};
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
@@ -75,12 +75,15 @@ impl Sampler for ConntrackSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let mut incomplete = self.columns.parse(self.file.content(), &mut self.cores);
-        let [count, count_max] = [&self.count, &self.count_max].map(|file| {
+        let content = self.file.content();
+        let lacks = self.columns.parse(content, &mut self.cores);
+        let mut incomplete = odd_text::in_file(lacks, content, format_args!("/{}", self.path));
+        let [count, count_max] = [(&self.count, COUNT), (&self.count_max, COUNT_MAX)].map(|(file, path)| {
             let Some(file) = file else { return ABSENT };
-            let (mut lines, lacks) = text::whole_lines(file.content());
-            incomplete |= lacks;
-            text::value(lines.next(), &mut incomplete)
+            let (mut lines, mut lacks) = text::whole_lines(file.content());
+            let value = text::value(lines.next(), &mut lacks);
+            incomplete |= odd_text::in_file(lacks, file.content(), format_args!("/{path}"));
+            value
         });
         let cores = builder.create_vector(&self.cores);
         let root = Conntrack::create(builder, &ConntrackArgs { count, count_max, cores: Some(cores) });
@@ -121,7 +124,10 @@ impl ConntrackColumns {
                     writer.store(index, field, text::hexadecimal);
                 }
             }
-            incomplete |= writer.incomplete | Incomplete::UNREADABLE.unless(fields.next().is_none());
+            incomplete |= writer.incomplete;
+            if fields.next().is_some() {
+                incomplete |= odd_text::unreadable(line);
+            }
             cores.push(core);
         }
         incomplete | Incomplete::CUT.unless(!cores.is_empty())

@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, RecordStructure};
-use crate::sampling::{Incomplete, NameFilter, ReadError};
+use crate::sampling::{Incomplete, NameFilter, ReadError, odd_text};
 
 /// Bytes of a counter: a 64-bit integer or a fraction. All ones mean absent in both: as a fraction,
 /// that is not a number.
@@ -145,7 +145,7 @@ impl<'a> CounterWriter<'a> {
             (None, _) => None,
         };
         if value.is_none() {
-            self.incomplete |= if field.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
+            self.incomplete |= field.map_or(Incomplete::CUT, odd_text::unreadable);
         }
         self.set(index, value.unwrap_or(ABSENT));
     }
@@ -258,7 +258,7 @@ fn for_each_value<'c>(
         CounterLayout::Pairs => {
             for line in lines {
                 let Some((section, rest)) = split_section(line) else {
-                    incomplete |= Incomplete::UNREADABLE;
+                    incomplete |= odd_text::unreadable(line);
                     continue;
                 };
                 let mut fields = text::fields(rest);
@@ -276,10 +276,12 @@ fn for_each_value<'c>(
                     (Some((section, names)), Some((same, rest))) if same == section => {
                         let mut fields = text::fields(rest);
                         text::fields(names).for_each(|name| value(section, name, fields.next()));
-                        incomplete |= Incomplete::UNREADABLE.unless(fields.next().is_none());
+                        if fields.next().is_some() {
+                            incomplete |= odd_text::unreadable(line);
+                        }
                     }
                     _ => {
-                        incomplete |= Incomplete::UNREADABLE;
+                        incomplete |= odd_text::unreadable(line);
                         heading = this;
                     }
                 }
@@ -352,7 +354,10 @@ impl CounterSet {
     ) -> Incomplete {
         let mut writer = CounterWriter::new(&self.keys, counters);
         for (part, file, order) in &mut self.files {
+            let before = std::mem::take(&mut writer.incomplete);
             writer.read_file(part.layout, order, file.content(), &mut unknown);
+            let lacks = odd_text::in_file(writer.incomplete, file.content(), format_args!("/{}", part.path));
+            writer.incomplete = before | lacks;
         }
         let CounterWriter { found, mut incomplete, .. } = writer;
         // A value that was ever present counts as missing when it is gone.

@@ -69,7 +69,8 @@ impl Sampler for CpuSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let (totals, incomplete) = parse(self.file.content(), &mut self.filter, &mut self.cores);
+        let (totals, lacks) = parse(self.file.content(), &mut self.filter, &mut self.cores);
+        let incomplete = odd_text::in_file(lacks, self.file.content(), format_args!("/{FILE}"));
         let cores = builder.create_vector(&self.cores);
         let root = Cpu::create(
             builder,
@@ -140,7 +141,7 @@ fn parse(
 
 fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, lacks: &mut Incomplete) {
     match text::number(core) {
-        None => *lacks |= Incomplete::UNREADABLE,
+        None => *lacks |= odd_text::unreadable(core),
         Some(_) if cores.len() == CORES_MAX => *lacks |= Incomplete::TOO_MANY,
         Some(core) => cores.push(CoreTimes::new(core, &cpu_times(cursor, lacks))),
     }

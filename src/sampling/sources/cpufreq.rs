@@ -8,7 +8,7 @@ use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::text::ABSENT;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
@@ -175,7 +175,12 @@ impl Sampler for CpufreqSampler {
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.listing.incomplete();
         self.samples.clear();
-        self.samples.extend(self.cores.iter().map(|core| core.sample(&mut incomplete)));
+        self.samples.extend(self.cores.iter().map(|core| {
+            let mut lacks = Incomplete::NONE;
+            let sample = core.sample(&mut lacks);
+            incomplete |= odd_text::of_element(lacks, || format!("cpu{}", core.number));
+            sample
+        }));
         let cores = builder.create_vector(&self.samples);
         let root = Cpufreq::create(builder, &CpufreqArgs { cores: Some(cores) });
         builder.finish_minimal(root);

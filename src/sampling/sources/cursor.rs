@@ -158,6 +158,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Notes the line up to the next word, which does not belong there, and returns this reason.
+    #[cold]
+    pub(super) fn unreadable(&mut self) -> Incomplete {
+        let mut lacks = Incomplete::UNREADABLE;
+        self.mark_absent(&mut lacks);
+        lacks
+    }
+
     #[cold]
     fn mark_absent(&mut self, lacks: &mut Incomplete) -> u64 {
         let before = self.whole.get(..self.whole.len() - self.rest.len()).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::guarded_reads::BlockingRead;
 use super::text;
 use crate::os::host::{HostDirectory, HostRoot, SmallFile};
-use crate::sampling::{Incomplete, ReadError};
+use crate::sampling::{Incomplete, ReadError, odd_text};
 
 /// Maximum length of a file or device name, including its terminating zero byte.
 const NAME_BYTES: usize = 64;
@@ -343,16 +343,21 @@ impl NumberFile {
 
     /// Returns the value if it is not negative; else absent, with the reason added to `incomplete`.
     pub(super) fn unsigned(&self, incomplete: &mut Incomplete) -> u64 {
-        let value = self.line(incomplete).map(text::lenient_number);
-        *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
-        value.flatten().unwrap_or(text::ABSENT)
+        self.number(incomplete, text::lenient_number).unwrap_or(text::ABSENT)
     }
 
     /// Returns the value, which may be negative; else NaN, with the reason added to `incomplete`.
     pub(super) fn signed(&self, incomplete: &mut Incomplete) -> f64 {
-        let value = self.line(incomplete).map(text::lenient_signed);
-        *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
-        value.flatten().unwrap_or(f64::NAN)
+        self.number(incomplete, text::lenient_signed).unwrap_or(f64::NAN)
+    }
+
+    fn number<Got>(&self, incomplete: &mut Incomplete, parse: fn(&[u8]) -> Option<Got>) -> Option<Got> {
+        let line = self.line(incomplete)?;
+        let value = parse(line);
+        if value.is_none() {
+            *incomplete |= odd_text::unreadable(line);
+        }
+        value
     }
 
     fn line(&self, incomplete: &mut Incomplete) -> Option<&[u8]> {
@@ -361,6 +366,7 @@ impl NumberFile {
         }
         if self.error != 0 {
             *incomplete |= self.incomplete_reason();
+            odd_text::note(Error::from_raw_os_error(self.error).to_string().as_bytes(), 0);
             return None;
         }
         // The kernel writes such a file at once, and not every driver adds a newline. A content

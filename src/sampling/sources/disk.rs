@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
@@ -65,6 +65,7 @@ impl Sampler for DiskSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = parse(self.file.content(), &mut self.filter, &mut self.devices);
+        let incomplete = odd_text::in_file(incomplete, self.file.content(), format_args!("/{FILE}"));
         let devices = builder.create_vector(&self.devices);
         let root = Disk::create(builder, &DiskArgs { devices: Some(devices) });
         builder.finish_minimal(root);
@@ -95,7 +96,7 @@ fn line(
     if !filter.matches(at, name) {
         return Incomplete::NONE;
     }
-    let Some(name) = text::name::<32>(name) else { return Incomplete::UNREADABLE };
+    let Some(name) = text::name::<32>(name) else { return odd_text::unreadable(name) };
     if devices.len() == DEVICES_MAX {
         return Incomplete::TOO_MANY;
     }

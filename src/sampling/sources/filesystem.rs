@@ -12,7 +12,8 @@ use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
+use crate::sampling::odd_text::{self, OddText};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
 /// The list of mounts under another root, from the host's first process.
@@ -85,6 +86,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         root: root.strip_suffix(b"/").unwrap_or(&root).to_vec(),
         listed_content: Vec::new(),
         listing_incomplete: Incomplete::NONE,
+        listing_odd: None,
         mounts: Vec::new(),
         next_mounts: Vec::new(),
         reads: GuardedReads::new(SPEC.name),
@@ -103,6 +105,7 @@ struct FilesystemSampler {
     root: Vec<u8>,           // before each mount point; empty for the recorder's own root
     listed_content: Vec<u8>, // the content from which `mounts` was made
     listing_incomplete: Incomplete,
+    listing_odd: Option<OddText>, // the line of the list that was odd
     mounts: Vec<Mount>,
     next_mounts: Vec<Mount>, // empty between listings
     reads: GuardedReads<MountQuery>,
@@ -153,6 +156,7 @@ impl Sampler for FilesystemSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.listing_incomplete;
+        odd_text::restore(self.listing_odd);
         self.rows.clear();
         for mount in &self.mounts {
             let mut row = mount.row;
@@ -165,7 +169,9 @@ impl Sampler for FilesystemSampler {
                 MountState::Hidden => continue,
                 MountState::Space(space) if space.blocks == 0 && !self.includes_all => continue,
                 MountState::Space(space) => set_space(&mut row, &space),
-                MountState::Refused(reason) => incomplete |= reason,
+                MountState::Refused(reason) => {
+                    incomplete |= odd_text::of_element(reason, || mount.name());
+                }
             }
             self.rows.push(row);
         }
@@ -188,7 +194,7 @@ impl FilesystemSampler {
         self.mounts.reverse();
         for (place, line) in lines.enumerate() {
             let Some(line) = MountLine::of(line) else {
-                incomplete |= Incomplete::UNREADABLE;
+                incomplete |= odd_text::unreadable(line);
                 continue;
             };
             if !self.includes_all && PSEUDO.contains(&line.kind) {
@@ -213,7 +219,9 @@ impl FilesystemSampler {
         }
         std::mem::swap(&mut self.mounts, &mut self.next_mounts);
         self.next_mounts.clear();
-        self.listing_incomplete = incomplete;
+        self.listing_incomplete = odd_text::in_file(incomplete, content, format_args!("/{}", self.path));
+        // Another thread may build the sample.
+        self.listing_odd = odd_text::take().filter(|_| !incomplete.is_none());
     }
 }
 
@@ -232,7 +240,7 @@ fn row_of(line: &MountLine<'_>, path_bytes: &mut Vec<u8>) -> (MountRoom, Incompl
     row.set_mount_point(&mount_point.unwrap_or([0; 256]));
     row.set_device(&device.unwrap_or([0; 256]));
     row.set_type_(&kind.unwrap_or([0; 32]));
-    (row, Incomplete::UNREADABLE.unless(fits))
+    (row, if fits { Incomplete::NONE } else { odd_text::unreadable(line.mount_point) })
 }
 
 impl Mount {

@@ -68,11 +68,14 @@ impl Sampler for HugepagesSampler {
         pools.clear();
         let mut incomplete = dirs.incomplete();
         for folder in dirs.dirs() {
+            let mut names = DIR_KIND.files.iter();
             let [total, free, reserved, surplus, overcommit] = folder.contents().map(|content| {
+                let name = names.next().copied().unwrap_or_default();
                 let Some(content) = content else { return ABSENT };
-                let (mut lines, lacks) = text::whole_lines(content);
-                incomplete |= lacks;
-                text::value(lines.next(), &mut incomplete)
+                let (mut lines, mut lacks) = text::whole_lines(content);
+                let value = text::value(lines.next(), &mut lacks);
+                incomplete |= DIR_KIND.in_file(lacks, content, (folder.number, name));
+                value
             });
             pools.push(HugepagePool::new(folder.number, total, free, reserved, surplus, overcommit));
         }

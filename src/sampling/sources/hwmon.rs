@@ -259,7 +259,7 @@ impl HwmonSamples {
             SensorKind::Frequency => self.frequencies.push(FrequencySensor::new(&place, value)),
             SensorKind::Energy => self.energies.push(EnergyUseSensor::new(&place, energy)),
         }
-        incomplete
+        odd_text::of_element(incomplete, || sensor.name())
     }
 }
 

@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 const FILE: &str = "proc/interrupts";
@@ -72,6 +72,7 @@ impl Sampler for InterruptsSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = self.table.parse(self.file.content());
+        let incomplete = odd_text::in_file(incomplete, self.file.content(), format_args!("/{FILE}"));
         let counts = builder.create_vector(&self.table.counts);
         let lines = builder.create_vector(&self.table.lines);
         let cores = builder.create_vector(&self.table.cores);
@@ -113,7 +114,7 @@ impl InterruptTable {
             let core = name.strip_prefix(b"CPU").and_then(text::number);
             let Some(core) = core.filter(|_| self.cores.len() < CORES_MAX) else {
                 self.cores.clear();
-                return if core.is_some() { Incomplete::TOO_MANY } else { Incomplete::UNREADABLE };
+                return if core.is_some() { Incomplete::TOO_MANY } else { odd_text::unreadable(name) };
             };
             self.cores.push(core);
         }
@@ -122,11 +123,13 @@ impl InterruptTable {
 
     /// Adds one line, the `place`th of the file.
     fn push(&mut self, place: usize, line: &[u8]) -> Incomplete {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Incomplete::UNREADABLE };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return odd_text::unreadable(line);
+        };
         let (name, rest) = line.split_at(colon);
         let name = name.trim_ascii_start();
         let Some(fixed_name) = text::name(name).filter(|_| !name.is_empty()) else {
-            return Incomplete::UNREADABLE;
+            return odd_text::unreadable(line);
         };
         if self.lines.len() == LINES_MAX || self.counts.len() + self.cores.len() > COUNTS_MAX {
             return Incomplete::TOO_MANY;
@@ -151,6 +154,7 @@ impl InterruptTable {
             // Fewer counts than cores cannot be assigned to them.
             self.counts.truncate(offset);
             self.counts.resize(offset + self.cores.len(), ABSENT);
+            odd_text::note(line, 0);
             incomplete |= Incomplete::CUT;
         }
         self.lines.push(InterruptLine::new(

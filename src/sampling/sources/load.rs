@@ -7,7 +7,7 @@ use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
 use super::text;
 use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
-use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
+use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError, odd_text};
 use crate::schemas::host::{Load, LoadArgs};
 
 const FILE: &str = "proc/loadavg";
@@ -63,7 +63,8 @@ impl FixedSampler for LoadSampler {
     }
 
     fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Incomplete {
-        let (values, incomplete) = parse(self.file.content());
+        let (values, lacks) = parse(self.file.content());
+        let incomplete = odd_text::in_file(lacks, self.file.content(), format_args!("/{FILE}"));
         let mut patch = self.template.patch(payload);
         let averages = [values.load1, values.load5, values.load15];
         self.averages.iter().zip(averages).for_each(|(slot, value)| patch.set(*slot, value));

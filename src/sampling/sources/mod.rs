@@ -7,6 +7,8 @@ use super::source_spec::{OWN_SCHEMA, host_file};
 use super::{OpenContext, OwnKeys, OwnSettings, SourceOpener, SourceSettings, SourceSpec, Unavailable};
 use crate::os::host::HostRoot;
 
+#[cfg(test)]
+mod bad_elements;
 mod buddy;
 mod by_schema;
 mod cgroup;
@@ -292,139 +294,6 @@ mod tests {
             assert_eq!(!entry.files.is_empty(), reads_host, "{}", entry.name);
         }
         assert!(CATALOG.is_sorted_by_key(SourceSpec::has_instances), "those with instances are last");
-    }
-
-    /// Collects the numbers of a sample, but for those that count others.
-    fn numbers_of(value: &serde_json::Value, found: &mut Vec<u64>) {
-        match value {
-            serde_json::Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),
-            serde_json::Value::Array(items) => items.iter().for_each(|item| numbers_of(item, found)),
-            serde_json::Value::Object(fields) => {
-                let is_count = |name: &str| matches!(name, "offset" | "length" | "is_per_core");
-                fields
-                    .iter()
-                    .filter(|(name, _)| !is_count(name))
-                    .for_each(|(_, item)| numbers_of(item, found));
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the numbers of a line, wherever they are in it.
-    fn numbers_in(line: &str) -> Vec<u64> {
-        let numbers = line.split(|byte: char| !byte.is_ascii_digit() && byte != '.');
-        numbers.filter_map(|number| number.parse::<f64>().ok()).map(f64::to_bits).collect()
-    }
-
-    /// Removes the second numbers from the first. Returns false if any is missing.
-    fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
-        what.iter().all(|number| {
-            let at = from.iter().position(|one| one == number);
-            at.map(|at| from.swap_remove(at)).is_some()
-        })
-    }
-
-    /// Files that are missing on the captured host, or contain no values there.
-    const SLABINFO: &str = "slabinfo - version: 2.1\n# name <active_objs> <num_objs>\n\
-        dentry 375 532 192 21 1 : tunables 0 0 0 : slabdata 19 22 0\n\
-        kmalloc-64 1001 1002 64 65 2 : tunables 0 0 0 : slabdata 15 16 0\n";
-    const BUDDYINFO: &str = "Node 0, zone DMA 1 2 3 4\nNode 0, zone Normal 4381 1093 185 7\n";
-    const SOCKSTAT: &str = "sockets: used 290\nTCP: inuse 5 orphan 6 tw 7 alloc 8 mem 9\n\
-        UDP: inuse 11 mem 12\nRAW: inuse 13\nFRAG: inuse 14 memory 15\n";
-    const SNMP: &str = "Icmp: InMsgs InErrors\nIcmp: 14 15\n\
-        Tcp: RtoMin MaxConn ActiveOpens\nTcp: 200 40 9\nUdp: InDatagrams NoPorts\nUdp: 31 32\n";
-    const NETSTAT: &str = "TcpExt: SyncookiesSent SyncookiesRecv EmbryonicRsts\nTcpExt: 21 22 23\n\
-        IpExt: InNoRoutes InTruncatedPkts\nIpExt: 24 25\n";
-
-    /// Copies the captured host, and adds those files.
-    fn host_to_damage() -> (tempfile::TempDir, std::path::PathBuf) {
-        let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/kvm-2-cores");
-        let folder = tempfile::tempdir().unwrap();
-        let copied = std::process::Command::new("cp").arg("-r").arg(captured).arg(folder.path()).status();
-        assert!(copied.unwrap().success());
-        let root = folder.path().join("kvm-2-cores");
-        std::fs::create_dir_all(root.join("proc/1/net")).unwrap();
-        for (file, text) in [
-            ("proc/slabinfo", SLABINFO),
-            ("proc/buddyinfo", BUDDYINFO),
-            ("proc/1/net/sockstat", SOCKSTAT),
-            ("proc/1/net/snmp", SNMP),
-            ("proc/1/net/netstat", NETSTAT),
-        ] {
-            std::fs::write(root.join(file), text).unwrap();
-        }
-        (folder, root)
-    }
-
-    // Proves that a bad value or line costs a sample only the values in it: no other value is
-    // missing, and none is invented. Method: damages each number and each line of the files of a
-    // host in turn. Missing values must come from the damaged line, or from the line below a
-    // damaged heading.
-    #[test]
-    fn bad_text_costs_only_itself() {
-        let (_folder, root) = host_to_damage();
-        let mut damaged = 0;
-        // The number: heading lines, which are not replaced as a whole.
-        for (name, file, headings) in [
-            ("cpu", "proc/stat", 0),
-            ("memory", "proc/meminfo", 0),
-            ("vmstat", "proc/vmstat", 0),
-            ("load", "proc/loadavg", 0),
-            ("disk", "proc/diskstats", 0),
-            ("network", "proc/1/net/dev", 2),
-            ("pressure", "proc/pressure/memory", 0),
-            ("softirqs", "proc/softirqs", 1),
-            ("interrupts", "proc/interrupts", 1),
-            ("slab", "proc/slabinfo", 0),
-            ("buddy", "proc/buddyinfo", 0),
-            ("sockets", "proc/1/net/sockstat", 0),
-            ("snmp", "proc/1/net/snmp", 0),
-            ("netstat", "proc/1/net/netstat", 0),
-        ] {
-            let spec = find(name).unwrap();
-            let text = std::fs::read_to_string(root.join(file)).unwrap();
-            let sample = |text: &str| {
-                std::fs::write(root.join(file), text).unwrap();
-                let keys = if name == "disk" { "include = [\"*\"]" } else { "" };
-                let (payload, incomplete) = sample_under(spec, keys, &root);
-                let mut found = Vec::new();
-                numbers_of(&decoded(spec, &payload), &mut found);
-                (found, incomplete)
-            };
-            let (whole, incomplete) = sample(&text);
-            assert_eq!(incomplete, Incomplete::NONE, "{name}");
-            let lines: Vec<&str> = text.lines().collect();
-            for (at, line) in lines.iter().enumerate() {
-                let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-                let words = line.split_whitespace().enumerate().filter(|(_, word)| is_number(word));
-                let bad_words = words.take(24).map(|(place, _)| {
-                    let words = line.split_whitespace().enumerate();
-                    let words = words.map(|(other, word)| if other == place { "bad" } else { word });
-                    words.collect::<Vec<_>>().join(" ")
-                });
-                let whole_line = (at >= headings).then(|| "bad".to_owned());
-                let section = |line: &str| line.split_once(' ').map(|(section, _)| section.to_owned());
-                let below = lines.get(at + 1).filter(|below| {
-                    matches!(name, "snmp" | "netstat") && at % 2 == 0 && section(below) == section(line)
-                });
-                for damage in bad_words.chain(whole_line) {
-                    let mut lines = lines.clone();
-                    lines[at] = &damage;
-                    let (found, incomplete) = sample(&(lines.join("\n") + "\n"));
-                    let mut lost = whole.clone();
-                    assert!(remove_all(&mut lost, &found), "{name}: invented by {damage:?}");
-                    let mut own = numbers_in(line);
-                    own.extend(below.into_iter().flat_map(|below| numbers_in(below)));
-                    assert!(remove_all(&mut own, &lost), "{name}: {} values lost by {damage:?}", lost.len());
-                    // A line that is not there may be one that this kernel lacks.
-                    let is_marked = !incomplete.is_none() || damage == "bad";
-                    assert!(lost.is_empty() || is_marked, "{name}: not marked: {damage:?}");
-                    damaged += 1;
-                }
-            }
-            std::fs::write(root.join(file), &text).unwrap();
-        }
-        assert!(damaged > 100, "{damaged}");
     }
 
     // Proves that the error names a missing file.

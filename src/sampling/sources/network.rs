@@ -9,7 +9,7 @@ use super::cursor::Cursor;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, RecordStructure};
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The file of the recorder's own network namespace.
@@ -95,6 +95,7 @@ impl Sampler for NetworkSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = parse(self.file.content(), &mut self.filter, &mut self.interfaces);
+        let incomplete = odd_text::in_file(incomplete, self.file.content(), format_args!("/{}", self.path));
         let interfaces = builder.create_vector(&self.interfaces);
         let root = Network::create(builder, &NetworkArgs { interfaces: Some(interfaces) });
         builder.finish_minimal(root);
@@ -123,12 +124,12 @@ fn line(
     filter: &mut CachedNameFilter,
     interfaces: &mut Vec<InterfaceCounters>,
 ) -> Incomplete {
-    let Some(name) = cursor.until_last(b':') else { return Incomplete::UNREADABLE };
+    let Some(name) = cursor.until_last(b':') else { return cursor.unreadable() };
     let name = name.trim_ascii();
     if !filter.matches(at, name) {
         return Incomplete::NONE;
     }
-    let Some(name) = text::name::<16>(name) else { return Incomplete::UNREADABLE };
+    let Some(name) = text::name::<16>(name) else { return odd_text::unreadable(name) };
     if interfaces.len() == INTERFACES_MAX {
         return Incomplete::TOO_MANY;
     }

@@ -81,10 +81,13 @@ impl Sampler for NumaSampler {
             nodes.resize(at + keys.bytes(), 0);
             let (_, node) = nodes.split_at_mut(at);
             let mut writer = CounterWriter::new(keys, node);
-            for ((content, layout), order) in folder.contents().into_iter().zip(LAYOUTS).zip(&mut *orders) {
+            let contents = folder.contents().into_iter().zip(DIR_KIND.files);
+            for (((content, name), layout), order) in contents.zip(LAYOUTS).zip(&mut *orders) {
                 if let Some(content) = content {
                     // Names that the schema does not have are skipped.
                     writer.read_file(layout, order, content, |_, _, _| Incomplete::NONE);
+                    let lacks = std::mem::take(&mut writer.incomplete);
+                    incomplete |= DIR_KIND.in_file(lacks, content, (folder.number, name));
                 }
             }
             // A value that was ever present counts as missing when it is gone.

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use super::text;
 use super::{OpenContext, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
-use crate::sampling::{CachedNameFilter, Incomplete, ReadError};
+use crate::sampling::{CachedNameFilter, Incomplete, ReadError, odd_text};
 
 /// Maximum length of a file's path below the directory, including its terminating zero byte.
 const PATH_BYTES_MAX: usize = 96;
@@ -25,6 +25,22 @@ pub(super) struct NumberedDirKind<const FILES: usize> {
     pub(super) dirs_max: usize,
     /// Explains the error if the directory is missing.
     pub(super) hint: &'static str,
+}
+
+impl<const FILES: usize> NumberedDirKind<FILES> {
+    /// Returns the reasons for which the content of a file of the directory with a number lacks
+    /// values, and notes the file if there are any.
+    #[inline]
+    pub(super) fn in_file(
+        &self,
+        incomplete: Incomplete,
+        content: &[u8],
+        (number, file): (u64, &str),
+    ) -> Incomplete {
+        let Self { directory, prefix, suffix, .. } = self;
+        let path = format_args!("/{directory}/{prefix}{number}{suffix}/{file}");
+        odd_text::in_file(incomplete, content, path)
+    }
 }
 
 /// All directories of a kind.

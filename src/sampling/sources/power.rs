@@ -300,7 +300,9 @@ impl Sampler for PowerSampler {
         self.zone_samples.clear();
         // A device that hangs is left out.
         for one in &self.zones.open {
-            let sample = one.device.with(|zone| zone.sample(one.key.name.bytes(), &mut incomplete));
+            let mut lacks = Incomplete::NONE;
+            let sample = one.device.with(|zone| zone.sample(one.key.name.bytes(), &mut lacks));
+            incomplete |= odd_text::of_element(lacks, || one.name());
             if sample.is_none() {
                 incomplete |= Incomplete::UNREADABLE;
                 odd_text::note_hanging(&one.name());
@@ -309,7 +311,9 @@ impl Sampler for PowerSampler {
         }
         self.supply_samples.clear();
         for one in &self.supplies.open {
-            let sample = one.device.with(|supply| supply.sample(one.key.name.bytes(), &mut incomplete));
+            let mut lacks = Incomplete::NONE;
+            let sample = one.device.with(|supply| supply.sample(one.key.name.bytes(), &mut lacks));
+            incomplete |= odd_text::of_element(lacks, || one.name());
             if sample.is_none() {
                 incomplete |= Incomplete::UNREADABLE;
                 odd_text::note_hanging(&one.name());

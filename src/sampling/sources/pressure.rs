@@ -9,7 +9,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
@@ -117,10 +117,11 @@ impl Sampler for PressureSampler {
         let mut incomplete = self.failed;
         let mut lines = [const { PressureLines { some: None, full: None } }; 4];
         for ((file, lines), seen) in self.files.iter().zip(&mut lines).zip(&mut self.seen) {
-            let Some((_, file)) = file else { continue };
+            let Some((path, file)) = file else { continue };
             // Empty if it could not be read.
             let is_failed = file.content().is_empty() && !self.failed.is_none();
             let (parsed, lacks) = if is_failed { Default::default() } else { parse(file.content()) };
+            let lacks = odd_text::in_file(lacks, file.content(), format_args!("/{path}"));
             // A line that was ever present counts as missing when it is gone.
             let all_present = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
             incomplete |= lacks | Incomplete::MISSING.unless(all_present);
@@ -155,7 +156,7 @@ fn parse(content: &[u8]) -> (PressureLines, Incomplete) {
             Some(b"some") => &mut parsed.some,
             Some(b"full") => &mut parsed.full,
             _ => {
-                incomplete |= Incomplete::UNREADABLE;
+                incomplete |= odd_text::unreadable(line);
                 continue;
             }
         };

@@ -9,7 +9,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
@@ -72,8 +72,9 @@ impl Sampler for SchedstatSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let (SchedstatHeader { version, timestamp }, incomplete) =
+        let (SchedstatHeader { version, timestamp }, lacks) =
             parse(self.file.content(), &mut self.cores, &mut self.filter);
+        let incomplete = odd_text::in_file(lacks, self.file.content(), format_args!("/{FILE}"));
         let cores = builder.create_vector(&self.cores);
         let root = Schedstat::create(builder, &SchedstatArgs { version, timestamp, cores: Some(cores) });
         builder.finish_minimal(root);
@@ -118,7 +119,9 @@ fn push_core<'a>(
     name: &[u8],
     mut fields: impl Iterator<Item = &'a [u8]>,
 ) -> Incomplete {
-    let Some(core) = name.strip_prefix(b"cpu").and_then(text::number) else { return Incomplete::UNREADABLE };
+    let Some(core) = name.strip_prefix(b"cpu").and_then(text::number) else {
+        return odd_text::unreadable(name);
+    };
     if cores.len() == CORES_MAX {
         return Incomplete::TOO_MANY;
     }
@@ -126,7 +129,9 @@ fn push_core<'a>(
     let ([yields, _, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices], mut incomplete) =
         text::numbers::<COUNTERS>(fields.by_ref());
     // A tenth counter could mean that the first nine have another order.
-    incomplete |= Incomplete::UNREADABLE.unless(fields.next().is_none());
+    if let Some(field) = fields.next() {
+        incomplete |= odd_text::unreadable(field);
+    }
     cores.push(CoreSchedule::new(
         core, yields, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices,
     ));

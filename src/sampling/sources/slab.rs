@@ -8,7 +8,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
@@ -66,6 +66,7 @@ impl Sampler for SlabSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = parse(self.file.content(), &mut self.filter, &mut self.caches);
+        let incomplete = odd_text::in_file(incomplete, self.file.content(), format_args!("/{FILE}"));
         let caches = builder.create_vector(&self.caches);
         let root = Slab::create(builder, &SlabArgs { caches: Some(caches) });
         builder.finish_minimal(root);
@@ -78,9 +79,10 @@ impl Sampler for SlabSampler {
 fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCache>) -> Incomplete {
     caches.clear();
     let (mut lines, mut incomplete) = text::whole_lines(content);
-    let version = lines.next().and_then(|line| text::decimal(line.strip_prefix(VERSION)?));
+    let heading = lines.next().unwrap_or_default();
+    let version = heading.strip_prefix(VERSION).and_then(text::decimal);
     if !version.is_some_and(|version| KNOWN_VERSIONS.contains(&version)) {
-        incomplete |= Incomplete::UNREADABLE;
+        incomplete |= odd_text::unreadable(heading);
         // The columns of other versions are unknown. If the version is damaged, the form of each
         // line shows whether it has the known columns.
         if version.is_some() {
@@ -90,7 +92,7 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCac
     for (at, line) in lines.filter(|line| !line.starts_with(b"#")).enumerate() {
         // A name may contain colons and, on old kernels, spaces.
         let Some(end) = line.windows(TUNABLES.len()).position(|window| window == TUNABLES) else {
-            incomplete |= Incomplete::UNREADABLE;
+            incomplete |= odd_text::unreadable(line);
             continue;
         };
         let (front, rest) = line.split_at(end);
@@ -99,7 +101,7 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCac
             continue;
         }
         let Some(name) = text::name::<64>(name) else {
-            incomplete |= Incomplete::UNREADABLE;
+            incomplete |= odd_text::unreadable(line);
             continue;
         };
         if caches.len() == CACHES_MAX {

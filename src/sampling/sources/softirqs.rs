@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
 
 const FILE: &str = "proc/softirqs";
@@ -78,7 +78,8 @@ impl Sampler for SoftirqsSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let (kinds, mut incomplete) = parse(self.file.content(), &mut self.cores);
+        let (kinds, lacks) = parse(self.file.content(), &mut self.cores);
+        let mut incomplete = odd_text::in_file(lacks, self.file.content(), format_args!("/{FILE}"));
         incomplete |= Incomplete::MISSING.unless(kinds & self.kinds == self.kinds);
         self.kinds |= kinds;
         let cores = builder.create_vector(&self.cores.counts);
@@ -98,7 +99,7 @@ fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
     for line in lines {
         let mut fields = text::fields(line);
         let Some(name) = fields.next().and_then(|name| name.strip_suffix(b":")) else {
-            incomplete |= Incomplete::UNREADABLE;
+            incomplete |= odd_text::unreadable(line);
             continue;
         };
         let Some((kind, (_, set))) = KINDS.iter().enumerate().find(|(_, (known, _))| *known == name) else {
@@ -109,7 +110,9 @@ fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
             set(core, text::value(fields.next(), &mut incomplete));
         }
         // More counts than cores cannot be assigned to them.
-        incomplete |= Incomplete::UNREADABLE.unless(fields.next().is_none() || !head.is_none());
+        if fields.next().is_some() && head.is_none() {
+            incomplete |= odd_text::unreadable(line);
+        }
     }
     incomplete |= Incomplete::CUT.unless(kinds != 0 && !cores.counts.is_empty());
     let mut wanted = cores.wanted.iter();
@@ -124,7 +127,7 @@ fn columns(line: &[u8], cores: &mut SoftirqColumns) -> Incomplete {
     for (place, name) in text::fields(line).enumerate() {
         let Some(core) = name.strip_prefix(b"CPU").and_then(text::number) else {
             cores.counts.clear();
-            return Incomplete::UNREADABLE;
+            return odd_text::unreadable(name);
         };
         if place == CORES_MAX {
             return Incomplete::TOO_MANY;

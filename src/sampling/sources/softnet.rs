@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 /// Has the same content in each network namespace.
@@ -62,6 +62,7 @@ impl Sampler for SoftnetSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = parse(self.file.content(), &mut self.cores);
+        let incomplete = odd_text::in_file(incomplete, self.file.content(), format_args!("/{}", self.path));
         let cores = builder.create_vector(&self.cores);
         let root = Softnet::create(builder, &SoftnetArgs { cores: Some(cores) });
         builder.finish_minimal(root);
@@ -93,12 +94,17 @@ fn core(line: &[u8]) -> (SoftnetCore, Incomplete) {
         // Columns that a later kernel appends are skipped.
         if let Some(place) = columns.get_mut(count) {
             let value = text::hexadecimal(field);
-            incomplete |= Incomplete::UNREADABLE.unless(value.is_some());
+            if value.is_none() {
+                incomplete |= odd_text::unreadable(field);
+            }
             *place = value.unwrap_or(ABSENT);
         }
         count += 1;
     }
-    incomplete |= Incomplete::CUT.unless(COLUMNS_OF_KERNELS.contains(&count.min(COLUMNS)));
+    if !COLUMNS_OF_KERNELS.contains(&count.min(COLUMNS)) {
+        odd_text::note(line, 0);
+        incomplete |= Incomplete::CUT;
+    }
     // The fourth to the eighth column are no longer used.
     let [processed, dropped, time_squeeze, _, _, _, _, _, cpu_collision, received_rps, flow_limit, rest @ ..] =
         columns;

@@ -16,7 +16,7 @@ pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Incom
     let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = content.split_at(end);
     let lines = whole.strip_suffix(b"\n").unwrap_or_default().split(|byte| *byte == b'\n');
-    let incomplete = Incomplete::CUT.unless(rest.is_empty() && !whole.is_empty());
+    let incomplete = if rest.is_empty() && !whole.is_empty() { Incomplete::NONE } else { cut(rest) };
     (lines.filter(|line| !line.is_empty()), incomplete)
 }
 
@@ -119,6 +119,13 @@ pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
         *incomplete |= lack(field);
         ABSENT
     })
+}
+
+/// Notes a line that does not end.
+#[cold]
+fn cut(line: &[u8]) -> Incomplete {
+    odd_text::note(line, 0);
+    Incomplete::CUT
 }
 
 /// Returns why the number of a field is absent.

@@ -130,7 +130,9 @@ impl Sampler for ThermalSampler {
         let mut incomplete = self.listing.incomplete();
         self.samples.clear();
         self.samples.extend(self.zones.iter().map(|zone| {
-            let read = zone.temperature.with(|file| (file.signed(&mut incomplete), file.error()));
+            let mut lacks = Incomplete::NONE;
+            let read = zone.temperature.with(|file| (file.signed(&mut lacks), file.error()));
+            incomplete |= odd_text::of_element(lacks, || zone.name());
             if read.is_none() {
                 incomplete |= Incomplete::UNREADABLE;
                 odd_text::note_hanging(&zone.name());

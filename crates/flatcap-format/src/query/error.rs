@@ -1,5 +1,7 @@
 //! Errors of queries.
 
+use flatcap_tasks::schema::TASKS_NAME;
+
 use crate::segment::SegmentError;
 
 /// A path that is not well formed.
@@ -66,7 +68,7 @@ pub enum QueryError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// No source has the field.
-    #[error("no field {path:?} in these recordings{}", suggestion(.nearest))]
+    #[error("no field {path:?} in these recordings{}", suggestion(path, .nearest))]
     NoField {
         /// The path as given.
         path: String,
@@ -113,7 +115,13 @@ pub enum QueryError {
     Segment(#[from] SegmentError),
 }
 
-fn suggestion(nearest: &[String]) -> String {
+fn suggestion(path: &str, nearest: &[String]) -> String {
+    // Only recordings with samples of sched have the computed source.
+    let (source, nearest_source) =
+        (path.split('.').next(), nearest.first().and_then(|path| path.split('.').next()));
+    if source == Some(TASKS_NAME) && nearest_source != source {
+        return format!(": {TASKS_NAME} is computed from the source sched, which they do not have");
+    }
     if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", list(nearest)) }
 }
 
@@ -127,4 +135,22 @@ fn lists_text(lists: &[String]) -> String {
 
 fn list(fields: &[String]) -> String {
     fields.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the error about a field of the computed source names the source that it needs,
+    // instead of a similar field of another source.
+    #[test]
+    fn computed_fields_need_their_source() {
+        let error = |path: &str, nearest: &str| {
+            QueryError::NoField { path: path.to_owned(), nearest: vec![nearest.to_owned()] }.to_string()
+        };
+        let other = error("tasks.processes[*].run_delay", "process.processes[*].run_time");
+        assert!(other.contains("source sched") && !other.contains("did you mean"), "{other}");
+        let same = error("tasks.processes[*].on_cpus", "tasks.processes[*].on_cpu");
+        assert!(same.ends_with("did you mean tasks.processes[*].on_cpu?"), "{same}");
+    }
 }

@@ -1,5 +1,6 @@
 /* Uses every function of the header. Without a recorder it counts what it drops. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <flatcap_push.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,9 @@ int main(int argc, char **argv) {
     }
 
     CHECK(flatcap_push(orders, "parent", 6) == 0);
+    CHECK(flatcap_gauge(client, "motor.torque", "Nm", 12.5) == 0);
+    CHECK(flatcap_gauge(client, "motor.torque", "Nm\n", 12.5) == -EINVAL);
+    CHECK(flatcap_gauge(client, NULL, NULL, 12.5) == -EINVAL);
     CHECK(flatcap_budget(client, &budget) == 0 && budget.cpu_ns_per_second > 0);
     flatcap_budget_t small = {.size = sizeof small - 1};
     CHECK(flatcap_budget(client, &small) < 0);

@@ -59,10 +59,11 @@ fn a_c_program_pushes_and_forks() {
     assert_eq!(succeeded(&run()).trim(), "no recorder: 3 dropped");
     let recorder = FakeRecorder::start(&socket, SHAPE);
     assert_eq!(succeeded(&run()).trim(), "pushed by parent and child");
-    recorder.wait_until(|seen| seen.begun.len() == 2);
+    recorder.wait_until(|seen| seen.begun.len() == 3);
     let seen = recorder.seen.lock().unwrap();
     let mut payloads: Vec<&[u8]> = seen.samples.iter().map(|sample| &sample.payload[..]).collect();
     payloads.sort_unstable();
+    assert_eq!(payloads.remove(0)[16..], 12.5_f64.to_le_bytes());
     assert_eq!(payloads, [&b"built"[..], b"child", b"many", b"many 2", b"parent"]);
     assert_eq!((seen.missing, seen.connections, seen.triggers.as_slice()), (0, 2, &["fire".to_owned()][..]));
 }
@@ -85,14 +86,15 @@ fn a_python_program_pushes() {
         .output()
         .unwrap();
     assert_eq!(succeeded(&run).trim(), "pushed");
-    recorder.wait_until(|seen| seen.begun.len() == 2);
+    recorder.wait_until(|seen| seen.begun.len() == 3);
     let seen = recorder.seen.lock().unwrap();
     let payloads: Vec<&[u8]> = seen.samples.iter().map(|sample| &sample.payload[..]).collect();
     assert_eq!(payloads[..4], [&b"one"[..], b"two", b"", b"three"]);
-    let record = String::from_utf8_lossy(payloads[4]);
+    assert_eq!(payloads[4][16..], 12.5_f64.to_le_bytes());
+    let record = String::from_utf8_lossy(payloads[5]);
     assert!(
         record.contains("\"message\":\"order 4711 is slow\"") && record.contains("\"level\":\"WARNING\""),
         "{record}"
     );
-    assert_eq!((payloads.len(), seen.missing), (5, 0));
+    assert_eq!((payloads.len(), seen.missing), (6, 0));
 }

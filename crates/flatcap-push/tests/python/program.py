@@ -14,10 +14,17 @@ with flatcap_push.Client("program", sys.argv[1]) as client:
     assert orders.push_many([b"two", b"", b"three"]) == 3
     assert orders.push_many([]) == 0
     assert orders.dropped == 0
+    assert client.gauge("motor.torque", "Nm", 12.5)
     log = logging.getLogger("payments")
     log.addHandler(flatcap_push.Handler(client))
     log.warning("order %d is slow", 4711)
     assert client.trigger("slow order 4711")
+    try:
+        client.gauge("motor.torque", "x" * 33, 1)
+    except ValueError as error:
+        assert "at most 32" in str(error)
+    else:
+        raise AssertionError("accepted")
 for wrong in (lambda: orders.push(b"closed"), lambda: flatcap_push.Client("")):
     try:
         wrong()

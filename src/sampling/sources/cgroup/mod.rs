@@ -14,13 +14,13 @@ use std::time::Duration;
 use flatbuffers::FlatBufferBuilder;
 
 use self::tree::{CgroupTree, ControlGroup, GROUPS_MAX};
-use self::values::{CgroupFileReader, FILE_COUNT, VALUE_COUNT};
+use self::values::{CgroupFileReader, FILE_COUNT, FILES, VALUE_COUNT};
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
-use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
@@ -168,7 +168,14 @@ fn row(group: &mut ControlGroup, raw: &[u8], reader: &mut CgroupFileReader) -> (
     let mut values_max = group.values_max;
     for file in 0..FILE_COUNT {
         if let Some(values_max) = values_max.get_mut(file) {
-            incomplete |= reader.read(file, group.content(file, raw), &mut values, values_max);
+            let content = group.content(file, raw);
+            let lacks = reader.read(file, content, &mut values, values_max);
+            if !lacks.is_none() {
+                let name = FILES.get(file).map(|name| name.to_bytes()).unwrap_or_default();
+                let path =
+                    format_args!("/{DIRECTORY}/{}/{}", group.path().escape_ascii(), name.escape_ascii());
+                incomplete |= odd_text::in_file(lacks, content.unwrap_or_default(), path);
+            }
         }
     }
     group.values_max = values_max;

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 
 use super::io_stat::{self, IoStatReader};
 use crate::os::host::HostRoot;
-use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
+use crate::sampling::{Incomplete, odd_text};
 
 /// The files that are read for each group.
 pub(super) const FILES: [&CStr; FILE_COUNT] = [
@@ -181,7 +181,7 @@ fn number(content: &[u8], places: &mut [u64], is_limit: bool) -> Incomplete {
     {
         *place = text::value(line, &mut incomplete);
     }
-    incomplete | Incomplete::UNREADABLE.unless(lines.next().is_none())
+    lines.next().map_or(incomplete, |line| incomplete | odd_text::unreadable(line))
 }
 
 fn pressure(content: &[u8], places: &mut [u64]) -> Incomplete {
@@ -192,7 +192,7 @@ fn pressure(content: &[u8], places: &mut [u64]) -> Incomplete {
             Some(b"some") => 0,
             Some(b"full") => 1,
             _ => {
-                incomplete |= Incomplete::UNREADABLE;
+                incomplete |= odd_text::unreadable(line);
                 continue;
             }
         };

@@ -34,7 +34,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
-use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler, odd_text};
 use crate::schemas::host::{
     CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup,
 };
@@ -302,6 +302,8 @@ impl ProcessSampler {
             let Some(process) = table.order().get(index).copied() else { break };
             let Some((slot, content)) = table.get(process) else { continue };
             let (stat, lacks) = stat::stat(content.stat, process.pid);
+            let file = format_args!("/proc/{}/stat", process.pid);
+            let lacks = odd_text::in_file(lacks, content.stat, file);
             let Some(stat) = stat else {
                 incomplete |= lacks;
                 continue;
@@ -322,7 +324,7 @@ impl ProcessSampler {
             if let Some(content) = content.io {
                 let (values, lacks) = stat::io(content);
                 io = values;
-                incomplete |= lacks;
+                incomplete |= odd_text::in_file(lacks, content, format_args!("/proc/{}/io", process.pid));
             }
             ranking.push(Rank { value: rank(*by, slot, &stat, &io), row: rows.len(), slot: process.slot });
             if self.scope == PassScope::All {

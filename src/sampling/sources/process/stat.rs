@@ -1,7 +1,7 @@
 //! Parses the files of one process: /proc/PID/stat, io and cgroup.
 
-use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
+use crate::sampling::{Incomplete, odd_text};
 
 /// Maximum length of a name, including its terminating zero byte.
 pub(super) const NAME_BYTES: usize = 64;
@@ -46,9 +46,12 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     let (Some(open), Some(close)) = (open, close) else { return (None, Incomplete::CUT) };
     let number = content.get(..open).unwrap_or_default().strip_suffix(b" ").and_then(text::number);
     let name = content.get(open + 1..close).and_then(text::name::<NAME_BYTES>);
-    let Some(name) = name else { return (None, Incomplete::UNREADABLE) };
+    let Some(name) = name else { return (None, odd_text::unreadable(content)) };
 
-    let mut incomplete = Incomplete::UNREADABLE.unless(number == Some(pid.into()));
+    let mut incomplete = Incomplete::NONE;
+    if number != Some(pid.into()) {
+        incomplete |= odd_text::unreadable(content);
+    }
     let mut state = 0;
     let mut values = [ABSENT; IO_DELAY + 1];
     let mut found = 0;
@@ -59,7 +62,7 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
         if at == 0 {
             match field {
                 [letter] if letter.is_ascii_alphabetic() => state = *letter,
-                _ => incomplete |= Incomplete::UNREADABLE,
+                _ => incomplete |= odd_text::unreadable(field),
             }
         } else if is_recorded(at)
             && let Some(place) = values.get_mut(at)

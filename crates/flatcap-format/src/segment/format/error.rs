@@ -1,7 +1,7 @@
 //! Reasons why a file cannot be read as a segment at all. Damage inside a readable segment is not
 //! an error; it is reported as a finding.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 /// Lists the numbers of the bits that are set.
@@ -10,12 +10,21 @@ fn bit_numbers(bits: u64) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns what to do about an error of the kernel.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "; name a segment, or a directory of segments",
+        ErrorKind::PermissionDenied => "; read it as its owner or as root, or change its permissions",
+        _ => "",
+    }
+}
+
 /// The reason why a file cannot be read as a segment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
     /// The kernel reports an error: check the path and its permissions.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}{}", path.display(), remedy(error))]
     Io {
         /// The file.
         path: PathBuf,

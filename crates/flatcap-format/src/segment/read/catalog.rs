@@ -198,6 +198,9 @@ mod tests {
     #[test]
     fn a_missing_path_is_named() {
         let error = list(&[PathBuf::from("/nonexistent/x")]).unwrap_err();
-        assert_eq!(error.to_string(), "/nonexistent/x: No such file or directory (os error 2)");
+        assert_eq!(
+            error.to_string(),
+            "/nonexistent/x: No such file or directory (os error 2); name a segment, or a directory of segments"
+        );
     }
 }
