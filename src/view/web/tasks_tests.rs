@@ -235,7 +235,7 @@ fn the_api_has_the_timeline() {
         }
     };
     let has = |info: ThreadInfo| {
-        let wanted = serde_json::json!([info.thread, info.process, info.name.text()]);
+        let wanted = serde_json::json!([info.thread, info.process, info.name.to_string()]);
         header["threads"].as_array().unwrap().contains(&wanted)
     };
     assert!(has(thread(666, 666, HOSTILE)) && has(thread(777, 777, "blip")), "{header}");
