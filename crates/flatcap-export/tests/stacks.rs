@@ -13,8 +13,9 @@ use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
 use flatcap_format::host::{ClockReading, HostName};
+use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
@@ -36,11 +37,15 @@ const SECOND: u64 = 1_000_000_000;
 const SCHED_ID: u16 = 0;
 const PROFILE_ID: u16 = 1;
 const KMSG_ID: u16 = 2;
+const TABLE_ID: u16 = 3;
+
+/// The table of the host's processes.
+const PROCESS_ROOT: &str = "flatcap.host.Process";
 
 /// A source's id, the time of the sample, and its payload.
 type Sample = (u16, u64, Vec<u8>);
 
-/// Writes a run of the sources `sched`, `profile` and `kmsg`, as a host names them.
+/// Writes a run of the sources `sched`, `profile`, `kmsg` and `process`, as a host names them.
 fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     let storage = Folder(folder.to_owned());
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
@@ -72,6 +77,7 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
             info(SCHED_ID, "scheduler", SCHED_ROOT, SCHED),
             info(PROFILE_ID, "stacks", PROFILE_ROOT, PROFILE),
             info(KMSG_ID, "log", KMSG_ROOT, KMSG),
+            info(TABLE_ID, "table", PROCESS_ROOT, &process_schema()),
         ],
         clock_table: vec![clocks],
         recorder_pid: 0,
@@ -84,7 +90,7 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     };
     let mut segment = SegmentWriter::create(&storage, name, header, &[], 0).unwrap();
     let kind = segment.checksum();
-    let (mut numbers, mut spans) = ([0; 3], Vec::new());
+    let (mut numbers, mut spans) = ([0; 4], Vec::new());
     for (source, mono_ns, body) in samples {
         let number = &mut numbers[usize::from(*source)];
         let wall_ns = OFFSET_NS.wrapping_add_unsigned(*mono_ns);
@@ -109,6 +115,42 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     }
     segment.append_index(0).unwrap();
     segment.seal().unwrap().publish(&storage).unwrap();
+}
+
+/// Returns a schema of tables of processes.
+fn process_schema() -> Vec<u8> {
+    let number =
+        |name, kind, is_identity| NewField { kind, is_identity, ..NewField::new(name, NewContent::Unsigned) };
+    let list = NewField::new("processes", NewContent::Tables("Element".into()));
+    let own = vec![
+        number("pid", MetricKind::State, true),
+        number("start", MetricKind::State, true),
+        number("size", MetricKind::Gauge, false),
+    ];
+    let tables = [
+        NewTable { name: PROCESS_ROOT.into(), fields: vec![list] },
+        NewTable { name: "Element".into(), fields: own },
+    ];
+    binary_schema(&tables, PROCESS_ROOT).unwrap()
+}
+
+/// Returns a table of processes: id, start and size of each.
+fn process_table(processes: &[[u64; 3]]) -> Vec<u8> {
+    let schema = process_schema();
+    let layout = |root: &str, names: &[&str]| {
+        TableLayout::new(&CompiledSchema::compile(&schema, root).unwrap(), names).unwrap()
+    };
+    let names = ["pid", "start", "size"];
+    let (root, element) = (layout(PROCESS_ROOT, &["processes"]), layout("Element", &names));
+    let mut writer = TableWriter::new();
+    let table = writer.start(&root);
+    let list = writer.tables(table, root.field("processes").unwrap(), &element, processes.len());
+    for (index, process) in processes.iter().enumerate() {
+        for (name, value) in names.iter().zip(process) {
+            writer.set(list.position(index), element.field(name).unwrap(), *value);
+        }
+    }
+    writer.finished().unwrap().to_vec()
 }
 
 /// Exit status and output of a call.
@@ -585,4 +627,37 @@ fn stacks_are_a_profile_of_pprof() {
     for text in ["app+0x200", "nanoseconds", "a:b c"] {
         assert!(bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
     }
+}
+
+// Proves that values of a process are on the track of the process, also if its id is used again,
+// and that those of several hosts are below their hosts. The judge is Perfetto's library.
+#[test]
+fn a_trace_has_the_values_of_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let samples = [
+        (TABLE_ID, 2 * SECOND, process_table(&[[7, 1, 100], [8, 1, 5]])),
+        (TABLE_ID, 3 * SECOND, process_table(&[[7, 1, 200], [8, 2, 6]])),
+    ];
+    write_run(&data, (1, "example"), &samples);
+    let trace = folder.path().join("trace");
+    let output = format!("--output={}", trace.display());
+    let tracks = || {
+        let called = export(&["--to=perfetto", "--force", &output], &data);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        read_by_library("perfetto", &trace).map(|found| found["tracks"].clone())
+    };
+    let Some(found) = tracks() else { return };
+    let value = |time_ns: u64, value: u64| json!(["TYPE_COUNTER", time_ns, value]);
+    let events = &found["process 7/size"]["events"];
+    assert_eq!(*events, json!([value(2 * SECOND, 100), value(3 * SECOND, 200)]), "{found}");
+    assert!(found["process 8/size"]["events"].is_array(), "{found}");
+    write_run(&data, (2, "other"), &samples);
+    let found = tracks().unwrap();
+    let names: Vec<&String> = found.as_object().unwrap().keys().collect();
+    let is_below =
+        |host: &str| names.iter().any(|name| name.starts_with(&format!("{host}/table/processes/")));
+    assert!(is_below("example") && is_below("other"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("process ")), "{names:?}");
 }
