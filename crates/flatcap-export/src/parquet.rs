@@ -78,8 +78,8 @@ const SOURCES: [(&str, CellType); 13] = [
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
 /// schema changed has a file per schema. If the recording is of several hosts, each row has its
-/// host and the labels of the host. All files appear at the end. The export stops if `watch` returns
-/// false.
+/// host and the labels of the host. All files appear at the end. The export stops if `watch`
+/// returns false.
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
 /// groups in the same memory, which are faster to encode, and smaller, than row groups of all

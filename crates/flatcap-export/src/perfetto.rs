@@ -191,7 +191,8 @@ impl PerfettoExport {
         }
     }
 
-    /// Draws the values of processes on the tracks of the processes, unless there are several hosts.
+    /// Draws the values of processes on the tracks of the processes, unless there are several
+    /// hosts.
     fn add_processes(
         &mut self,
         recording: &Recording,

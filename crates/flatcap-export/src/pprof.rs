@@ -1,5 +1,5 @@
-//! A profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read: stacks with their
-//! numbers of samples and their CPU time.
+//! A profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read: stacks with
+//! their numbers of samples and their CPU time.
 //!
 //! The outermost function of each stack is the process, as in folded stacks. The message is not
 //! compressed: all readers take it as it is.
@@ -14,8 +14,9 @@ use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::stack_lines::{StackLines, StackOptions, StackReading, read_stacks};
 
-/// Writes the selected stacks as a profile: to a file, which appears at the end, or, without a path,
-/// to standard output. Equal stacks give equal bytes. The export stops if `watch` returns false.
+/// Writes the selected stacks as a profile: to a file, which appears at the end, or, without a
+/// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
+/// false.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
