@@ -38,8 +38,8 @@ pub(super) struct Args {
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: ExportFormat,
-    /// Directory for the files of stream and parquet; created if missing. For other formats a file,
-    /// or, but for mcap, - for standard output.
+    /// Directory for the files of stream, of parquet, and of arrow with several sources; created if
+    /// missing. For other formats a file, or, but for mcap, - for standard output.
     #[arg(short, long, value_name = "DIR|FILE")]
     output: PathBuf,
     /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream and
@@ -62,11 +62,11 @@ pub(super) struct Args {
     /// from a local disk can skip more.
     #[arg(long)]
     local: bool,
-    /// Folded and flame: only the stacks of this process, by its name or its id.
+    /// Folded, flame and pprof: only the stacks of this process, by its name or its id.
     #[arg(long, value_name = "NAME|PID")]
     process: Option<String>,
-    /// Folded, flame and perfetto: look for executables and debug files in this directory first, by
-    /// build ids (DIR/.build-id), paths and names. Can be repeated.
+    /// Folded, flame, pprof and perfetto: look for executables and debug files in this directory
+    /// first, by build ids (DIR/.build-id), paths and names. Can be repeated.
     #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
     symbol_directories: Vec<PathBuf>,
     /// Checksum before each payload of a stream.
@@ -97,14 +97,14 @@ enum ExportFormat {
     /// One file SOURCE.parquet per source, and `flatcap_gaps`, `flatcap_marks` and
     /// `flatcap_sources`. Needs the program flatcap-export.
     Parquet,
-    /// The Arrow stream of one source with the exact types of its schema, as a file or to standard
-    /// output. Needs the program flatcap-export.
+    /// Arrow with the exact types of the schemas: one source as a file or to standard output,
+    /// several as files SOURCE.arrow. Needs the program flatcap-export.
     Arrow,
     /// An MCAP file: a channel per source with the payloads unchanged and their schema. Needs the
     /// program flatcap-export.
     Mcap,
     /// A trace for Perfetto: a counter track per field and element, marks, lost samples, the
-    /// scheduler, stacks. Needs the program flatcap-export.
+    /// scheduler, stacks, the kernel log. Needs the program flatcap-export.
     Perfetto,
     /// `OpenMetrics` text with times, for `promtool tsdb create-blocks-from openmetrics`. Needs the
     /// program flatcap-export.
@@ -114,6 +114,9 @@ enum ExportFormat {
     Folded,
     /// A flame graph, as flame writes it. Needs the program flatcap-export.
     Flame,
+    /// A profile of pprof, for `go tool pprof`, Speedscope and others. Needs the program
+    /// flatcap-export.
+    Pprof,
     /// The rows of `dump --format csv`.
     Csv,
     /// The objects of `dump --format jsonl`.
@@ -307,8 +310,7 @@ impl Args {
         if self.process.is_none() && self.symbol_directories.is_empty() {
             return Ok(());
         }
-        let why =
-            "--process and --symbols are for formats with stacks: folded, flame, and perfetto --symbols";
+        let why = "--process and --symbols are for formats with stacks: folded, flame, pprof, and perfetto --symbols";
         Err(CliError::Usage(why.to_owned()))
     }
 
@@ -336,6 +338,7 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
         ExportFormat::Openmetrics => "openmetrics",
         ExportFormat::Folded => "folded",
         ExportFormat::Flame => "flame",
+        ExportFormat::Pprof => "pprof",
         // Formats of this program.
         ExportFormat::Stream | ExportFormat::Csv | ExportFormat::Jsonl => "",
     };

@@ -1,4 +1,5 @@
-//! Arrow: the samples of one source as a stream on standard output, or as a file.
+//! Arrow: the samples of one source as a stream on standard output or as a file. Each of several
+//! sources gets a file.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,31 +9,83 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::ArrowError;
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, SourceBatches};
+use flatcap_format::consumer_names::{DistinctNames, file_stem};
 use flatcap_format::query::{Query, Recording};
-use flatcap_format::replay::RecordedHosts;
+use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::segment::list;
 
 use crate::error::{ColumnarError, several_sources};
-use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 
-/// Writes the samples of one source, with the types of its schema: as a file with a footer, which
-/// appears at the end, or, without a path, as a stream to standard output. Lost samples are missing
-/// numbers in `seq`; samples of several hosts have a column for the host. The export stops if
-/// `watch` returns false.
+/// Writes the samples of a source, with the types of its schema: as a file with a footer, which
+/// appears at the end, or, without a path, as a stream to standard output. If several sources are
+/// selected, `path` is a directory, and gets a file `SOURCE.arrow` for each. Lost samples are
+/// missing numbers in `seq`; samples of several hosts have a column for the host. The export stops
+/// if `watch` returns false.
 ///
 /// # Errors
-/// Any [`ColumnarError`]; `Usage` if there are several sources, or if the schema of the source
-/// changed.
+/// Any [`ColumnarError`]; `Usage` if there are several sources for standard output, or if the
+/// schema of a source changed.
 pub fn to_arrow(
     request: &ColumnarRequest,
     path: Option<&Path>,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open_with_added_sources(&request.paths)?;
+    let wanted = wanted_sources(request, &recording)?;
+    let mut targets = vec![(request.clone(), path.map(Path::to_owned))];
+    if let [_, _, ..] = wanted.as_slice() {
+        let directory = path.ok_or_else(|| several_sources(&wanted))?;
+        let mut names = DistinctNames::default();
+        let target = |source: &&str| {
+            let filter =
+                ReplayFilter { sources: BTreeSet::from([(*source).to_owned()]), ..request.filter.clone() };
+            let file = format!("{}.arrow", names.take(&file_stem(source), '-'));
+            (ColumnarRequest { filter, ..request.clone() }, Some(directory.join(file)))
+        };
+        targets = wanted.iter().map(target).collect();
+    }
     let hosts = RecordedHosts::of(&list(&request.paths)?);
-    let mut hosts = Some(hosts).filter(|hosts| hosts.are_several() && request.filter.host.is_none());
-    check_for_one_source(request, &recording)?;
+    let hosts = Some(hosts).filter(|hosts| hosts.are_several() && request.filter.host.is_none());
+    let mut report = ColumnarReport::default();
+    let mut exports = Vec::new();
+    for (number, (request, path)) in targets.iter().enumerate() {
+        let count = targets.len();
+        let begin = ColumnarEvent::Reading { number, count };
+        // Each reading reports problems with the files again.
+        let mut watch =
+            |event: ColumnarEvent| number > 0 && matches!(event, ColumnarEvent::Notice(_)) || watch(event);
+        let of = (&recording, hosts.clone());
+        if (count > 1 && !watch(begin))
+            || !read_source(request, path.as_deref(), of, (&mut exports, &mut report), &mut watch)?
+        {
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+        }
+    }
+    if exports.is_empty() {
+        return match request.no_samples()? {
+            Some(error) => Err(error),
+            None => Ok(report),
+        };
+    }
+    // All files are written before the first one appears.
+    let exports = exports.into_iter().map(ArrowExport::finish).collect::<Result<Vec<_>, _>>()?;
+    for (out, rows) in exports {
+        report.files.extend(out.complete(request.should_replace, rows)?);
+    }
+    Ok(report)
+}
+
+/// Reads a source and writes its samples. Adds it to the exports if it has any. Returns whether it
+/// was read to the end.
+fn read_source(
+    request: &ColumnarRequest,
+    path: Option<&Path>,
+    (recording, mut hosts): (&Recording, Option<RecordedHosts>),
+    (exports, report): (&mut Vec<ArrowExport>, &mut ColumnarReport),
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<bool, ColumnarError> {
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
     let target = SingleOutput::create(path, request.should_replace)?;
@@ -51,7 +104,7 @@ pub fn to_arrow(
                 if let Some(target) = target.take() {
                     let tables = samples.table_numbers();
                     let mut batches =
-                        SourceBatches::new(tables, &reader, &recording, hosts.take(), request.step_ns)?;
+                        SourceBatches::new(tables, &reader, recording, hosts.take(), request.step_ns)?;
                     if let Some(run) = &run {
                         batches.begin_run(run);
                     }
@@ -66,28 +119,27 @@ pub fn to_arrow(
             RecordedItem::Notice(notice) => ColumnarEvent::Notice(notice),
         };
         if !watch(event) {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+            return Ok(false);
         }
     }
     let summary = reader.summary();
-    let Some(export) = export else {
-        return match request.no_samples()? {
-            Some(error) => Err(error),
-            None => Ok(ColumnarReport { undecodable: summary.undecodable, ..ColumnarReport::default() }),
-        };
-    };
-    Ok(ColumnarReport {
-        files: export.complete(request.should_replace)?,
-        undecodable: summary.undecodable + summary.malformed_schemas,
-        has_unnamed_elements: summary.has_more_elements,
-        ..ColumnarReport::default()
-    })
+    report.undecodable += summary.undecodable;
+    if export.is_some() {
+        report.undecodable += summary.malformed_schemas;
+        report.has_unnamed_elements |= summary.has_more_elements;
+    }
+    exports.extend(export);
+    Ok(true)
 }
 
-/// Checks that without fields one source is selected, which has a schema.
-fn check_for_one_source(request: &ColumnarRequest, recording: &Recording) -> Result<(), ColumnarError> {
+/// Returns the selected sources that have a schema, unless fields are selected: they are columns of
+/// one file.
+fn wanted_sources<'r>(
+    request: &ColumnarRequest,
+    recording: &'r Recording,
+) -> Result<Vec<&'r str>, ColumnarError> {
     if !request.fields.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
     let sources = recording.sources().iter().filter(|source| {
@@ -95,9 +147,6 @@ fn check_for_one_source(request: &ColumnarRequest, recording: &Recording) -> Res
     });
     let names: BTreeSet<&str> = sources.map(|source| source.name.as_str()).collect();
     let wanted: Vec<&str> = names.into_iter().filter(|name| is_wanted(name)).collect();
-    if wanted.len() > 1 {
-        return Err(several_sources(&wanted));
-    }
     let malformed = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
     if let Some(malformed) = malformed.filter(|_| wanted.is_empty()) {
         return Err(ColumnarError::Usage(format!(
@@ -105,7 +154,7 @@ fn check_for_one_source(request: &ColumnarRequest, recording: &Recording) -> Res
             malformed.name
         )));
     }
-    Ok(())
+    Ok(wanted)
 }
 
 /// An Arrow stream on standard output, or a file with a footer.
@@ -143,10 +192,10 @@ impl ArrowExport {
         self.writer.write(&batch)
     }
 
-    /// Writes the end. Returns the file, if it is one.
-    fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
-        let out = self.writer.finish()?;
-        out.complete(should_replace, (Some(self.batches.source().to_owned()), self.rows))
+    /// Writes the end. Returns the output, with the source and its number of rows.
+    fn finish(self) -> Result<(SingleOutput, (Option<String>, u64)), ColumnarError> {
+        let rows = (Some(self.batches.source().to_owned()), self.rows);
+        Ok((self.writer.finish()?, rows))
     }
 }
 

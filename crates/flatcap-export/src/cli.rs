@@ -23,6 +23,7 @@ use crate::openmetrics::to_openmetrics;
 use crate::parquet::to_parquet;
 use crate::parquet_properties::ParquetOptions;
 use crate::perfetto::to_perfetto;
+use crate::pprof::to_pprof;
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::stack_lines::StackOptions;
 use crate::symbolize::{SymbolizeArguments, symbolize};
@@ -49,7 +50,8 @@ struct Arguments {
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
-    /// Directory for the files of parquet; for others a file, or - for standard output.
+    /// Directory for the files of parquet, and of arrow with several sources; for others a file, or
+    /// - for standard output.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Only this source; can be repeated.
@@ -111,6 +113,7 @@ enum Format {
     Openmetrics,
     Folded,
     Flame,
+    Pprof,
 }
 
 /// The verb that names functions; without it the program exports.
@@ -210,6 +213,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
         Format::Openmetrics => to_openmetrics(&request, path, &mut watch)?,
         Format::Folded => to_folded(&request, path, &stacks, &mut watch)?,
         Format::Flame => to_flame(&request, path, &stacks, &mut watch)?,
+        Format::Pprof => to_pprof(&request, path, &stacks, &mut watch)?,
     };
     bar.finish_and_clear();
     if report.is_stopped {
@@ -237,15 +241,17 @@ impl Arguments {
     /// Checks that the options fit the format.
     fn check(&self) -> Result<(), ColumnarError> {
         let usage = |text: &str| Err(ColumnarError::Usage(text.to_owned()));
-        let is_of_stacks = matches!(self.to, Format::Folded | Format::Flame);
+        let is_of_stacks = matches!(self.to, Format::Folded | Format::Flame | Format::Pprof);
         if self.process.is_some() && !is_of_stacks {
-            return usage("--process: only stacks are of a process; --to folded and --to flame have them");
+            return usage("--process: only stacks are of a process; --to folded, flame and pprof have them");
         }
         if !self.symbol_directories.is_empty() && !is_of_stacks && self.to != Format::Perfetto {
-            return usage("--symbols: only folded, flame and perfetto have names of functions");
+            return usage("--symbols: only folded, flame, pprof and perfetto have names of functions");
         }
         if is_of_stacks && (self.fields.is_some() || self.step_ns.is_some()) {
-            return usage("--fields and --every are for formats with columns; folded and flame have stacks");
+            return usage(
+                "--fields and --every are for formats with columns; folded, flame and pprof have stacks",
+            );
         }
         match self.to {
             Format::Parquet if self.is_for_output() => {

@@ -116,7 +116,9 @@ impl From<BatchError> for ColumnarError {
 pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
     let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
-    ColumnarError::Usage(format!("arrow is of one source: choose one of {listed}{more} with --source"))
+    ColumnarError::Usage(format!(
+        "arrow has one source in a file: choose one of {listed}{more} with --source, or name a directory without --fields"
+    ))
 }
 
 /// Returns the error of an array that cannot be made.

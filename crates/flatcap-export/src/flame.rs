@@ -28,7 +28,7 @@ pub fn to_flame(
         StackReading::Nothing(report) => return Ok(report),
     };
     let mut out = SingleOutput::create(path, request.should_replace)?;
-    let graph = FlameGraph::of(stacks.lines.iter().map(|(line, samples)| (line.as_str(), *samples)));
+    let graph = FlameGraph::of(stacks.lines.iter().map(|(line, total)| (line.as_str(), total.samples)));
     out.put(graph.svg(&title(&stacks)).as_bytes())?;
     let files = out.complete(request.should_replace, (None, stacks.samples))?;
     Ok(ColumnarReport { files, ..report })

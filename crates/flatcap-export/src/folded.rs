@@ -25,8 +25,8 @@ pub fn to_folded(
         StackReading::Nothing(report) => return Ok(report),
     };
     let mut out = SingleOutput::create(path, request.should_replace)?;
-    for (line, samples) in &stacks.lines {
-        out.put(format!("{line} {samples}\n").as_bytes())?;
+    for (line, total) in &stacks.lines {
+        out.put(format!("{line} {}\n", total.samples).as_bytes())?;
     }
     let files = out.complete(request.should_replace, (None, stacks.samples))?;
     Ok(ColumnarReport { files, ..report })

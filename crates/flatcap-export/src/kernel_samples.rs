@@ -1,4 +1,5 @@
-//! The payloads of the kernel's sources: events of the scheduler, and samples of the code that ran.
+//! The payloads of the kernel's sources: events of the scheduler, samples of the code that ran, and
+//! lines of the kernel log.
 //!
 //! A payload is written after the events in it, so reading continues after the end of the selected
 //! time, and each event is selected by its own time.
@@ -10,7 +11,7 @@ use flatcap_format::query::Recording;
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{Elapsed, SegmentHeader, SourceInfo};
 use flatcap_tasks::PAYLOAD_NS_MAX;
-use flatcap_tasks::schema::{PROFILE_ROOT, SCHED_ROOT};
+use flatcap_tasks::schema::{KMSG_ROOT, PROFILE_ROOT, SCHED_ROOT};
 
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarRequest};
@@ -22,6 +23,8 @@ pub(crate) enum KernelPayload {
     Sched,
     /// Samples of the code that ran.
     Profile,
+    /// Lines of the kernel log.
+    Log,
 }
 
 /// A payload of one of these sources.
@@ -128,6 +131,7 @@ impl KernelPayload {
         match root {
             SCHED_ROOT => Some(Self::Sched),
             PROFILE_ROOT => Some(Self::Profile),
+            KMSG_ROOT => Some(Self::Log),
             _ => None,
         }
     }

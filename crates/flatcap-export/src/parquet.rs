@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::TimeUnit;
 use arrow_select::filter::filter_record_batch;
 use flatcap_arrow::{
     Descriptions, FileLayout, IntegerTypes, LargeValues, LayoutOptions, RecordedItem, SampleBatch,
@@ -21,6 +21,7 @@ use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
 use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
 
 use crate::error::{ColumnarError, encoding_error};
+use crate::host_columns::{HostLabel, with_host};
 use crate::parquet_file::ParquetFile;
 use crate::parquet_properties::ParquetOptions;
 use crate::record_table::{Cell, CellType, RecordTable, number};
@@ -77,7 +78,8 @@ const SOURCES: [(&str, CellType); 13] = [
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
 /// schema changed has a file per schema. If the recording is of several hosts, each row has its
-/// host. All files appear at the end. The export stops if `watch` returns false.
+/// host and the labels of the host. All files appear at the end. The export stops if `watch`
+/// returns false.
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
 /// groups in the same memory, which are faster to encode, and smaller, than row groups of all
@@ -143,23 +145,6 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
     Ok(names.into_iter().map(of_source).collect())
 }
 
-/// Adds a column with the host of the rows.
-fn with_host(batch: &RecordBatch, host: &str) -> Result<RecordBatch, ColumnarError> {
-    let schema = batch.schema();
-    let mut names = DistinctNames::default();
-    for field in schema.fields() {
-        names.take(field.name(), '-');
-    }
-    let field = Field::new(names.take("host", '-'), DataType::Utf8, false);
-    let mut fields = schema.fields().to_vec();
-    fields.push(Arc::new(field));
-    let hosts = StringArray::from_iter_values(std::iter::repeat_n(host, batch.num_rows()));
-    let mut columns = batch.columns().to_vec();
-    columns.push(Arc::new(hosts));
-    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
-    RecordBatch::try_new(Arc::new(schema), columns).map_err(encoding_error)
-}
-
 /// Returns the length of the segments that are not compressed, whose samples of one source cannot
 /// be read without the others.
 fn raw_bytes(segments: &[ListedSegment]) -> u64 {
@@ -194,8 +179,10 @@ struct ParquetFiles<'a> {
     directory: OutputDirectory,
     descriptions: Descriptions,
     names: DistinctNames,
-    /// Set if the recording is of several hosts: a column of each file has the host.
+    /// Set if the recording is of several hosts: columns of each file have the host and its labels.
     hosts: Option<RecordedHosts>,
+    /// The keys of the labels of all hosts.
+    label_keys: BTreeSet<String>,
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
     sources: (RecordTable, ParquetFile),
@@ -220,6 +207,8 @@ struct SourceReading {
     run_name: String,
     /// The host's name, which no other host of the recording has.
     host: String,
+    /// The labels of the host that are columns.
+    labels: Vec<HostLabel>,
     /// Wall time minus monotonic time of the last samples.
     offset_ns: Option<i64>,
     /// Gaps of the run that came before its first samples.
@@ -237,6 +226,8 @@ impl<'a> ParquetFiles<'a> {
         let directory = OutputDirectory::create(directory).map_err(failed)?;
         let hosts = Some(RecordedHosts::of(&list(&request.paths)?));
         let hosts = hosts.filter(|hosts| hosts.are_several() && request.filter.host.is_none());
+        let known = hosts.clone().unwrap_or_default().into_shown(None);
+        let label_keys = known.into_iter().flat_map(|host| host.labels.into_keys()).collect();
         let mut names = DistinctNames::default();
         let mut begin = |stem: &str, cells: &[(&str, CellType)]| {
             // A source may have such a name.
@@ -256,6 +247,7 @@ impl<'a> ParquetFiles<'a> {
             descriptions: Descriptions::of(recording),
             names,
             hosts,
+            label_keys,
             gaps,
             marks,
             sources,
@@ -317,6 +309,11 @@ impl<'a> ParquetFiles<'a> {
         let distinct = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id));
         let host = distinct.filter(|host| !host.is_empty()).unwrap_or(&run.host.name);
         self.reading.host = host.to_owned();
+        let label = |key: &String| {
+            let own = run.host.labels.iter().find(|(own, _)| own == key);
+            (key.clone(), own.map(|(_, value)| value.clone()))
+        };
+        self.reading.labels = self.label_keys.iter().map(label).collect();
         self.reading.run = Some(run);
         self.reading.offset_ns = None;
         Ok(())
@@ -351,7 +348,7 @@ impl<'a> ParquetFiles<'a> {
                 batch = filter_record_batch(&batch, &mask).map_err(encoding_error)?;
             }
             if self.hosts.is_some() {
-                batch = with_host(&batch, &self.reading.host)?;
+                batch = with_host(&batch, (&self.reading.host, &self.reading.labels))?;
             }
             if let Some(run) = &self.reading.run {
                 file.count(run, &batch, (times.wall_ns.first(), times.wall_ns.last()));
@@ -387,7 +384,7 @@ impl<'a> ParquetFiles<'a> {
             let of = (elements, &mut LargeValues::default());
             let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
             if self.hosts.is_some() {
-                first = with_host(&first, &self.reading.host)?;
+                first = with_host(&first, (&self.reading.host, &self.reading.labels))?;
             }
             let file = ParquetFile::create(&self.directory, &name, &first, options)?;
             own.push(self.reading.files.len());

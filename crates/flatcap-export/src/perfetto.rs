@@ -1,9 +1,9 @@
 //! Perfetto: a counter track for each numeric field of each element, marks as instants, lost
-//! samples as slices, the scheduler, and sampled stacks.
+//! samples as slices, the scheduler, sampled stacks, and the kernel log.
 //!
 //! Time in the trace is the time since the boot of the host. Runs of other boots are placed by
 //! their wall time. A value that equals the previous one is left out, since a counter keeps its
-//! value. Values of an element that has ended are 0.
+//! value. Values of an element that has ended are 0, and so are all values between two runs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,9 +14,9 @@ use flatcap_format::query::{
     ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, NO_ELEMENT, Query,
     Recording, RunInfo, TableInfo, unnamed_end_list,
 };
-use flatcap_format::replay::{Notice, recording_span};
+use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames};
-use flatcap_format::segment::{Gap, Marker};
+use flatcap_format::segment::{Gap, Marker, list};
 use prost::Message;
 
 use crate::asked_fields::fields_of_ends;
@@ -24,10 +24,12 @@ use crate::error::ColumnarError;
 use crate::kernel_samples::KernelRun;
 use crate::perfetto_clock::TraceClock;
 use crate::perfetto_kernel::{KernelSequence, KernelTrace, KernelTraceSink, read_kernel_trace};
+use crate::perfetto_log::LOG_TRACK;
 use crate::perfetto_packets::{
-    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, CounterDescriptor,
-    INSTANT, PACKET_KEY, SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
+    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, INSTANT, PACKET_KEY,
+    SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent,
 };
+use crate::perfetto_tracks::TrackTree;
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::stack_lines::StackOptions;
@@ -36,7 +38,7 @@ use crate::stack_lines::StackOptions;
 /// interned.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
-/// The track of marks; others are numbered from it on.
+/// The track of marks.
 const MARKS_TRACK: u64 = 1;
 
 /// Writes the selected fields as a trace: a file, which appears at the end, or, without a path, to
@@ -67,11 +69,12 @@ pub fn to_perfetto(
     let clock = TraceClock::new(earliest_ns);
     let mut export = PerfettoExport::new(out, clock, request.step_ns.map(StepFilter::new));
     export.asked = request.fields.len();
+    export.add_processes(&recording, request)?;
     let mut is_unreadable = false;
     while let Some(item) = reader.next()? {
         let event = match item {
             RecordedItem::Run(run) => {
-                export.begin_run(run);
+                export.begin_run(run)?;
                 continue;
             }
             RecordedItem::Samples(samples) => {
@@ -139,12 +142,11 @@ struct PerfettoExport {
     ends: ElementEnds,
     /// Track and last value of each field of each element.
     series: HashMap<SeriesKey, (u64, Option<TrackValue>)>,
-    /// Tracks of hosts, of their sources, of elements, and of lost samples, by path.
-    groups: HashMap<String, u64>,
-    host: String,
-    next_track: u64,
+    tracks: TrackTree,
     run_id: u64,
     clock: TraceClock,
+    /// Time in the trace of the last sample of the run.
+    last_ns: Option<u64>,
     /// Time in the trace minus monotonic time, of each run so far.
     offsets: HashMap<u64, i64>,
     /// Gaps of the run that came before its first sample.
@@ -159,6 +161,16 @@ enum TrackValue {
     Float(f64),
 }
 
+impl TrackValue {
+    /// Returns the value of an element that has ended, unless this one is the same.
+    fn zero(self) -> Option<Self> {
+        match self {
+            Self::Integer(number) => (number != 0).then_some(Self::Integer(0)),
+            Self::Float(number) => (number != 0.0).then_some(Self::Float(0.0)),
+        }
+    }
+}
+
 impl PerfettoExport {
     fn new(out: SingleOutput, clock: TraceClock, step: Option<StepFilter>) -> Self {
         Self {
@@ -168,11 +180,10 @@ impl PerfettoExport {
             rates: CounterRates::default(),
             ends: ElementEnds::default(),
             series: HashMap::new(),
-            groups: HashMap::new(),
-            host: String::new(),
-            next_track: MARKS_TRACK + 1,
+            tracks: TrackTree::new(LOG_TRACK + 1),
             run_id: 0,
             clock,
+            last_ns: None,
             offsets: HashMap::new(),
             early_gaps: Vec::new(),
             packet: Vec::new(),
@@ -180,16 +191,46 @@ impl PerfettoExport {
         }
     }
 
-    fn begin_run(&mut self, run: RunInfo) {
+    /// Draws the values of processes on the tracks of the processes, unless there are several
+    /// hosts.
+    fn add_processes(
+        &mut self,
+        recording: &Recording,
+        request: &ColumnarRequest,
+    ) -> Result<(), ColumnarError> {
+        if request.filter.host.is_some() || !RecordedHosts::of(&list(&request.paths)?).are_several() {
+            self.tracks.add_processes(recording);
+        }
+        Ok(())
+    }
+
+    fn begin_run(&mut self, run: RunInfo) -> Result<(), ColumnarError> {
+        if run.run_id != self.run_id {
+            self.end_run()?;
+        }
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
         self.begin_host_run((run.run_id, run.suspended_ns), run.host.name);
+        Ok(())
+    }
+
+    /// Ends the values of a run after its last sample.
+    fn end_run(&mut self) -> Result<(), ColumnarError> {
+        let Some(last_ns) = self.last_ns.take() else { return Ok(()) };
+        let ended = self.series.values_mut().filter_map(|(track, last)| Some((*track, last.take()?.zero()?)));
+        let mut ended: Vec<(u64, TrackValue)> = ended.collect();
+        // The same recording makes the same trace.
+        ended.sort_unstable_by_key(|(track, _)| *track);
+        for (track, zero) in ended {
+            self.put_counter(last_ns.saturating_add(1), track, zero)?;
+        }
+        Ok(())
     }
 
     fn begin_host_run(&mut self, (run_id, suspended_ns): (u64, u64), host: String) {
         self.run_id = run_id;
-        self.host = host;
+        self.tracks.set_host(host);
         self.clock.begin_run(suspended_ns);
         // Gaps of a run without samples, which has no time.
         self.early_gaps.clear();
@@ -221,7 +262,8 @@ impl PerfettoExport {
             clock_snapshot: Some(snapshot),
             ..TracePacket::default()
         })?;
-        self.describe(MARKS_TRACK, "marks", None, None)
+        self.tracks.describe(MARKS_TRACK, "marks", None, None);
+        Ok(())
     }
 
     fn add(&mut self, samples: SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
@@ -232,6 +274,8 @@ impl PerfettoExport {
                 self.put_gap(&source, &gap)?;
             }
         }
+        let last_ns = times.mono_ns.iter().max().map(|mono_ns| self.clock.trace_ns(*mono_ns));
+        self.last_ns = self.last_ns.max(last_ns);
         let source = samples.tables.first().and_then(|batch| reader.table(batch.table));
         let source = source.map(|table| table.source.to_string()).unwrap_or_default();
         let selected = self.step.as_mut().map(|step| step.select(&source, &times.wall_ns));
@@ -260,7 +304,7 @@ impl PerfettoExport {
                 if asked > 0 { info.order < asked } else { is_measured(info.kind, &info.type_name) };
             info.column_type != ColumnType::Text && !info.is_identity && is_wanted
         };
-        let host = self.host_track()?;
+        let host = self.tracks.host_track();
         let columns = table
             .columns
             .iter()
@@ -298,9 +342,8 @@ impl PerfettoExport {
                     Some((_, Some(last))) if *last == value => continue,
                     Some((track, _)) => *track,
                     None => {
-                        let label = batch.name(row).map(|name| reader.elements().label(name).to_owned());
                         let name = if info.path.is_empty() { "value" } else { &info.path };
-                        self.add_series((table, label.as_deref()), name, unit)?
+                        self.tracks.add_series((table, batch.name(row), reader.elements()), name, unit)
                     }
                 };
                 self.series.insert(key, (track, Some(value)));
@@ -325,63 +368,11 @@ impl PerfettoExport {
             let Some((track, last)) = self.series.get_mut(&(host, table, *number, Some(element))) else {
                 continue;
             };
-            let (track, zero) = match (*track, last.take()) {
-                (track, Some(TrackValue::Integer(number))) if number != 0 => (track, TrackValue::Integer(0)),
-                (track, Some(TrackValue::Float(number))) if number != 0.0 => (track, TrackValue::Float(0.0)),
-                _ => continue,
-            };
+            let track = *track;
+            let Some(zero) = last.take().and_then(TrackValue::zero) else { continue };
             self.put_counter(self.clock.trace_ns(*mono_ns), track, zero)?;
         }
         Ok(())
-    }
-
-    /// Adds the track of a field of an element, below the tracks of the source and the element.
-    fn add_series(
-        &mut self,
-        (table, label): (&TableInfo, Option<&str>),
-        name: &str,
-        unit: &CommonUnit,
-    ) -> Result<u64, ColumnarError> {
-        let mut parent = self.source_track(&table.source)?;
-        if let Some(list) = &table.list {
-            let list = list.replace("[*]", "");
-            let path = format!("{parent}.{list}");
-            parent = self.group(&path, Some((&list, parent)))?;
-        }
-        if let Some(label) = label {
-            let path = format!("{parent}.{label}");
-            parent = self.group(&path, Some((label, parent)))?;
-        }
-        let track = self.new_track();
-        self.describe(track, name, Some(parent), Some(&unit.name))?;
-        Ok(track)
-    }
-
-    fn host_track(&mut self) -> Result<u64, ColumnarError> {
-        let host = self.host.clone();
-        self.group(&host, None)
-    }
-
-    fn source_track(&mut self, source: &str) -> Result<u64, ColumnarError> {
-        let host = self.host_track()?;
-        self.group(&format!("{host}.{source}"), Some((source, host)))
-    }
-
-    /// Returns the track of a group of tracks, by its path; `place` is its name and parent.
-    fn group(&mut self, path: &str, place: Option<(&str, u64)>) -> Result<u64, ColumnarError> {
-        if let Some(track) = self.groups.get(path) {
-            return Ok(*track);
-        }
-        let track = self.new_track();
-        self.groups.insert(path.to_owned(), track);
-        let (name, parent) = place.map_or((path, None), |(name, parent)| (name, Some(parent)));
-        self.describe(track, name, parent, None)?;
-        Ok(track)
-    }
-
-    fn new_track(&mut self) -> u64 {
-        self.next_track += 1;
-        self.next_track - 1
     }
 
     fn add_gap(&mut self, source: String, gap: Gap) -> Result<(), ColumnarError> {
@@ -396,8 +387,7 @@ impl PerfettoExport {
     }
 
     fn put_gap(&mut self, source: &str, gap: &Gap) -> Result<(), ColumnarError> {
-        let parent = self.source_track(source)?;
-        let track = self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))?;
+        let track = self.tracks.lost_track(source);
         let causes = GapCauseNames(gap.causes);
         let name = format!("{} samples of {source} lost: {causes}", gap.count);
         // 0: no sample is on that side, so only the other one is known.
@@ -414,25 +404,8 @@ impl PerfettoExport {
         self.put_event(at_ns, (INSTANT, MARKS_TRACK), Some(marker.text.clone()))
     }
 
-    fn describe(
-        &mut self,
-        track: u64,
-        name: &str,
-        parent: Option<u64>,
-        unit: Option<&str>,
-    ) -> Result<(), ColumnarError> {
-        let descriptor = TrackDescriptor {
-            uuid: Some(track),
-            name: Some(name.to_owned()),
-            parent_uuid: parent,
-            counter: unit.map(|unit| CounterDescriptor {
-                unit_name: Some(unit.to_owned()).filter(|unit| !unit.is_empty()),
-            }),
-        };
-        self.put(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() })
-    }
-
     fn put_counter(&mut self, at_ns: u64, track: u64, value: TrackValue) -> Result<(), ColumnarError> {
+        self.put_tracks()?;
         self.events += 1;
         let (integer, float) = match value {
             TrackValue::Integer(value) => (Some(value), None),
@@ -454,6 +427,7 @@ impl PerfettoExport {
         (event_type, track): (i32, u64),
         name: Option<String>,
     ) -> Result<(), ColumnarError> {
+        self.put_tracks()?;
         let event = TrackEvent {
             event_type: Some(event_type),
             track_uuid: Some(track),
@@ -461,6 +435,14 @@ impl PerfettoExport {
             ..TrackEvent::default()
         };
         self.put(TracePacket { timestamp: Some(at_ns), track_event: Some(event), ..TracePacket::default() })
+    }
+
+    /// Writes the descriptions of new tracks, which come before their events.
+    fn put_tracks(&mut self) -> Result<(), ColumnarError> {
+        for track in self.tracks.take_fresh() {
+            self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
+        }
+        Ok(())
     }
 
     fn put(&mut self, packet: TracePacket) -> Result<(), ColumnarError> {

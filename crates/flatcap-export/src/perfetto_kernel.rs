@@ -1,12 +1,13 @@
-//! Adds the kernel's sources to a trace of Perfetto: the scheduler, and sampled stacks.
+//! Adds the kernel's sources to a trace of Perfetto: the scheduler, sampled stacks, and the log.
 
 use std::collections::HashMap;
 
 use flatcap_symbols::Symbolizer;
-use flatcap_tasks::{KnownCode, ProfileBatch, SchedBatch};
+use flatcap_tasks::{KnownCode, LogBatch, ProfileBatch, SchedBatch};
 
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelReading, KernelRun, KernelSample, read_kernel_samples};
+use crate::perfetto_log::LogTrack;
 use crate::perfetto_packets::TracePacket;
 use crate::perfetto_sched::SchedTracks;
 use crate::perfetto_stacks::StackTracks;
@@ -19,7 +20,8 @@ const RUNS_MAX: usize = 1 << 10;
 /// The sequence of a packet, within which packets may refer to interned data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KernelSequence {
-    Sched,
+    /// Events of the scheduler, and lines of the log.
+    Events,
     Stacks,
 }
 
@@ -56,6 +58,7 @@ pub(crate) fn read_kernel_trace(
         no_known_code: KnownCode::default(),
         sched: SchedTracks::default(),
         stacks: StackTracks::new(Symbolizer::new(options.symbol_directories.clone())),
+        log: LogTrack::default(),
         run: KernelRun::default(),
         offset_ns: 0,
         other_host: None,
@@ -65,7 +68,7 @@ pub(crate) fn read_kernel_trace(
         tracks.add(&sample, sink)?;
         tracks.put(sink)
     };
-    let sources = [KernelPayload::Sched, KernelPayload::Profile];
+    let sources = [KernelPayload::Sched, KernelPayload::Profile, KernelPayload::Log];
     let KernelReading { is_stopped, .. } = read_kernel_samples(request, &sources, watch, &mut take)?;
     tracks.sched.end(tracks.offset_ns);
     tracks.put(sink)?;
@@ -106,6 +109,7 @@ struct KernelTracks {
     no_known_code: KnownCode,
     sched: SchedTracks,
     stacks: StackTracks,
+    log: LogTrack,
     run: KernelRun,
     offset_ns: i64,
     /// Another host in the recording.
@@ -132,6 +136,7 @@ impl KernelTracks {
         let offset_ns = sink.offset_ns(sample.run, sample.mono_ns, sample.wall_ns)?;
         if *run_id != self.run.run_id {
             self.sched.end(self.offset_ns);
+            self.log.begin_run();
             self.run = sample.run.clone();
         }
         self.offset_ns = offset_ns;
@@ -146,14 +151,16 @@ impl KernelTracks {
                 let known_code = self.known_code.get(run_id).unwrap_or(&self.no_known_code);
                 self.stacks.add(&batch, (boot_id, known_code), (&sample.window, offset_ns));
             }),
+            KernelPayload::Log => LogBatch::read(sample.payload)
+                .map(|batch| self.log.add((&batch, sample.mono_ns), &sample.window, offset_ns)),
         };
         self.malformed += u64::from(is_read.is_err());
         Ok(())
     }
 
     fn put(&mut self, sink: &mut dyn KernelTraceSink) -> Result<(), ColumnarError> {
-        for packet in self.sched.take() {
-            sink.put_kernel(KernelSequence::Sched, packet)?;
+        for packet in self.sched.take().into_iter().chain(self.log.take()) {
+            sink.put_kernel(KernelSequence::Events, packet)?;
         }
         for packet in self.stacks.take() {
             sink.put_kernel(KernelSequence::Stacks, packet)?;

@@ -55,8 +55,19 @@ pub(crate) struct TrackDescriptor {
     pub(crate) name: Option<String>,
     #[prost(uint64, optional, tag = "5")]
     pub(crate) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) process: Option<ProcessDescriptor>,
     #[prost(message, optional, tag = "8")]
     pub(crate) counter: Option<CounterDescriptor>,
+}
+
+/// `perfetto.protos.ProcessDescriptor`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ProcessDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub(crate) pid: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub(crate) process_name: Option<String>,
 }
 
 /// `perfetto.protos.CounterDescriptor`.

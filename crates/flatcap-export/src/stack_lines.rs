@@ -34,14 +34,22 @@ pub struct StackOptions {
 /// Stacks as text.
 #[derive(Debug, Default)]
 pub(crate) struct StackLines {
-    /// The number of samples of each stack `process;outer;...;inner`, in the order of the text.
-    pub(crate) lines: BTreeMap<String, u64>,
+    /// The samples of each stack `process;outer;...;inner`, in the order of the text.
+    pub(crate) lines: BTreeMap<String, StackCount>,
     /// All samples in the lines.
     pub(crate) samples: u64,
     /// CPU time that they represent, in nanoseconds.
     pub(crate) cpu_ns: u64,
     /// The hosts.
     pub(crate) hosts: BTreeSet<String>,
+}
+
+/// The samples of a stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StackCount {
+    pub(crate) samples: u64,
+    /// CPU time that they represent, in nanoseconds.
+    pub(crate) cpu_ns: u64,
 }
 
 /// The result of reading.
@@ -212,25 +220,26 @@ impl<'o> StackCollector<'o> {
                     line.push_str(&part(name));
                 }
             }
-            let average_ns = stack.ns.checked_div(stack.samples).unwrap_or_default();
-            self.put(line, stack.samples, average_ns);
+            self.put(line, StackCount { samples: stack.samples, cpu_ns: stack.ns });
         }
         // Stacks beyond the limits of `totals`.
         self.left_out += totals.samples().saturating_sub(named);
     }
 
-    fn put(&mut self, line: String, samples: u64, interval_ns: u64) {
-        let bytes = line.len() + size_of::<(String, u64)>();
+    fn put(&mut self, line: String, count: StackCount) {
+        let bytes = line.len() + size_of::<(String, StackCount)>();
         if !self.stacks.lines.contains_key(&line) {
             if self.bytes + bytes > LINES_BYTES_MAX {
-                self.left_out += samples;
+                self.left_out += count.samples;
                 return;
             }
             self.bytes += bytes;
         }
-        *self.stacks.lines.entry(line).or_default() += samples;
-        self.stacks.samples += samples;
-        self.stacks.cpu_ns = self.stacks.cpu_ns.saturating_add(samples.saturating_mul(interval_ns));
+        let total = self.stacks.lines.entry(line).or_default();
+        total.samples += count.samples;
+        total.cpu_ns = total.cpu_ns.saturating_add(count.cpu_ns);
+        self.stacks.samples += count.samples;
+        self.stacks.cpu_ns = self.stacks.cpu_ns.saturating_add(count.cpu_ns);
     }
 
     /// Returns the name of the process of a stack.

@@ -133,7 +133,10 @@ fn write_run_of(
             name: "example".into(),
             machine_id: machine_id.map(str::to_owned),
             boot_id: Some("boot".into()),
-            labels: vec![("site".into(), "a \"b\"".into())],
+            labels: std::iter::once(("site", "a \"b\""))
+                .chain((machine_id == Some("aaaabbbbcccc")).then_some(("role", "db")))
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
         },
         agent_version: "0".into(),
         checksum: ChecksumKind::Xxh3,
@@ -391,6 +394,32 @@ fn perfetto_has_the_values() {
     assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(6_002_000_000), Some(6_003_000_000)));
 }
 
+// Proves that a counter does not hold its value from the end of a run to the next run.
+#[test]
+fn perfetto_is_zero_between_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), 1, &[("load", LOAD)], &[5, 7], None);
+    write_run(folder.path(), 2, &[("load", LOAD)], &[7, 0], None);
+    write_run(folder.path(), 3, &[("load", LOAD)], &[3], None);
+    let file = folder.path().join("out.perfetto");
+    let output = format!("--output={}", file.display());
+    let called = export(&["--to=perfetto", "--json", &output], &[folder.path()]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let Some(found) = found_by_library(&[Path::new("perfetto"), &file]) else { return };
+    let events = found["tracks"]["example/load/tasks"]["events"].as_array().unwrap();
+    let values = events.iter().map(|event| (event[1].as_u64().unwrap(), event[2].as_f64().unwrap()));
+    let at = |ms: u64| SUSPENDED_NS + 1_000_000 * ms;
+    let expected = [
+        (at(1000), 5.0),
+        (at(1001), 7.0),
+        (at(1001) + 1, 0.0),
+        (at(2000), 7.0),
+        (at(2001), 0.0),
+        (at(3000), 3.0),
+    ];
+    assert_eq!(values.collect::<Vec<_>>(), expected, "{found}");
+}
+
 // Proves that an Arrow file of several hosts states the host of each row, and that a file of a
 // chosen host has no such column.
 #[test]
@@ -419,6 +448,32 @@ fn arrow_tells_hosts_apart() {
     assert!(hosts(&["--host=example", "--machine-id=aaaabbbbcccc"]).is_empty());
 }
 
+// Proves that Arrow has a file of each source in a directory, and that standard output refuses
+// several sources.
+#[test]
+fn arrow_has_a_file_of_each_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    write_run(&data, 1, &[("load", LOAD), ("a/b", POINT), ("A_b", POINT)], &[7, 8, 9], None);
+    let output = folder.path().join("out");
+    let to = format!("--output={}", output.display());
+    let called = export(&["--to=arrow", "--json", &to], &[&data]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(called.rows().iter().map(|(_, rows)| *rows).collect::<Vec<_>>(), [3, 3, 3], "{called:?}");
+    let lowercase: BTreeSet<String> = names(&output).iter().map(|name| name.to_lowercase()).collect();
+    assert_eq!(lowercase.len(), 3, "{lowercase:?}");
+    let reader = FileReader::try_new(std::fs::File::open(output.join("load.arrow")).unwrap(), None).unwrap();
+    assert_eq!(reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
+    // One existing file refuses all.
+    std::fs::remove_file(output.join("load.arrow")).unwrap();
+    let called = export(&["--to=arrow", &to], &[&data]);
+    assert!(called.status == Some(1) && !output.join("load.arrow").exists(), "{called:?}");
+    let called = export(&["--to=arrow", "--output=-"], &[&data]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("choose one of A_b, a/b, load with --source"), "{called:?}");
+}
+
 // Proves that hosts with the same name have separate series, and that the values of runs are in the
 // order of time, in whichever order the runs are named.
 #[test]
@@ -442,9 +497,9 @@ fn openmetrics_tells_hosts_apart() {
     let text = std::fs::read_to_string(&file).unwrap();
     let values: Vec<&str> = text.lines().filter(|line| line.starts_with("flatcap_load_tasks{")).collect();
     let line = |machine: &str, value: u32, second: u32| {
-        format!(
-            "flatcap_load_tasks{{host=\"example ({machine})\",site=\"a \\\"b\\\"\"}} {value} 170000000{second}.000"
-        )
+        let role = if machine == "aaaabbbb" { ",role=\"db\"" } else { "" };
+        let labels = format!("host=\"example ({machine})\",site=\"a \\\"b\\\"\"{role}");
+        format!("flatcap_load_tasks{{{labels}}} {value} 170000000{second}.000")
     };
     assert_eq!(values, [line("aaaabbbb", 20, 2), line("aaaabbbb", 50, 5), line("ddddeeee", 10, 1)]);
 }
@@ -707,8 +762,8 @@ fn names_are_distinct_without_regard_to_case() {
     assert_eq!(own, ["CPU", "cpu-2", "Time-2"], "{columns:?}");
 }
 
-// Proves that rows, gaps and topics name their host if there are several, and that a single host
-// needs no such names.
+// Proves that rows, gaps and topics name their host if there are several, rows with the labels of
+// the host, and that a single host needs no such names.
 #[test]
 fn parquet_and_mcap_tell_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -725,6 +780,13 @@ fn parquet_and_mcap_tell_hosts_apart() {
         column.as_string::<i32>().iter().map(|host| host.unwrap().to_owned()).collect()
     };
     assert_eq!(hosts("load.parquet"), [one, one, other, other]);
+    let rows = parquet_rows(&output.join("load.parquet"));
+    let label = |key| -> Vec<Option<String>> {
+        let column = rows.column_by_name(key).unwrap_or_else(|| panic!("{key}")).as_string::<i32>();
+        column.iter().map(|value| value.map(str::to_owned)).collect()
+    };
+    assert_eq!(label("site"), vec![Some("a \"b\"".to_owned()); 4]);
+    assert_eq!(label("role"), [Some("db".to_owned()), Some("db".to_owned()), None, None]);
     assert_eq!(hosts("flatcap_gaps.parquet"), [one, other]);
     let topics = |more: &[&str]| -> BTreeSet<String> {
         let file = folder.path().join("out.mcap");

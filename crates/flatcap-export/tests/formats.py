@@ -55,7 +55,8 @@ def perfetto(path):
     def path_of(uuid):
         descriptor = descriptors[uuid]
         parent = path_of(descriptor.parent_uuid) if descriptor.parent_uuid else []
-        return parent + [descriptor.name]
+        own = f"process {descriptor.process.pid}" if descriptor.HasField("process") else descriptor.name
+        return parent + [own]
 
     clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[0].clock_snapshot.clocks}
     tracks = {

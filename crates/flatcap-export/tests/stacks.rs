@@ -13,15 +13,18 @@ use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
 use flatcap_format::host::{ClockReading, HostName};
+use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Folder;
 use flatcap_stream::{ChecksumKind, Framer};
-use flatcap_tasks::schema::{CodeKind, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT, TaskEventKind};
-use flatcap_tasks::testing::{ProfilePayload, SchedPayload};
+use flatcap_tasks::schema::{
+    CodeKind, KMSG, KMSG_ROOT, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT, TaskEventKind,
+};
+use flatcap_tasks::testing::{KmsgPayload, ProfilePayload, SchedPayload};
 use flatcap_tasks::{TaskName, ThreadInfo};
 use serde_json::{Value, json};
 
@@ -33,11 +36,16 @@ const SECOND: u64 = 1_000_000_000;
 /// The sources of all recordings, by id.
 const SCHED_ID: u16 = 0;
 const PROFILE_ID: u16 = 1;
+const KMSG_ID: u16 = 2;
+const TABLE_ID: u16 = 3;
+
+/// The table of the host's processes.
+const PROCESS_ROOT: &str = "flatcap.host.Process";
 
 /// A source's id, the time of the sample, and its payload.
 type Sample = (u16, u64, Vec<u8>);
 
-/// Writes a run of the sources `sched` and `profile`, as a host names them.
+/// Writes a run of the sources `sched`, `profile`, `kmsg` and `process`, as a host names them.
 fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     let storage = Folder(folder.to_owned());
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
@@ -68,6 +76,8 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
         sources: vec![
             info(SCHED_ID, "scheduler", SCHED_ROOT, SCHED),
             info(PROFILE_ID, "stacks", PROFILE_ROOT, PROFILE),
+            info(KMSG_ID, "log", KMSG_ROOT, KMSG),
+            info(TABLE_ID, "table", PROCESS_ROOT, &process_schema()),
         ],
         clock_table: vec![clocks],
         recorder_pid: 0,
@@ -80,7 +90,7 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     };
     let mut segment = SegmentWriter::create(&storage, name, header, &[], 0).unwrap();
     let kind = segment.checksum();
-    let (mut numbers, mut spans) = ([0; 2], Vec::new());
+    let (mut numbers, mut spans) = ([0; 4], Vec::new());
     for (source, mono_ns, body) in samples {
         let number = &mut numbers[usize::from(*source)];
         let wall_ns = OFFSET_NS.wrapping_add_unsigned(*mono_ns);
@@ -105,6 +115,42 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     }
     segment.append_index(0).unwrap();
     segment.seal().unwrap().publish(&storage).unwrap();
+}
+
+/// Returns a schema of tables of processes.
+fn process_schema() -> Vec<u8> {
+    let number =
+        |name, kind, is_identity| NewField { kind, is_identity, ..NewField::new(name, NewContent::Unsigned) };
+    let list = NewField::new("processes", NewContent::Tables("Element".into()));
+    let own = vec![
+        number("pid", MetricKind::State, true),
+        number("start", MetricKind::State, true),
+        number("size", MetricKind::Gauge, false),
+    ];
+    let tables = [
+        NewTable { name: PROCESS_ROOT.into(), fields: vec![list] },
+        NewTable { name: "Element".into(), fields: own },
+    ];
+    binary_schema(&tables, PROCESS_ROOT).unwrap()
+}
+
+/// Returns a table of processes: id, start and size of each.
+fn process_table(processes: &[[u64; 3]]) -> Vec<u8> {
+    let schema = process_schema();
+    let layout = |root: &str, names: &[&str]| {
+        TableLayout::new(&CompiledSchema::compile(&schema, root).unwrap(), names).unwrap()
+    };
+    let names = ["pid", "start", "size"];
+    let (root, element) = (layout(PROCESS_ROOT, &["processes"]), layout("Element", &names));
+    let mut writer = TableWriter::new();
+    let table = writer.start(&root);
+    let list = writer.tables(table, root.field("processes").unwrap(), &element, processes.len());
+    for (index, process) in processes.iter().enumerate() {
+        for (name, value) in names.iter().zip(process) {
+            writer.set(list.position(index), element.field(name).unwrap(), *value);
+        }
+    }
+    writer.finished().unwrap().to_vec()
 }
 
 /// Exit status and output of a call.
@@ -219,7 +265,7 @@ fn stacks_are_selected() {
     assert!(sched_only.err.contains("the recording has no stacks"), "{sched_only:?}");
     for (args, error) in [
         (&["--to=mcap", "--process=1"][..], "--process: only stacks are of a process"),
-        (&["--to=arrow", "--symbols=/x"], "--symbols: only folded, flame and perfetto"),
+        (&["--to=arrow", "--symbols=/x"], "--symbols: only folded, flame, pprof and perfetto"),
         (&["--to=flame", "--fields=a"], "--fields and --every are for formats with columns"),
         (&["--to=folded", "--local"], "--local are for parquet"),
     ] {
@@ -418,9 +464,13 @@ fn late_build_ids_name_functions() {
     assert_eq!(named(&replaced, &[]), (format!("app;{file}+{offset:#x} 2\n{name} 1\n"), true, true));
 }
 
-/// Returns the contents of a trace as Perfetto's library reads it. If the library is missing,
-/// prints one line and returns `None`. .ci/run installs it.
+/// Returns the scheduler and the stacks of a trace as Perfetto's library reads them. If the library
+/// is missing, prints one line and returns `None`. .ci/run installs it.
 fn found_by_library(path: &Path) -> Option<Value> {
+    read_by_library("kernel", path)
+}
+
+fn read_by_library(what: &str, path: &Path) -> Option<Value> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
         let imports = Command::new(python).args(["-c", "import perfetto.protos"]).output();
@@ -431,7 +481,7 @@ fn found_by_library(path: &Path) -> Option<Value> {
         return None;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats.py");
-    let read = Called::from(Command::new(python).arg(script).arg("kernel").arg(path).output().unwrap());
+    let read = Called::from(Command::new(python).arg(script).arg(what).arg(path).output().unwrap());
     assert_eq!(read.status, Some(0), "{}", read.err);
     Some(serde_json::from_str(&read.out).unwrap())
 }
@@ -522,4 +572,92 @@ fn a_trace_has_the_scheduler_and_stacks() {
         [0, 2 * SECOND, "swapper", 0, 1, hole.1, hole.0]
     ]);
     assert_eq!((&found["switches"], &found["samples"]), (&cut, &json!([])));
+}
+
+// Proves that each line of the kernel log is an instant in the selected time, that a line whose
+// clock deviates is between the samples around it, and that control characters stay. The judge is
+// Perfetto's library.
+#[test]
+fn a_trace_has_the_kernel_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let log = |lines: &[(u64, &str)]| {
+        let line = |(time_ns, text): &(u64, &str)| (*time_ns, 0, 4, (*text).to_owned());
+        KmsgPayload { lines: lines.iter().map(line).collect(), ..KmsgPayload::default() }.bytes()
+    };
+    let samples = [
+        (KMSG_ID, 2 * SECOND, log(&[(SECOND + 5, "usb 1-1: reset"), (3 * SECOND, "early")])),
+        (KMSG_ID, 4 * SECOND, log(&[(SECOND, "late\n2nd"), (3 * SECOND + 7, "oom")])),
+    ];
+    write_run(&data, (1, "example"), &samples);
+    let trace = folder.path().join("trace");
+    let output = format!("--output={}", trace.display());
+    let instants = |args: &[&str]| {
+        let called = export(&[&["--to=perfetto", "--force", &output], args].concat(), &data);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        read_by_library("perfetto", &trace).map(|found| found["tracks"]["kernel log"]["events"].clone())
+    };
+    let instant = |time_ns: u64, text: &str| json!(["TYPE_INSTANT", time_ns, text]);
+    let all = [
+        instant(SECOND + 5, "usb 1-1: reset"),
+        instant(2 * SECOND, "early"),
+        instant(2 * SECOND, "late\n2nd"),
+        instant(3 * SECOND + 7, "oom"),
+    ];
+    let Some(found) = instants(&[]) else { return };
+    assert_eq!(found, json!(all));
+    let since = format!("--since-ns={}", OFFSET_NS.wrapping_add_unsigned(2 * SECOND + 1));
+    assert_eq!(instants(&[&since]), Some(json!(all[3..])));
+}
+
+// Proves that the program writes a profile of pprof with the functions of the stacks. A unit test
+// proves what is in it.
+#[test]
+fn stacks_are_a_profile_of_pprof() {
+    let folder = tempfile::tempdir().unwrap();
+    recorded_stacks(folder.path());
+    let file = folder.path().join("cpu.pprof");
+    let output = format!("--output={}", file.display());
+    let called = export(&["--to=pprof", "--json", &output], folder.path());
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let report: Value = serde_json::from_str(&called.out).unwrap();
+    assert_eq!(report["files"][0]["rows"], 6, "{report}");
+    let bytes = std::fs::read(&file).unwrap();
+    for text in ["app+0x200", "nanoseconds", "a:b c"] {
+        assert!(bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
+    }
+}
+
+// Proves that values of a process are on the track of the process, also if its id is used again,
+// and that those of several hosts are below their hosts. The judge is Perfetto's library.
+#[test]
+fn a_trace_has_the_values_of_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let samples = [
+        (TABLE_ID, 2 * SECOND, process_table(&[[7, 1, 100], [8, 1, 5]])),
+        (TABLE_ID, 3 * SECOND, process_table(&[[7, 1, 200], [8, 2, 6]])),
+    ];
+    write_run(&data, (1, "example"), &samples);
+    let trace = folder.path().join("trace");
+    let output = format!("--output={}", trace.display());
+    let tracks = || {
+        let called = export(&["--to=perfetto", "--force", &output], &data);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        read_by_library("perfetto", &trace).map(|found| found["tracks"].clone())
+    };
+    let Some(found) = tracks() else { return };
+    let value = |time_ns: u64, value: u64| json!(["TYPE_COUNTER", time_ns, value]);
+    let events = &found["process 7/size"]["events"];
+    assert_eq!(*events, json!([value(2 * SECOND, 100), value(3 * SECOND, 200)]), "{found}");
+    assert!(found["process 8/size"]["events"].is_array(), "{found}");
+    write_run(&data, (2, "other"), &samples);
+    let found = tracks().unwrap();
+    let names: Vec<&String> = found.as_object().unwrap().keys().collect();
+    let is_below =
+        |host: &str| names.iter().any(|name| name.starts_with(&format!("{host}/table/processes/")));
+    assert!(is_below("example") && is_below("other"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("process ")), "{names:?}");
 }

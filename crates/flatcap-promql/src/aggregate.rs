@@ -41,7 +41,12 @@ pub(crate) fn computed_aggregate(
     let mut distinct: Vec<f64> = parameters.to_vec();
     distinct.sort_by(f64::total_cmp);
     distinct.dedup_by(|one, other| one.total_cmp(other).is_eq());
-    // A number seldom differs between steps.
+    if let [parameter] = *distinct
+        && let Some(aggregation) = Aggregation::named(name, Some(parameter))
+    {
+        // A number seldom differs between steps. The order of topk stays.
+        return Ok(aggregate(aggregation, grouping, series.to_vec()));
+    }
     for parameter in distinct {
         let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
@@ -104,7 +109,8 @@ fn combine(aggregation: Aggregation, members: &[LabelledSeries]) -> Vec<Option<f
     values.collect()
 }
 
-/// Returns the series with, at each step, the values that are among the largest or smallest.
+/// Returns the series with, at each step, the values that are among the largest or smallest. If
+/// there is one step, they are in the order of their values.
 fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec<LabelledSeries> {
     let steps = members.first().map_or(0, |member| member.values.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(members.len());
@@ -123,6 +129,11 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
                 *value = None;
             }
         }
+    }
+    if steps == 1 {
+        let mut places: Vec<Option<LabelledSeries>> = members.into_iter().map(Some).collect();
+        let picked = order.iter().take(count);
+        return picked.filter_map(|(_, place)| places.get_mut(*place)?.take()).collect();
     }
     members.retain(LabelledSeries::has_values);
     members

@@ -26,7 +26,13 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether it leaves values, and so their names, unchanged.
+    /// Returns whether the result has the metric's name. As in Prometheus 2.42, it has that of
+    /// `atan2`, too.
+    fn keeps_name(self) -> bool {
+        self.keeps_values() || self.operator == Operator::Angle
+    }
+
+    /// Returns whether it leaves values unchanged.
     fn keeps_values(self) -> bool {
         self.operator.is_comparison() && !self.returns_bool
     }
@@ -44,7 +50,7 @@ impl Operation {
                 if is_left { self.of(value, *number, value) } else { self.of(*number, value, value) }
             });
             let values = values.collect();
-            let labels = if self.keeps_values() { series.labels } else { series.labels.without_name() };
+            let labels = if self.keeps_name() { series.labels } else { series.labels.without_name() };
             LabelledSeries { labels, values }
         });
         distinct(computed.collect())
@@ -85,15 +91,16 @@ impl Operation {
             for (place, (series, key)) in many.iter().zip(many_keys).enumerate() {
                 let Some(value) = series.at(step) else { continue };
                 let Some(matched) = one_of_key.get(*key).copied().flatten() else { continue };
+                let Some(other) = one.get(matched).and_then(|series| series.at(step)) else { continue };
+                let (left, right) = if is_swapped { (other, value) } else { (value, other) };
+                let Some(result) = self.of(left, right, left) else { continue };
+                // As in Prometheus: values for which a comparison does not hold are not ambiguous.
                 if *cardinality == Cardinality::OneToOne
                     && let Some(known) = many_of_key.get_mut(*key)
                     && let Some(other) = known.replace(place)
                 {
                     return Err(ambiguous("the left side; say group_left", many, (other, place)));
                 }
-                let Some(other) = one.get(matched).and_then(|series| series.at(step)) else { continue };
-                let (left, right) = if is_swapped { (other, value) } else { (value, other) };
-                let Some(result) = self.of(left, right, left) else { continue };
                 let values = found.entry((place, matched)).or_insert_with(|| vec![None; steps]);
                 if let Some(at) = values.get_mut(step) {
                     *at = Some(result);
@@ -111,7 +118,7 @@ impl Operation {
 
     /// Returns the labels of the result of two series.
     fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
-        let mut labels = if self.keeps_values() { many.clone() } else { many.without_name() };
+        let mut labels = if self.keeps_name() { many.clone() } else { many.without_name() };
         match cardinality {
             Cardinality::OneToOne => match matching {
                 Matching::On(names) => labels.only(names),
@@ -204,5 +211,26 @@ mod tests {
         assert_eq!(between(&[series(&[("a", "2")], &[None, None])]).unwrap(), []);
         let error = between(&[series(&[("a", "2")], &[None, Some(1.0)])]).unwrap_err().to_string();
         assert!(error.contains("the one side"), "{error}");
+    }
+
+    // Proves that two series on the left side that match one series are an error only if the
+    // comparison holds for both.
+    #[test]
+    fn values_that_are_left_out_are_not_ambiguous() {
+        let many = [
+            series(&[("a", "1"), ("b", "1")], &[Some(1.0)]),
+            series(&[("a", "1"), ("b", "2")], &[Some(3.0)]),
+        ];
+        let on = Matching::On(vec!["a".to_owned()]);
+        let found = |operator, limit| {
+            let one = [series(&[("a", "1")], &[Some(limit)])];
+            let operation = Operation { operator: Operator::of(operator).unwrap(), returns_bool: false };
+            operation.between((&many, &one), &on, &Cardinality::OneToOne)
+        };
+        assert_eq!(found(">", 2.0).unwrap(), [series(&[("a", "1")], &[Some(3.0)])]);
+        for (operator, limit) in [(">", 0.0), ("*", 2.0)] {
+            let error = found(operator, limit).unwrap_err().to_string();
+            assert!(error.contains("the left side"), "{error}");
+        }
     }
 }

@@ -54,15 +54,18 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
         }
         is_same
     });
-    let (last_bound, total) = *counts.last()?;
-    if !last_bound.is_infinite() || counts.len() < 2 || total == 0.0 || total.is_nan() {
-        return Some(f64::NAN);
-    }
     // Buckets may come from different scrapes: raise each count to the count of the bound below it.
-    let mut least = 0.0_f64;
+    let mut least = counts.first()?.1;
     for (_, count) in &mut counts {
-        least = least.max(*count);
-        *count = least;
+        if *count > least {
+            least = *count;
+        } else if *count < least {
+            *count = least;
+        }
+    }
+    let (last_bound, total) = *counts.last()?;
+    if !last_bound.is_infinite() || counts.len() < 2 || total == 0.0 {
+        return Some(f64::NAN);
     }
     let rank = quantile * total;
     let bucket = counts.iter().position(|(_, count)| *count >= rank).unwrap_or(counts.len() - 1);
@@ -95,6 +98,8 @@ mod tests {
         }
         assert!(of(0.5, &[(1.0, 10.0), (2.0, 30.0)]).is_nan() && of(0.5, &[(inf, 3.0)]).is_nan());
         assert!(of(-1.0, &counts) < 0.0 && of(2.0, &counts).is_infinite());
+        // A bucket that was scraped later has more than the last one.
+        assert!((of(0.99, &[(0.1, 3.0), (1.0, 2.0), (inf, 2.0)]) - 0.099).abs() < 1e-12);
         assert_eq!(quantile_of(0.5, Vec::new()), None);
     }
 }

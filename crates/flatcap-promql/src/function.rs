@@ -1,5 +1,7 @@
 //! Functions of one value.
 
+use crate::calendar::{CalendarPart, calendar_part};
+
 /// A function of one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Function {
@@ -15,10 +17,54 @@ pub(crate) enum Function {
     /// To the nearest multiple of a number; halves up.
     Round(f64),
     Clamp(f64, f64),
+    /// A function of an angle, or one that returns an angle, in radians.
+    Angle(AngleFunction),
+    /// A part of the date of a time in seconds since 1970, in UTC.
+    Calendar(CalendarPart),
+}
+
+/// A function of an angle, or one that returns an angle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AngleFunction {
+    Sine,
+    Cosine,
+    Tangent,
+    ArcSine,
+    ArcCosine,
+    ArcTangent,
+    HyperbolicSine,
+    HyperbolicCosine,
+    HyperbolicTangent,
+    AreaSine,
+    AreaCosine,
+    AreaTangent,
+    Degrees,
+    Radians,
+}
+
+impl AngleFunction {
+    fn of(self, value: f64) -> f64 {
+        match self {
+            Self::Sine => value.sin(),
+            Self::Cosine => value.cos(),
+            Self::Tangent => value.tan(),
+            Self::ArcSine => value.asin(),
+            Self::ArcCosine => value.acos(),
+            Self::ArcTangent => value.atan(),
+            Self::HyperbolicSine => value.sinh(),
+            Self::HyperbolicCosine => value.cosh(),
+            Self::HyperbolicTangent => value.tanh(),
+            Self::AreaSine => value.asinh(),
+            Self::AreaCosine => value.acosh(),
+            Self::AreaTangent => value.atanh(),
+            Self::Degrees => value.to_degrees(),
+            Self::Radians => value.to_radians(),
+        }
+    }
 }
 
 /// The functions without parameters, by name.
-const NAMED: [(&str, Function); 9] = [
+const NAMED: [(&str, Function); 31] = [
     ("abs", Function::Absolute),
     ("ceil", Function::Ceil),
     ("floor", Function::Floor),
@@ -28,6 +74,28 @@ const NAMED: [(&str, Function); 9] = [
     ("log2", Function::BinaryLogarithm),
     ("log10", Function::DecimalLogarithm),
     ("sgn", Function::Sign),
+    ("sin", Function::Angle(AngleFunction::Sine)),
+    ("cos", Function::Angle(AngleFunction::Cosine)),
+    ("tan", Function::Angle(AngleFunction::Tangent)),
+    ("asin", Function::Angle(AngleFunction::ArcSine)),
+    ("acos", Function::Angle(AngleFunction::ArcCosine)),
+    ("atan", Function::Angle(AngleFunction::ArcTangent)),
+    ("sinh", Function::Angle(AngleFunction::HyperbolicSine)),
+    ("cosh", Function::Angle(AngleFunction::HyperbolicCosine)),
+    ("tanh", Function::Angle(AngleFunction::HyperbolicTangent)),
+    ("asinh", Function::Angle(AngleFunction::AreaSine)),
+    ("acosh", Function::Angle(AngleFunction::AreaCosine)),
+    ("atanh", Function::Angle(AngleFunction::AreaTangent)),
+    ("deg", Function::Angle(AngleFunction::Degrees)),
+    ("rad", Function::Angle(AngleFunction::Radians)),
+    ("minute", Function::Calendar(CalendarPart::Minute)),
+    ("hour", Function::Calendar(CalendarPart::Hour)),
+    ("day_of_week", Function::Calendar(CalendarPart::DayOfWeek)),
+    ("day_of_month", Function::Calendar(CalendarPart::DayOfMonth)),
+    ("day_of_year", Function::Calendar(CalendarPart::DayOfYear)),
+    ("days_in_month", Function::Calendar(CalendarPart::DaysInMonth)),
+    ("month", Function::Calendar(CalendarPart::Month)),
+    ("year", Function::Calendar(CalendarPart::Year)),
 ];
 
 /// The functions with parameters, which are numbers.
@@ -47,6 +115,11 @@ impl Function {
             ("clamp_max", [max]) => Self::Clamp(f64::NEG_INFINITY, *max),
             _ => return None,
         })
+    }
+
+    /// Returns whether it is a part of a date.
+    pub(crate) fn is_of_calendar(self) -> bool {
+        matches!(self, Self::Calendar(_))
     }
 
     /// Returns all names.
@@ -73,8 +146,11 @@ impl Function {
                 (value * inverse + 0.5).floor() / inverse
             }
             Self::Clamp(min, max) if min > max => return None,
-            Self::Clamp(..) if value.is_nan() => value,
+            // `max` and `min` ignore NaN, which a limit computed from several series is.
+            Self::Clamp(min, max) if value.is_nan() || min.is_nan() || max.is_nan() => f64::NAN,
             Self::Clamp(min, max) => min.max(max.min(value)),
+            Self::Angle(function) => function.of(value),
+            Self::Calendar(part) => calendar_part(part, value),
         })
     }
 }
@@ -107,6 +183,9 @@ mod tests {
             assert_eq!(function.of(value), Some(expected), "{function:?} {value}");
         }
         assert_eq!(Function::Clamp(2.0, 1.0).of(1.5), None);
+        for limits in [(f64::NAN, f64::INFINITY), (f64::NEG_INFINITY, f64::NAN)] {
+            assert!(Function::Clamp(limits.0, limits.1).of(1.5).unwrap().is_nan(), "{limits:?}");
+        }
         assert_eq!(Function::named("clamp", &[1.0]), None);
     }
 }

@@ -6,8 +6,8 @@
 //! window.
 //!
 //! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
-//! `unless`, vector matching, aggregations, subqueries, `@`, and functions of windows, numbers and
-//! labels. No functions of calendars and angles.
+//! `unless`, vector matching, aggregations, subqueries, `@`, and functions of windows, numbers,
+//! dates and labels. No native histograms.
 //!
 //! Never: opens a socket, or reads a clock.
 
@@ -16,6 +16,7 @@ mod aggregation;
 mod batch_labels;
 mod binary;
 mod buckets;
+mod calendar;
 mod engine;
 mod error;
 mod evaluation;

@@ -9,6 +9,8 @@ pub(crate) enum Operator {
     Divide,
     Remainder,
     Power,
+    /// The angle of a point.
+    Angle,
     Equal,
     NotEqual,
     Less,
@@ -35,6 +37,7 @@ impl Operator {
             "/" => Self::Divide,
             "%" => Self::Remainder,
             "^" => Self::Power,
+            "atan2" => Self::Angle,
             "==" => Self::Equal,
             "!=" => Self::NotEqual,
             "<" => Self::Less,
@@ -60,6 +63,7 @@ impl Operator {
             Self::Divide => left / right,
             Self::Remainder => left % right,
             Self::Power => left.powf(right),
+            Self::Angle => left.atan2(right),
             _ => f64::from(u8::from(self.compare(left, right) == Some(true))),
         }
     }

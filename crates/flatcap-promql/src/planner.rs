@@ -1,5 +1,6 @@
 //! Checks a parsed expression, and makes the tree that is evaluated.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use promql_parser::label::{MatchOp, Matcher, Matchers};
@@ -68,6 +69,7 @@ fn functions() -> Vec<&'static str> {
         "histogram_quantile",
         "label_join",
         "label_replace",
+        "pi",
         "scalar",
         "sort",
         "sort_desc",
@@ -115,9 +117,18 @@ impl Planner {
         let arguments: Vec<&Expr> = call.args.args.iter().map(|argument| plain(argument)).collect();
         match (name, arguments.as_slice()) {
             ("time", []) => return Ok(Node::Time),
+            ("pi", []) => return Ok(Node::Number(std::f64::consts::PI)),
+            (_, []) => {
+                if let Some(function) = Function::named(name, &[]).filter(|own| own.is_of_calendar()) {
+                    let now = Node::VectorOf(Box::new(Node::Time));
+                    return Ok(Node::Call(function, Box::new(now)));
+                }
+            }
             ("scalar", [of]) => return Ok(Node::ScalarOf(Box::new(self.plan(of)?))),
             ("vector", [of]) => return Ok(Node::VectorOf(Box::new(self.plan(of)?))),
-            ("absent", [of]) => return Ok(Node::Absent(Box::new(self.plan(of)?), absent_labels(of))),
+            ("absent", [of]) => {
+                return Ok(Node::Absent(Box::new(self.plan(of)?), absent_labels(of)));
+            }
             ("absent_over_time", [window]) => {
                 let of = self.windows(window, |_| WindowFunction::Present)?;
                 return Ok(Node::Absent(Box::new(of), absent_labels(window)));
@@ -297,17 +308,24 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels of the result of `absent`: the labels that a selector states.
+/// Returns the labels of the result of `absent`: the labels that a selector states. As in
+/// Prometheus, a further matcher of a label after `=` removes it, and one before `=` does not.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,
         Expr::MatrixSelector(MatrixSelector { vs, .. }) => vs,
         _ => return Labels::default(),
     };
-    let matchers = || selector.matchers.matchers.iter().filter(|matcher| matcher.name != NAME);
-    let is_alone = |matcher: &&Matcher| matchers().filter(|other| other.name == matcher.name).count() == 1;
-    let stated = matchers().filter(|matcher| matcher.op == MatchOp::Equal).filter(is_alone);
-    Labels::new(stated.map(|matcher| (matcher.name.clone(), matcher.value.clone())))
+    let mut stated: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for Matcher { op, name, value } in selector.matchers.matchers.iter().filter(|own| own.name != NAME) {
+        if let Some(known) = stated.get_mut(name.as_str()) {
+            *known = None;
+        } else if *op == MatchOp::Equal {
+            stated.insert(name, Some(value));
+        }
+    }
+    let stated = stated.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    Labels::new(stated)
 }
 
 /// Returns the rule of `label_replace` or `label_join` with these arguments.

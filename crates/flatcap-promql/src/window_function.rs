@@ -143,7 +143,8 @@ impl WindowFunction {
 fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     let [(_, first), .., _] = *samples else { return None };
     // Equal values make an exact line.
-    if samples.iter().all(|(_, value)| value.total_cmp(&first).is_eq()) {
+    #[allow(clippy::float_cmp, reason = "values that are recorded")]
+    if samples.iter().all(|(_, value)| *value == first) {
         return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
     }
     let count = samples.len() as f64;
@@ -183,7 +184,8 @@ pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> f64 {
     if quantile > 1.0 {
         return f64::INFINITY;
     }
-    values.sort_by(f64::total_cmp);
+    // As in Prometheus, NaN is less than any number.
+    values.sort_by(|one, other| other.is_nan().cmp(&one.is_nan()).then(one.total_cmp(other)));
     let rank = quantile * (values.len() - 1) as f64;
     let value = |rank: f64| values.get(rank as usize).or(values.last()).copied().unwrap_or(f64::NAN);
     let weight = rank - rank.floor();
@@ -302,6 +304,9 @@ mod tests {
             assert!(is_near(of(function, &samples), expected), "{function:?}");
             assert_eq!(of(function, &[]), None, "{function:?}");
         }
+        assert_eq!(of(WindowFunction::Quantile(0.5), &[(1, 4.0), (2, f64::NAN), (3, 2.0)]), Some(2.0));
+        let none = [(1, f64::NAN), (2, f64::NAN)];
+        assert!(of(WindowFunction::Derivative, &none).is_some_and(f64::is_nan));
         assert_eq!(of(WindowFunction::Quantile(-0.1), &samples), Some(f64::NEG_INFINITY));
         assert_eq!(of(WindowFunction::Quantile(1.1), &samples), Some(f64::INFINITY));
         let hard = std::iter::repeat_n(0.1, 10_000_000 / 1000).chain([1e16, -1e16]);

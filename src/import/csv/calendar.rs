@@ -32,8 +32,21 @@ pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &
     if !rest.starts_with(|first: char| first.is_ascii_digit()) {
         return Some((DateTime::from_parts(date, Time::midnight()), rest));
     }
+    if let Some(rest) = end_of_day(rest) {
+        return Some((DateTime::from_parts(date.tomorrow().ok()?, Time::midnight()), rest));
+    }
     let (time, rest) = compact_time(rest).map(|time| (time, "")).or_else(|| time_of_day(rest))?;
     Some((DateTime::from_parts(date, time), rest))
+}
+
+/// Recognizes the end of a day, 24:00 or 24:00:00, as meters and weather stations write it. Returns
+/// the rest of the text.
+fn end_of_day(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("24:00")?;
+    let rest = rest.strip_prefix(":00").unwrap_or(rest);
+    let rest = rest.strip_prefix(['.', ',']).map_or(rest, |fraction| fraction.trim_start_matches('0'));
+    let is_over = !rest.starts_with(|next: char| next.is_ascii_digit() || matches!(next, ':' | '.' | ','));
+    is_over.then(|| rest.trim_start())
 }
 
 /// Returns whether the last character is a digit.
@@ -148,13 +161,24 @@ mod tests {
             ("27-OCT-2024 02:30:00", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
             ("27-OCT-2024T02:30:00", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
             ("27-OCT-24,02:30", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
+            ("12/31/2024 24:00", DateOrder::Mdy, "2025-01-01T00:00:00", ""),
+            ("2024-02-28 24:00:00.000 CET", DateOrder::Ymd, "2024-02-29T00:00:00", "CET"),
         ] {
             let (time, left) = calendar_time(text, order).unwrap();
             assert_eq!((time.to_string().as_str(), left), (expected, rest), "{text}");
         }
-        for text in
-            ["", "1/2", "1/2/2024 25:00:00", "1/2/2024 1:2:3:4", "1/2/2024 13:00 PM", "31/31/2024", "1.2.3"]
-        {
+        for text in [
+            "",
+            "1/2",
+            "1/2/2024 25:00:00",
+            "1/2/2024 24:01",
+            "1/2/2024 24:00:01",
+            "1/2/2024 24:00:00.1",
+            "1/2/2024 1:2:3:4",
+            "1/2/2024 13:00 PM",
+            "31/31/2024",
+            "1.2.3",
+        ] {
             for order in [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy] {
                 assert_eq!(calendar_time(text, order), None, "{text}");
             }

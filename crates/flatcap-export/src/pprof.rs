@@ -1,0 +1,178 @@
+//! A profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read: stacks with
+//! their numbers of samples and their CPU time.
+//!
+//! The outermost function of each stack is the process, as in folded stacks. The message is not
+//! compressed: all readers take it as it is.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use prost::Message;
+
+use crate::error::ColumnarError;
+use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::single_output::SingleOutput;
+use crate::stack_lines::{StackLines, StackOptions, StackReading, read_stacks};
+
+/// Writes the selected stacks as a profile: to a file, which appears at the end, or, without a
+/// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
+/// false.
+///
+/// # Errors
+/// Any [`ColumnarError`].
+pub fn to_pprof(
+    request: &ColumnarRequest,
+    path: Option<&Path>,
+    options: &StackOptions,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
+    let (stacks, report) = match read_stacks(request, options, watch)? {
+        StackReading::Lines(stacks, report) => (stacks, report),
+        StackReading::Nothing(report) => return Ok(report),
+    };
+    let mut out = SingleOutput::create(path, request.should_replace)?;
+    out.put(&profile(&stacks).encode_to_vec())?;
+    let files = out.complete(request.should_replace, (None, stacks.samples))?;
+    Ok(ColumnarReport { files, ..report })
+}
+
+/// `perftools.profiles.Profile`, with the numbers of its fields in `proto/profile.proto` of pprof.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    /// The first one is empty; others are referred to by their index.
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    r#type: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Sample {
+    /// The innermost function first.
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+}
+
+/// Returns the stacks as a profile. Each function has one location: addresses of different runs and
+/// processes have no common meaning.
+fn profile(stacks: &StackLines) -> Profile {
+    let mut strings: HashMap<&str, i64> = HashMap::new();
+    let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };
+    let mut value_type = |name: &str, unit: &str| {
+        let mut add = |text: &str| {
+            profile.string_table.push(text.to_owned());
+            signed(profile.string_table.len() as u64 - 1)
+        };
+        ValueType { r#type: add(name), unit: add(unit) }
+    };
+    let types = [value_type("samples", "count"), value_type("cpu", "nanoseconds")];
+    profile.period_type = types.last().cloned();
+    profile.sample_type = types.to_vec();
+    profile.period = signed(stacks.cpu_ns.checked_div(stacks.samples).unwrap_or_default());
+    for (line, total) in &stacks.lines {
+        let mut location_id: Vec<u64> = Vec::new();
+        for name in line.split(';') {
+            let next = signed(profile.function.len() as u64 + 1);
+            let id = *strings.entry(name).or_insert(next);
+            if id == next {
+                let id = id.unsigned_abs();
+                profile.string_table.push(name.to_owned());
+                let name = signed(profile.string_table.len() as u64 - 1);
+                profile.function.push(Function { id, name });
+                profile.location.push(Location { id, line: vec![Line { function_id: id }] });
+            }
+            location_id.push(id.unsigned_abs());
+        }
+        location_id.reverse();
+        profile.sample.push(Sample { location_id, value: vec![signed(total.samples), signed(total.cpu_ns)] });
+    }
+    profile
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack_lines::StackCount;
+
+    // Proves that each stack has its functions from the innermost one on, its samples and its time,
+    // and that each function and name is there once.
+    #[test]
+    fn stacks_are_samples() {
+        let count = |samples| StackCount { samples, cpu_ns: samples * 10 };
+        let lines = [("app;main;work", 3), ("app;main", 2), ("b;work", 1)];
+        let stacks = StackLines {
+            lines: lines.map(|(line, samples)| (line.to_owned(), count(samples))).into(),
+            samples: 6,
+            cpu_ns: 60,
+            ..StackLines::default()
+        };
+        let found = Profile::decode(&*profile(&stacks).encode_to_vec()).unwrap();
+        let text = |index: i64| found.string_table[usize::try_from(index).unwrap()].clone();
+        let name = |location: &u64| {
+            let location = found.location.iter().find(|own| own.id == *location).unwrap();
+            let function = found.function.iter().find(|own| own.id == location.line[0].function_id).unwrap();
+            text(function.name)
+        };
+        let read: Vec<(String, Vec<i64>)> = found
+            .sample
+            .iter()
+            .map(|sample| {
+                let names: Vec<String> = sample.location_id.iter().rev().map(name).collect();
+                (names.join(";"), sample.value.clone())
+            })
+            .collect();
+        let expected = [("app;main", [2, 20]), ("app;main;work", [3, 30]), ("b;work", [1, 10])];
+        assert_eq!(read, expected.map(|(line, values)| (line.to_owned(), values.to_vec())));
+        assert_eq!((found.function.len(), found.location.len(), found.period), (4, 4, 10));
+        let types = found.sample_type.iter().map(|own| (text(own.r#type), text(own.unit)));
+        let expected = [("samples", "count"), ("cpu", "nanoseconds")];
+        assert!(types.eq(expected.map(|(name, unit)| (name.to_owned(), unit.to_owned()))));
+        assert_eq!(text(0), "");
+    }
+}
