@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use flatcap_format::schema::text_of;
 use flatcap_tasks::testing::SchedPayload;
 use flatcap_tasks::{IntervalEnd, ThreadInfo};
 use serde_json::Value;
@@ -235,7 +236,7 @@ fn the_api_has_the_timeline() {
         }
     };
     let has = |info: ThreadInfo| {
-        let wanted = serde_json::json!([info.thread, info.process, info.name.to_string()]);
+        let wanted = serde_json::json!([info.thread, info.process, text_of(info.name.as_bytes())]);
         header["threads"].as_array().unwrap().contains(&wanted)
     };
     assert!(has(thread(666, 666, HOSTILE)) && has(thread(777, 777, "blip")), "{header}");
