@@ -220,7 +220,7 @@ mod tests {
 
     fn field(path: &str, is_in_all_runs: bool) -> FieldInfo {
         FieldInfo {
-            full_path: format!("s.{path}"),
+            full_path: format!("cpu.{path}"),
             path: path.to_owned(),
             type_name: "ulong".to_owned(),
             unit: Some("jiffies".to_owned()),

@@ -65,7 +65,8 @@ impl LaneReceipt {
 
 impl Drop for LaneReceipt {
     fn drop(&mut self) {
-        // Never waits, since that thread drops receipts, too. If it has ended, there are no clients.
+        // Never waits, since that thread drops receipts, too. If it has ended, there are no
+        // clients.
         let _unheard = self.receipts.try_send(self.rescued);
     }
 }

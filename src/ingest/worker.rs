@@ -252,8 +252,8 @@ impl PushWorker {
         }
     }
 
-    /// Charges the CPU time of the recorders for pushed frames, and of closing. Returns how long all
-    /// work must pause, in nanoseconds.
+    /// Charges the CPU time of the recorders for pushed frames, and of closing. Returns how long
+    /// all work must pause, in nanoseconds.
     fn charge_recorders(&mut self) -> u64 {
         let used_ns: u64 = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
         let now_ns = monotonic_ns();

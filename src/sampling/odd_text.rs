@@ -78,7 +78,8 @@ pub(super) fn unreadable(text: &[u8]) -> Incomplete {
 }
 
 /// Returns the reasons for which the content of a file lacks values. If there are any, notes the
-/// file as the place of the first odd text, unless its place is known. Names in its path are escaped.
+/// file as the place of the first odd text, unless its place is known. Names in its path are
+/// escaped.
 #[inline]
 pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Arguments<'_>) -> Incomplete {
     if !incomplete.is_none() {

@@ -13,7 +13,7 @@ use flatcap::sampling::sources::synthetic::{point, value};
 use flatcap_format::testing::effort;
 use flatcap_push::OnFullLane;
 
-use crate::pushing::{self, SEED, client_with, gaps, orders, payload, rows, verified_lost};
+use crate::pushing::{self, SEED, client_named, gaps, orders, payload, rows, verified_lost};
 use crate::rig::{Process, Rig, eventually, number, signal};
 
 /// Number of kills, unless `FLATCAP_KILLS` sets another.
@@ -55,7 +55,7 @@ fn application() {
     let committed = File::options().write(true).open(committed).unwrap();
     let first: u64 = first.parse().unwrap();
     // A lane for more than ten seconds: a recorder that has no processor for that long loses none.
-    let client = client_with(Path::new(socket), LANE_BYTES);
+    let client = client_named(&client_name(first), Path::new(socket), LANE_BYTES);
     let orders = orders(&client, OnFullLane::DropNewest);
     let mut pushed = 0_u64;
     loop {
@@ -69,6 +69,11 @@ fn application() {
         }
         std::thread::sleep(PUSH_INTERVAL);
     }
+}
+
+/// Returns the name under which an application pushes.
+fn client_name(first: u64) -> String {
+    format!("application-{}", first / NUMBERS)
 }
 
 /// An application, and the file in which it notes how many samples it has committed.
@@ -112,8 +117,8 @@ struct Lake {
 }
 
 impl Lake {
-    /// Returns `None`, and prints one line, if `cargo test` has not built the program, or there is no
-    /// Python with `DuckDB`, which .ci/run installs.
+    /// Returns `None`, and prints one line, if `cargo test` has not built the program, or there is
+    /// no Python with `DuckDB`, which .ci/run installs.
     fn of(rig: &Rig) -> Option<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-ship");
         let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/judges/bin/python");
@@ -206,7 +211,8 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
         recorders += 1;
         std::thread::sleep(Duration::from_micros(random(kill, 2) % INTERVAL_US));
         recorder = compressing(&rig);
-        eventually("the lanes of both applications", || pushing::count(&rig, "lanes") >= 2);
+        let name = client_name(applications.last().unwrap().first);
+        eventually("the application at the new recorder", || pushing::has_recorded(&rig, &name));
     }
     let what = format!("kills {kills:?} of seed {seed}");
     applications.last_mut().unwrap().process.kill();
@@ -283,7 +289,7 @@ fn a_rescue_during_a_compression_loses_nothing() {
         process
     };
     let mut recorder = record();
-    let client = client_with(&pushing::socket(&rig), LANE_BYTES);
+    let client = client_named("test", &pushing::socket(&rig), LANE_BYTES);
     let orders = orders(&client, OnFullLane::Block);
     let mut pushed = 0;
     let mut push = |count: u64| {

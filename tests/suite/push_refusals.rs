@@ -61,8 +61,8 @@ fn describe_until_refused(client: &RawClient) -> Option<String> {
     })
 }
 
-// Proves that each limit of pushes is stated when it is reached: the answer and a warning in the log
-// name the key that raises it, and the metric counts the refusal.
+// Proves that each limit of pushes is stated when it is reached: the answer and a warning in the
+// log name the key that raises it, and the metric counts the refusal.
 #[test]
 fn each_limit_names_its_key() {
     type Act = fn(&Path) -> Option<String>;

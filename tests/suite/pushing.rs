@@ -45,6 +45,13 @@ pub fn record(rig: &Rig, push: &str, more: &str) -> Process {
     process
 }
 
+/// Returns whether the recorder has recorded frames of this client.
+pub fn has_recorded(rig: &Rig, client: &str) -> bool {
+    let status = status(rig);
+    let senders = status["senders"].as_array().into_iter().flatten();
+    senders.filter(|sender| sender["client"] == client).any(|sender| number(&sender["recorded"]) > 0)
+}
+
 /// Returns whether the recorder accepts applications.
 pub fn is_open(rig: &Rig) -> bool {
     status(rig)["open"] == true
@@ -68,6 +75,11 @@ pub fn client(socket: &Path) -> PushClient {
 
 /// Returns a client whose lanes have this number of bytes.
 pub fn client_with(socket: &Path, ring_bytes: u64) -> PushClient {
+    client_named("test", socket, ring_bytes)
+}
+
+/// Returns a client with this name, whose lanes have this number of bytes.
+pub fn client_named(name: &str, socket: &Path, ring_bytes: u64) -> PushClient {
     // Limits that a busy machine does not reach.
     let options = ClientOptions {
         socket: Some(socket.to_owned()),
@@ -76,7 +88,7 @@ pub fn client_with(socket: &Path, ring_bytes: u64) -> PushClient {
         reply_limit: WATCHDOG,
         ..ClientOptions::default()
     };
-    let client = PushClient::open("test", options).unwrap();
+    let client = PushClient::open(name, options).unwrap();
     eventually("a connection", || client.is_connected());
     client
 }

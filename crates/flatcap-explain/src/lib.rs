@@ -31,6 +31,7 @@ mod score;
 mod series;
 mod table_shape;
 mod window;
+mod window_samples;
 
 pub use answers::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,

@@ -19,6 +19,7 @@ use super::fresh_values::{ABSENT, UNCHANGED};
 use super::measure::{Measure, ValueClass};
 use super::measurement::{Measurement, ShownValues};
 use super::reading::RecordingChoice;
+use super::window_samples::{ElementSample, chosen, chosen_levels};
 
 /// Minimum time that is read before a window. One sample per second contains all elements, and the
 /// kernel counts a wait when it ends.
@@ -87,15 +88,6 @@ fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
         }
     }
     queries.into_iter().map(|(_, numbers)| numbers).collect()
-}
-
-/// A sample, with the value that an element had in it.
-#[derive(Debug, Clone)]
-struct ElementSample<V> {
-    run: usize,
-    wall_ns: i64,
-    mono_ns: u64,
-    value: V,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -480,60 +472,5 @@ fn is_in_state(text: &str, state: &str) -> bool {
         Some(usual) => text != usual,
         None if state == BUSY => BUSY_STATES.contains(&text),
         None => text == state,
-    }
-}
-
-/// Returns the samples of a window. A sample covers the time since the previous one. The result is
-/// the longest sequence of samples that have at least half of their time in the window, or
-/// otherwise the sample with the most time in it.
-fn chosen<V>(
-    samples: &[ElementSample<V>],
-    window: &Range<i64>,
-    is_usable: impl Fn(&ElementSample<V>, &ElementSample<V>) -> bool,
-) -> Option<RangeInclusive<usize>> {
-    let mut best: Option<(i64, usize)> = None;
-    let mut run: Option<(usize, usize)> = None;
-    let mut longest: Option<(usize, usize)> = None;
-    for (before, (one, next)) in samples.iter().zip(samples.iter().skip(1)).enumerate() {
-        let at = before + 1;
-        let overlap = next.wall_ns.min(window.end).saturating_sub(one.wall_ns.max(window.start));
-        if overlap <= 0 || next.mono_ns <= one.mono_ns || !is_usable(one, next) {
-            run = None;
-            continue;
-        }
-        if best.is_none_or(|(most, _)| overlap > most) {
-            best = Some((overlap, at));
-        }
-        if overlap.saturating_mul(2) < next.wall_ns.saturating_sub(one.wall_ns) {
-            run = None;
-            continue;
-        }
-        let (first, last) = (run.map_or(at, |(first, _)| first), at);
-        run = Some((first, last));
-        if longest.is_none_or(|(from, to)| last - first > to - from) {
-            longest = run;
-        }
-    }
-    let (first, last) = longest.or(best.map(|(_, at)| (at, at)))?;
-    Some(first..=last)
-}
-
-/// Returns the samples of a level in a window, chosen by [`chosen`].
-fn chosen_levels(
-    samples: &[&ElementSample<SampledValue>],
-    window: &Range<i64>,
-) -> Option<RangeInclusive<usize>> {
-    let owned: Vec<ElementSample<()>> = samples
-        .iter()
-        .map(|sample| {
-            let ElementSample { run, wall_ns, mono_ns, .. } = **sample;
-            ElementSample { run, wall_ns, mono_ns, value: () }
-        })
-        .collect();
-    let is_first_within = owned.first().is_some_and(|first| window.contains(&first.wall_ns));
-    match chosen(&owned, window, |_, _| true) {
-        Some(chosen) if is_first_within && *chosen.start() == 1 => Some(0..=*chosen.end()),
-        None if is_first_within => Some(0..=0),
-        chosen => chosen,
     }
 }

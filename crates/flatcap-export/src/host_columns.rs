@@ -8,7 +8,7 @@ use flatcap_format::consumer_names::DistinctNames;
 
 use crate::error::{ColumnarError, encoding_error};
 
-/// Key and value of a label of a host; none without it.
+/// Key and value of a label of a host. The value is absent for a host without the label.
 pub(crate) type HostLabel = (String, Option<String>);
 
 /// Adds columns with the host of the rows, and with its labels.

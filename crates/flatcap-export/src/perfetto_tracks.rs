@@ -1,7 +1,7 @@
 //! The tracks of a trace of Perfetto: a tree of hosts, sources, lists, elements and fields.
 //!
-//! Tracks of processes are those of the scheduler and of stacks, unless there are several hosts:
-//! Perfetto distinguishes processes by their id alone.
+//! Values of a process are on the track that the scheduler and stacks use, unless there are several
+//! hosts: Perfetto distinguishes processes by their id alone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -69,8 +69,8 @@ impl TrackTree {
         self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))
     }
 
-    /// Adds the track of a field of an element, below the track of the process, or else below those
-    /// of the source and the element.
+    /// Adds the track of a field of an element, below the track of the process, or else below the
+    /// tracks of the source and the element.
     pub(crate) fn add_series(
         &mut self,
         (table, element, names): (&TableInfo, Option<ElementName>, &ElementNames),
@@ -108,7 +108,7 @@ impl TrackTree {
         self.group(&format!("{host}.{source}"), Some((source, host)))
     }
 
-    /// Returns the track of an element, below those of its source and list.
+    /// Returns the track of an element, below the tracks of its source and list.
     fn element_track(&mut self, table: &TableInfo, label: Option<&str>) -> u64 {
         let mut parent = self.source_track(&table.source);
         if let Some(list) = &table.list {

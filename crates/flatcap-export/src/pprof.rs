@@ -40,24 +40,24 @@ pub fn to_pprof(
 #[derive(Clone, PartialEq, prost::Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
+    sample_type: Vec<SampleType>,
     #[prost(message, repeated, tag = "2")]
     sample: Vec<Sample>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
+    function: Vec<ProfileFunction>,
     /// The first one is empty; others are referred to by their index.
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
     #[prost(message, optional, tag = "11")]
-    period_type: Option<ValueType>,
+    period_type: Option<SampleType>,
     #[prost(int64, tag = "12")]
     period: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ValueType {
+struct SampleType {
     #[prost(int64, tag = "1")]
     r#type: i64,
     #[prost(int64, tag = "2")]
@@ -78,17 +78,17 @@ struct Location {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    line: Vec<ProfileLine>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Line {
+struct ProfileLine {
     #[prost(uint64, tag = "1")]
     function_id: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Function {
+struct ProfileFunction {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(int64, tag = "2")]
@@ -105,7 +105,7 @@ fn profile(stacks: &StackLines) -> Profile {
             profile.string_table.push(text.to_owned());
             signed(profile.string_table.len() as u64 - 1)
         };
-        ValueType { r#type: add(name), unit: add(unit) }
+        SampleType { r#type: add(name), unit: add(unit) }
     };
     let types = [value_type("samples", "count"), value_type("cpu", "nanoseconds")];
     profile.period_type = types.last().cloned();
@@ -120,8 +120,8 @@ fn profile(stacks: &StackLines) -> Profile {
                 let id = id.unsigned_abs();
                 profile.string_table.push(name.to_owned());
                 let name = signed(profile.string_table.len() as u64 - 1);
-                profile.function.push(Function { id, name });
-                profile.location.push(Location { id, line: vec![Line { function_id: id }] });
+                profile.function.push(ProfileFunction { id, name });
+                profile.location.push(Location { id, line: vec![ProfileLine { function_id: id }] });
             }
             location_id.push(id.unsigned_abs());
         }

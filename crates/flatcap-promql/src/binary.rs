@@ -26,8 +26,8 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether the result has the metric's name. As in Prometheus 2.42, it has that of
-    /// `atan2`, too.
+    /// Returns whether the result has the metric's name. As in Prometheus 2.42, the result of
+    /// `atan2` has it, too.
     fn keeps_name(self) -> bool {
         self.keeps_values() || self.operator == Operator::Angle
     }

@@ -1,7 +1,8 @@
 //! Single values of an application, pushed with one call.
 //!
-//! Each name is a source of its own. Its schema (`schemas/gauge.fbs`) is compiled with a placeholder
-//! for the unit, which is replaced here, so that the library needs no compiler for schemas.
+//! Each name is a source of its own. Its schema (`schemas/gauge.fbs`) is compiled with a
+//! placeholder for the unit, which is replaced here, so that the library needs no compiler for
+//! schemas.
 
 use std::sync::Arc;
 

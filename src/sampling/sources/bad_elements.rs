@@ -1,5 +1,5 @@
-//! Property of all sources that read text: a bad element, line, file or value costs only itself, and
-//! the sample says where it is.
+//! Property of all sources that read text: a bad element, line, file or value costs only itself,
+//! and the sample says where it is.
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +27,8 @@ const fn of_element(source: &'static str, path: &'static str, element: &'static 
     TextFile { source, path, headings: 0, element }
 }
 
-/// Each file that sources parse, except the texts of `file.NAME` and `command.NAME`, whose values the
-/// sample counts (`text_values.rs`). `gpu`, `ethtool` and `kmsg` have tests with devices.
+/// Each file that sources parse, except the texts of `file.NAME` and `command.NAME`, whose values
+/// the sample counts (`text_values.rs`). `gpu`, `ethtool` and `kmsg` have tests with devices.
 const FILES: &[TextFile] = &[
     lines("cpu", "proc/stat", 0),
     lines("memory", "proc/meminfo", 0),
@@ -182,8 +182,8 @@ fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Collects the numbers of a sample, but for those that count others, and the space of file systems,
-/// which other programs change.
+/// Collects the numbers of a sample, but for those that count others, and the space of file
+/// systems, which other programs change.
 fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),
@@ -239,7 +239,8 @@ fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
     })
 }
 
-/// Returns the word with its number replaced: `wrong`, `key=wrong`, `3/wrong`. `None` without a number.
+/// Returns the word with its number replaced: `wrong`, `key=wrong`, `3/wrong`. `None` without a
+/// number.
 fn damaged_word(word: &str) -> Option<String> {
     let is_number =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

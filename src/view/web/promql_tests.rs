@@ -197,7 +197,12 @@ fn series_are_listed() {
     );
     for (path, parameters, status, said) in [
         ("query", vec![("query", "sum(")], "400", "not PromQL"),
-        ("query", vec![("query", "hour(vector(1))")], "400", "the function hour is not supported"),
+        (
+            "query",
+            vec![("query", "holt_winters(x[5m], 0.5, 0.5)")],
+            "400",
+            "the function holt_winters is not",
+        ),
         ("query", vec![("query", "x[5m:1m]")], "400", "is a window"),
         ("query", vec![("query", "{__name__=~\".+\"}")], "422", "at most 128"),
         (
