@@ -134,9 +134,9 @@ pub(super) fn take() -> Option<OddText> {
 }
 
 /// Notes again what was taken, unless another text was noted since.
-pub(super) fn restore(odd: Option<OddText>) {
-    if odd.is_some() {
-        FIRST.with(|first| first.set(first.get().or(odd)));
+pub(super) fn restore(odd: Option<&OddText>) {
+    if let Some(odd) = odd {
+        FIRST.with(|first| first.set(first.get().or(Some(*odd))));
     }
 }
 

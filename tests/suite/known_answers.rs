@@ -277,6 +277,6 @@ fn printed_names_of_elements_are_paths() {
     for (name, value) in columns {
         let own = dumped(&rig, "odd_elements", &["--fields", name]);
         let found: Vec<Value> = values(&own[0]).as_object().unwrap().values().cloned().collect();
-        assert_eq!(found, [value.clone()], "{name}");
+        assert_eq!(found, std::slice::from_ref(value), "{name}");
     }
 }

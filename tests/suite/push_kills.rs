@@ -244,9 +244,9 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
     assert!(lost <= applications.len() as u64 + recorders, "{what}: {lost}");
     if let Some(lake) = &lake {
         shipper.unwrap().kill();
-        let shipped = lake.command("once").output().unwrap();
+        let once = lake.command("once").output().unwrap();
         // Half of the random values are above 2^63, and the lake lacks them; the verb reports it.
-        assert!(matches!(shipped.status.code(), Some(0 | 3)), "{what}: {shipped:?}");
+        assert!(matches!(once.status.code(), Some(0 | 3)), "{what}: {once:?}");
         let samples = found.len().to_string();
         assert_eq!(lake.counted("orders"), [samples.clone(), samples], "{what}: killed: {history:?}");
     }

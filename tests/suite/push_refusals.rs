@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 use crate::pushing::{
     RawClient, SEALED, client, count, memory, orders, payload, record, socket, verified_lost,
 };
-use crate::rig::{Rig, eventually};
+use crate::rig::{Rig, eventually, signal};
 
 const SCHEMA: &[u8] = include_bytes!("../../generated/synthetic.bfbs");
 const ROOT: &str = "flatcap.synthetic.Point";
@@ -159,9 +159,15 @@ fn descriptors_that_cannot_be_closed_delay_nobody() {
     let path = socket(&rig);
     let hello = PushRequest::Hello { version: VERSION, client: "raw".into() }.encode();
     let mut others = Vec::new();
+    let child = process.0.as_ref().unwrap();
     let mut send = |client: &RawClient, packet: &[u8], count: usize| {
         let (stream, other) = lingering();
+        // The recorder is stopped until the message alone has the descriptor: whoever closes it last
+        // waits.
+        signal(child, "STOP");
         client.send(packet, &vec![stream.as_fd(); count]);
+        drop(stream);
+        signal(child, "CONT");
         others.push(other);
     };
     for count in [1, 8] {
@@ -174,6 +180,7 @@ fn descriptors_that_cannot_be_closed_delay_nobody() {
     assert!(matches!(raw.receive(), Some((PushReply::Error { code: PushErrorCode::Schema, .. }, _))));
     // The recorder closes the connection at the first packet, with the second one in it.
     let last = RawClient::connect(&path);
+    signal(child, "STOP");
     last.send(&[7], &[]);
     send(&last, &hello, 1);
     drop(last);

@@ -1136,7 +1136,7 @@ fn programs_in_c_and_python_push() {
         let folder = library.parent().unwrap();
         let ran = Command::new(&program).arg(socket(&rig)).env("LD_LIBRARY_PATH", folder).output().unwrap();
         assert!(ran.status.success(), "{ran:?}");
-        expected += 5;
+        expected += 6;
         eventually("frames of C", || count(&rig, "recorded") == expected);
     } else {
         println!("skipped: no C compiler: {compiled:?}");
@@ -1151,7 +1151,7 @@ fn programs_in_c_and_python_push() {
     match ran {
         Ok(ran) => {
             assert!(ran.status.success(), "{ran:?}");
-            expected += 5;
+            expected += 6;
             eventually("frames of Python", || count(&rig, "recorded") == expected);
         }
         Err(error) => println!("skipped: no python3: {error}"),

@@ -80,6 +80,11 @@ mod tests {
     // Proves that each day of 800 years follows the day before, by the calendar's rules; and known
     // dates.
     #[test]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "seconds of dates are exact"
+    )]
     fn days_follow_each_other() {
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let length = |year, month| match month {

@@ -17,8 +17,8 @@ use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 fn values(recording: &str, expression: &str, at_s: i64) -> Vec<f64> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/answers").join(recording);
     let engine = Engine::new(Recording::open(&[path]).unwrap());
-    let at_ms = (1_700_000_000 + at_s) * 1000;
-    let grid = TimeGrid::range(at_ms, at_ms, 1000).unwrap();
+    let time_ms = (1_700_000_000 + at_s) * 1000;
+    let grid = TimeGrid::range(time_ms, time_ms, 1000).unwrap();
     let answer = engine.evaluate(expression, grid, &EvaluationOptions::default()).unwrap();
     let QueryValue::Vector(series) = answer.value else { panic!("{expression}") };
     let mut found: Vec<f64> = series.iter().filter_map(|own| own.values[0]).collect();

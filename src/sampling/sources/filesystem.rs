@@ -156,7 +156,7 @@ impl Sampler for FilesystemSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.listing_incomplete;
-        odd_text::restore(self.listing_odd);
+        odd_text::restore(self.listing_odd.as_ref());
         self.rows.clear();
         for mount in &self.mounts {
             let mut row = mount.row;

@@ -13,13 +13,13 @@ const SAMPLES: usize = 300;
 // the memory of a reader that writes a text for each row, such as an Arrow table.
 #[test]
 fn batches_of_long_texts_are_short() {
-    check_batches(&[b'x'; TEXT_BYTES], 1);
+    check_batches(&vec![b'x'; TEXT_BYTES], 1);
 }
 
 // Proves that the printed form of bytes that are not UTF-8 counts, which is four times as long.
 #[test]
 fn batches_of_escaped_texts_are_short() {
-    check_batches(&[0xff; TEXT_BYTES], 4);
+    check_batches(&vec![0xff; TEXT_BYTES], 4);
 }
 
 /// Checks the lengths of the batches of a text whose printed form is longer by a factor.

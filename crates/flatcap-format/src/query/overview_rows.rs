@@ -149,7 +149,7 @@ fn name_meanings(series: &mut [OverviewSeries]) {
         if several.contains(&(own.host.clone(), own.column.name.clone())) {
             let unit = own.column.unit.as_deref().unwrap_or("no unit");
             let kind = format!("{:?}", own.column.kind).to_lowercase();
-            own.column.name.push_str(&format!("{{{unit},{kind}}}"));
+            own.column.name = format!("{}{{{unit},{kind}}}", own.column.name);
         }
     }
 }
