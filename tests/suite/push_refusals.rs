@@ -162,8 +162,8 @@ fn descriptors_that_cannot_be_closed_delay_nobody() {
     let child = process.0.as_ref().unwrap();
     let mut send = |client: &RawClient, packet: &[u8], count: usize| {
         let (stream, other) = lingering();
-        // The recorder is stopped until the message alone has the descriptor: whoever closes it last
-        // waits.
+        // The recorder is stopped until the message alone has the descriptor: whoever closes it
+        // last waits.
         signal(child, "STOP");
         client.send(packet, &vec![stream.as_fd(); count]);
         drop(stream);

@@ -349,6 +349,7 @@ pub fn signal(child: &Child, name: &str) {
         "USR1" => Signal::USR1,
         "USR2" => Signal::USR2,
         "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
         other => panic!("unknown signal {other}"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();
