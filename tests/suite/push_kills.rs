@@ -216,6 +216,10 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
     }
     let what = format!("kills {kills:?} of seed {seed}");
     applications.last_mut().unwrap().process.kill();
+    // Its lane of an earlier run is with it alone until it has handed it over.
+    let name = client_name(patient.first);
+    eventually("the patient application at the last recorder", || pushing::has_recorded(&rig, &name));
+    eventually("the rescue", || pushing::count(&rig, "lanes_waiting") == 0);
     patient.process.kill();
     applications.push(patient);
     eventually("no lane", || pushing::count(&rig, "lanes") == 0);
