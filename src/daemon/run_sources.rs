@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use flatcap_format::segment::SourceInfo;
 
 use super::memory_budget::RUN_SOURCES_MAX;
-use crate::metrics::{Metrics, Pusher, SourceMetrics};
+use crate::metrics::{Metrics, SourceMetrics};
 use crate::recorder::RecorderHandle;
 use crate::slab::RunNotes;
 
@@ -62,8 +62,8 @@ impl RunSources {
         // There is space, because the number of ids was checked.
         if let Some(ring) = &self.ring_metrics {
             let (name, period_ns) = (counters.name.clone(), counters.period_ns.get());
-            let copy = match &counters.pusher {
-                Some(pusher) => SourceMetrics::pushed(name, period_ns, pusher.clone()),
+            let copy = match &counters.sender {
+                Some(sender) => SourceMetrics::pushed(name, period_ns, sender.clone()),
                 None => SourceMetrics::new(name, period_ns),
             };
             drop(ring.sources.push(Arc::new(copy)));
@@ -91,13 +91,8 @@ impl RunSources {
         }
         info.id = id;
         self.note(std::slice::from_ref(&info));
-        let pusher = info.sender().map(|sender| Pusher {
-            client: sender.client,
-            user: sender.user,
-            program: sender.program,
-        });
-        let pusher = pusher.unwrap_or_default();
-        let counters = Arc::new(SourceMetrics::pushed(info.name.clone(), info.period_ns, pusher));
+        let sender = info.sender().unwrap_or_default();
+        let counters = Arc::new(SourceMetrics::pushed(info.name.clone(), info.period_ns, sender));
         self.add_counters(Arc::clone(&counters));
         for SourceReceiver { recorder, period_min_ns } in &self.recorders {
             recorder.add_source(with_period_min(&info, *period_min_ns));

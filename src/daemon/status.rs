@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_format::segment::{SealState, SegmentHeader, SegmentName};
+use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 
 use crate::control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
     RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };
 use crate::metrics::{
-    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, Pusher, RecorderMetrics, SourceMetrics,
+    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
 };
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
@@ -342,13 +342,13 @@ fn push_status(metrics: &Metrics) -> Option<PushStatus> {
 
 /// Returns the applications that push, with the sums of their sources, the most frames first.
 fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
-    let mut sums: BTreeMap<&Pusher, SenderStatus> = BTreeMap::new();
+    let mut sums: BTreeMap<&SourceSender, SenderStatus> = BTreeMap::new();
     for source in metrics.sources.iter() {
-        let Some(pusher) = &source.pusher else { continue };
-        let sum = sums.entry(pusher).or_insert_with(|| SenderStatus {
-            client: pusher.client.clone(),
-            user: pusher.user.clone(),
-            program: pusher.program.clone(),
+        let Some(sender) = &source.sender else { continue };
+        let sum = sums.entry(sender).or_insert_with(|| SenderStatus {
+            client: sender.client.clone(),
+            user: sender.user.clone(),
+            program: sender.program.clone(),
             ..SenderStatus::default()
         });
         sum.sources += 1;

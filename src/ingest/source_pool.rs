@@ -136,13 +136,14 @@ impl SourcePool {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::SourceSender;
+
     use super::super::limits::tests::LIMITS;
     use super::super::source_setup::tests::{registered, setup};
     use super::*;
-    use crate::metrics::Pusher;
 
     fn source(id: u16, process: Option<i32>) -> PushedSource {
-        let counters = Arc::new(SourceMetrics::pushed("orders".to_owned(), 0, Pusher::default()));
+        let counters = Arc::new(SourceMetrics::pushed("orders".to_owned(), 0, SourceSender::default()));
         PushedSource { id, counters, process, next_seq: 5, last_mono_ns: 1000 }
     }
 

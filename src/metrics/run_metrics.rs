@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flatcap_format::segment::SourceSender;
+
 use super::append_only_vec::AppendOnlyVec;
 use super::counter::Counter;
 use super::latency::PublishedLatency;
@@ -117,24 +119,13 @@ impl Metrics {
     }
 }
 
-/// An application that pushes a source.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pusher {
-    /// The name that it gave itself.
-    pub client: String,
-    /// Its user, as the kernel reports it.
-    pub user: Option<String>,
-    /// Path of its program, as the kernel reports it.
-    pub program: Option<String>,
-}
-
 /// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight.
 #[derive(Debug)]
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
     /// The application that pushes it; `None` if this program reads it.
-    pub pusher: Option<Pusher>,
+    pub sender: Option<SourceSender>,
     /// The configured period, in nanoseconds. Written by the daemon.
     pub period_ns: Counter,
     /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
@@ -183,7 +174,7 @@ impl SourceMetrics {
         period.set(period_ns);
         Self {
             name,
-            pusher: None,
+            sender: None,
             period_ns: period,
             removed: Counter::default(),
             begun: Counter::default(),
@@ -208,13 +199,13 @@ impl SourceMetrics {
     }
 
     /// Creates counters at zero for a source that an application pushes.
-    pub fn pushed(name: String, period_ns: u64, pusher: Pusher) -> Self {
-        Self { pusher: Some(pusher), ..Self::new(name, period_ns) }
+    pub fn pushed(name: String, period_ns: u64, sender: SourceSender) -> Self {
+        Self { sender: Some(sender), ..Self::new(name, period_ns) }
     }
 
     /// Returns whether an application pushes it; else this program reads it.
     pub fn is_pushed(&self) -> bool {
-        self.pusher.is_some()
+        self.sender.is_some()
     }
 }
 

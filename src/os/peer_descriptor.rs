@@ -139,8 +139,9 @@ mod tests {
         (stream, other)
     }
 
-    // Proves that a descriptor whose peer prevents its close delays nobody: others are closed
-    // meanwhile, with a bounded number of threads, and everything is closed in the end.
+    // Proves that a descriptor that the peer keeps from closing does not delay the other
+    // descriptors, that the number of threads is bounded, and that all descriptors are closed when
+    // the peers let go.
     #[test]
     fn nobody_waits_for_a_close() {
         let closer = DescriptorCloser::default();

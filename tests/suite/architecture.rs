@@ -36,7 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("arrow", &["query", "replay", "segment", "schema", "consumer_names"]),
     ("schemas", &[]),
     ("os", &["storage", "host", "keyword"]),
-    ("metrics", &["histogram"]),
+    ("metrics", &["histogram", "segment"]),
     ("slab", &["stream", "os", "metrics", "schema", "storage"]),
     ("keyword", &[]),
     ("sampling", &["frame", "slab", "os", "metrics", "keyword", "schemas", "histogram", "tasks"]),

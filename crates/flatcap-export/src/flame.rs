@@ -8,8 +8,7 @@ use std::path::Path;
 use crate::error::ColumnarError;
 use crate::flame_graph::FlameGraph;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::single_output::SingleOutput;
-use crate::stack_lines::{StackLines, StackOptions, StackReading, read_stacks};
+use crate::stack_lines::{StackLines, StackOptions, write_stacks};
 
 /// Writes the selected stacks as a flame graph: a file, which appears at the end, or, without a
 /// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
@@ -23,15 +22,10 @@ pub fn to_flame(
     options: &StackOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
-    let (stacks, report) = match read_stacks(request, options, watch)? {
-        StackReading::Lines(stacks, report) => (stacks, report),
-        StackReading::Nothing(report) => return Ok(report),
-    };
-    let mut out = SingleOutput::create(path, request.should_replace)?;
-    let graph = FlameGraph::of(stacks.lines.iter().map(|(line, total)| (line.as_str(), total.samples)));
-    out.put(graph.svg(&title(&stacks)).as_bytes())?;
-    let files = out.complete(request.should_replace, (None, stacks.samples))?;
-    Ok(ColumnarReport { files, ..report })
+    write_stacks(request, path, options, watch, |stacks, out| {
+        let lines = stacks.lines.iter().map(|(line, total)| (line.as_str(), total.samples));
+        out.put(FlameGraph::of(lines).svg(&title(stacks)).as_bytes())
+    })
 }
 
 /// Returns the line above the graph.

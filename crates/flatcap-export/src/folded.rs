@@ -5,8 +5,7 @@ use std::path::Path;
 
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::single_output::SingleOutput;
-use crate::stack_lines::{StackOptions, StackReading, read_stacks};
+use crate::stack_lines::{StackOptions, write_stacks};
 
 /// Writes lines `process;outer;...;inner count`, in the order of their text: to a file, which
 /// appears at the end, or, without a path, to standard output. The export stops if `watch` returns
@@ -20,14 +19,8 @@ pub fn to_folded(
     options: &StackOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
-    let (stacks, report) = match read_stacks(request, options, watch)? {
-        StackReading::Lines(stacks, report) => (stacks, report),
-        StackReading::Nothing(report) => return Ok(report),
-    };
-    let mut out = SingleOutput::create(path, request.should_replace)?;
-    for (line, total) in &stacks.lines {
-        out.put(format!("{line} {}\n", total.samples).as_bytes())?;
-    }
-    let files = out.complete(request.should_replace, (None, stacks.samples))?;
-    Ok(ColumnarReport { files, ..report })
+    write_stacks(request, path, options, watch, |stacks, out| {
+        let mut lines = stacks.lines.iter();
+        lines.try_for_each(|(line, total)| out.put(format!("{line} {}\n", total.samples).as_bytes()))
+    })
 }

@@ -11,8 +11,7 @@ use prost::Message;
 
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::single_output::SingleOutput;
-use crate::stack_lines::{StackLines, StackOptions, StackReading, read_stacks};
+use crate::stack_lines::{StackLines, StackOptions, write_stacks};
 
 /// Writes the selected stacks as a profile: to a file, which appears at the end, or, without a
 /// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
@@ -26,14 +25,7 @@ pub fn to_pprof(
     options: &StackOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
-    let (stacks, report) = match read_stacks(request, options, watch)? {
-        StackReading::Lines(stacks, report) => (stacks, report),
-        StackReading::Nothing(report) => return Ok(report),
-    };
-    let mut out = SingleOutput::create(path, request.should_replace)?;
-    out.put(&profile(&stacks).encode_to_vec())?;
-    let files = out.complete(request.should_replace, (None, stacks.samples))?;
-    Ok(ColumnarReport { files, ..report })
+    write_stacks(request, path, options, watch, |stacks, out| out.put(&profile(stacks).encode_to_vec()))
 }
 
 /// `perftools.profiles.Profile`, with the numbers of its fields in `proto/profile.proto` of pprof.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flatcap_format::schema::text_of;
 use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
@@ -12,6 +12,7 @@ use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, StackTotal, StackTo
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::single_output::SingleOutput;
 
 /// Number of samples whose stacks are collected before their functions are named.
 const SAMPLES_AT_ONCE: u64 = 8192;
@@ -52,21 +53,15 @@ pub(crate) struct StackCount {
     pub(crate) cpu_ns: u64,
 }
 
-/// The result of reading.
-#[derive(Debug)]
-pub(crate) enum StackReading {
-    /// The stacks, and the report of the export.
-    Lines(StackLines, ColumnarReport),
-    /// There are none: the export was stopped, or no file could be read.
-    Nothing(ColumnarReport),
-}
-
-/// Reads the selected stacks.
-pub(crate) fn read_stacks(
+/// Writes the selected stacks by `write`: to a file, which appears at the end, or, without a path,
+/// to standard output. The export stops if `watch` returns false.
+pub(crate) fn write_stacks(
     request: &ColumnarRequest,
+    path: Option<&Path>,
     options: &StackOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<StackReading, ColumnarError> {
+    write: impl FnOnce(&StackLines, &mut SingleOutput) -> Result<(), ColumnarError>,
+) -> Result<ColumnarReport, ColumnarError> {
     let mut collector = StackCollector::new(options);
     let mut take = |sample: KernelSample<'_>| {
         collector.add(&sample);
@@ -74,19 +69,21 @@ pub(crate) fn read_stacks(
     };
     let reading = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
     if reading.is_stopped {
-        let report = ColumnarReport { is_stopped: true, ..ColumnarReport::default() };
-        return Ok(StackReading::Nothing(report));
+        return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
     }
     collector.name_functions();
     if collector.stacks.samples == 0 {
         if reading.is_unreadable {
             // The notices state the reason.
-            return Ok(StackReading::Nothing(ColumnarReport::default()));
+            return Ok(ColumnarReport::default());
         }
         return Err(collector.no_stacks(request, reading.has_sources)?);
     }
     let report = collector.report();
-    Ok(StackReading::Lines(collector.stacks, report))
+    let mut out = SingleOutput::create(path, request.should_replace)?;
+    write(&collector.stacks, &mut out)?;
+    let files = out.complete(request.should_replace, (None, collector.stacks.samples))?;
+    Ok(ColumnarReport { files, ..report })
 }
 
 /// Adds up samples, and names their functions from time to time.

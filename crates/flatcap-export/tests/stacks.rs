@@ -629,8 +629,8 @@ fn stacks_are_a_profile_of_pprof() {
     }
 }
 
-// Proves that values of a process are on the track of the process, also if its id is used again,
-// and that those of several hosts are below their hosts. The judge is Perfetto's library.
+// Proves that values of a process are on the track of the process, also if its id is used again.
+// With several hosts, the values are below their host. The judge is Perfetto's library.
 #[test]
 fn a_trace_has_the_values_of_processes() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,8 @@
 //! The date of a time, in UTC.
 
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
 /// A part of a date, which is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CalendarPart {
@@ -14,107 +17,53 @@ pub(crate) enum CalendarPart {
     Year,
 }
 
-const DAY_S: i64 = 86_400;
-/// 1970-01-01 was a Thursday.
-const FIRST_WEEKDAY: i64 = 4;
-/// Days from 0000-03-01 to 1970-01-01.
-const DAYS_TO_1970: i64 = 719_468;
-/// Days in 400 years.
-const ERA_DAYS: i64 = 146_097;
-/// Largest time, in seconds: some 10 million years.
-const SECONDS_MAX: f64 = 3e14;
-
-/// Returns a part of the date of a time in seconds since 1970. Returns NaN for a time that has no
-/// date.
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "within the limit")]
+/// Returns a part of the date of a time in seconds since 1970. Returns NaN for a time outside of
+/// the years -9999 to 9999.
+#[allow(clippy::cast_possible_truncation, reason = "towards 0, as Prometheus converts it")]
 pub(crate) fn calendar_part(part: CalendarPart, seconds: f64) -> f64 {
-    if seconds.is_nan() || seconds.abs() > SECONDS_MAX {
-        return f64::NAN;
+    let time = (!seconds.is_nan()).then(|| Timestamp::from_second(seconds as i64));
+    let Some(Ok(time)) = time else { return f64::NAN };
+    let date = Offset::UTC.to_datetime(time);
+    match part {
+        CalendarPart::Minute => date.minute().into(),
+        CalendarPart::Hour => date.hour().into(),
+        CalendarPart::DayOfWeek => date.weekday().to_sunday_zero_offset().into(),
+        CalendarPart::DayOfMonth => date.day().into(),
+        CalendarPart::DayOfYear => date.day_of_year().into(),
+        CalendarPart::DaysInMonth => date.days_in_month().into(),
+        CalendarPart::Month => date.month().into(),
+        CalendarPart::Year => date.year().into(),
     }
-    // Towards 0, as Prometheus converts it.
-    let seconds = seconds as i64;
-    let (days, of_day) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
-    let (year, month, day) = date(days);
-    let number = match part {
-        CalendarPart::Minute => of_day / 60 % 60,
-        CalendarPart::Hour => of_day / 3600,
-        CalendarPart::DayOfWeek => (days + FIRST_WEEKDAY).rem_euclid(7),
-        CalendarPart::DayOfMonth => day,
-        CalendarPart::DayOfYear => days - days_before(year, 1) + 1,
-        CalendarPart::DaysInMonth => {
-            let next = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-            days_before(next.0, next.1) - days_before(year, month)
-        }
-        CalendarPart::Month => month,
-        CalendarPart::Year => year,
-    };
-    number as f64
-}
-
-/// Returns year, month and day of a number of days since 1970. Years begin in March here, so that
-/// the day that only leap years have is their last one.
-fn date(days: i64) -> (i64, i64, i64) {
-    let from_march = days + DAYS_TO_1970;
-    let (era, of_era) = (from_march.div_euclid(ERA_DAYS), from_march.rem_euclid(ERA_DAYS));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-}
-
-/// Returns the number of days from 1970 to the first day of a month.
-fn days_before(year: i64, month: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let shifted = if month > 2 { month - 3 } else { month + 9 };
-    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * shifted + 2) / 5;
-    era * ERA_DAYS + of_era - DAYS_TO_1970
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Proves that each day of 800 years follows the day before, by the calendar's rules; and known
-    // dates.
+    const PARTS: [CalendarPart; 8] = [
+        CalendarPart::Year,
+        CalendarPart::Month,
+        CalendarPart::DayOfMonth,
+        CalendarPart::Hour,
+        CalendarPart::Minute,
+        CalendarPart::DayOfWeek,
+        CalendarPart::DayOfYear,
+        CalendarPart::DaysInMonth,
+    ];
+
+    // Proves that the parts are those of the date in UTC: before and after 1970, and on the last day
+    // of February in a leap year. Times beyond the calendar have no parts.
     #[test]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        reason = "seconds of dates are exact"
-    )]
-    fn days_follow_each_other() {
-        let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let length = |year, month| match month {
-            2 => 28 + i64::from(is_leap(year)),
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        };
-        let (mut year, mut month, mut day) = (1600, 1, 1);
-        let (mut day_of_year, mut weekday) = (1, 6);
-        for days in days_before(1600, 1)..days_before(2400, 1) {
-            assert_eq!(date(days), (year, month, day));
-            let at = |part| calendar_part(part, (days * DAY_S + 13 * 3600 + 59 * 60 + 7) as f64) as i64;
-            let found = [
-                CalendarPart::DayOfWeek,
-                CalendarPart::DayOfYear,
-                CalendarPart::DaysInMonth,
-                CalendarPart::Hour,
-                CalendarPart::Minute,
-            ];
-            assert_eq!(found.map(at), [weekday, day_of_year, length(year, month), 13, 59], "{days}");
-            (day, day_of_year, weekday) = (day + 1, day_of_year + 1, (weekday + 1) % 7);
-            if day > length(year, month) {
-                (month, day) = (month + 1, 1);
-            }
-            if month > 12 {
-                (year, month, day_of_year) = (year + 1, 1, 1);
-            }
+    #[allow(clippy::cast_possible_truncation, reason = "parts of dates are small")]
+    fn parts_follow_the_calendar() {
+        let of = |seconds: f64| PARTS.map(|part| calendar_part(part, seconds) as i64);
+        assert_eq!(of(0.0), [1970, 1, 1, 0, 0, 4, 1, 31]);
+        assert_eq!(of(-0.5), of(0.0));
+        assert_eq!(of(-1.0), [1969, 12, 31, 23, 59, 3, 365, 31]);
+        assert_eq!(of(951_827_696.7), [2000, 2, 29, 12, 34, 2, 60, 29]);
+        assert_eq!(of(1_700_000_000.0), [2023, 11, 14, 22, 13, 2, 318, 30]);
+        for seconds in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e15] {
+            assert!(PARTS.iter().all(|part| calendar_part(*part, seconds).is_nan()), "{seconds}");
         }
-        assert_eq!((year, date(0), date(19_675)), (2400, (1970, 1, 1), (2023, 11, 14)));
-        assert!(calendar_part(CalendarPart::Year, f64::NAN).is_nan());
-        assert!(calendar_part(CalendarPart::Year, f64::INFINITY).is_nan());
     }
 }

@@ -274,26 +274,11 @@ fn wire_length(payload: &[u8]) -> Result<u32> {
 #[inline]
 fn write_header<C: Checksum>(checksum: &C, output: &mut [u8], length: u32, value: u64) {
     let mut bytes = [0; CHECKSUM_BYTES_MAX];
-    let stored = checksum.write_bytes(value, &mut bytes);
     let (length_bytes, rest) = output.split_at_mut(LENGTH_BYTES);
-    store(length_bytes, length.to_le_bytes());
-    let (checksum_bytes, _) = rest.split_at_mut(C::SIZE);
-    // Stores of known lengths: where the compiler calls `memcpy` instead, a sample takes 13 % more
+    // Both lengths are known here. With a call of `memcpy` for each, a sample takes 13 % more
     // instructions.
-    match stored.first_chunk::<8>() {
-        Some(stored) => store(checksum_bytes, *stored),
-        None => match stored.first_chunk::<4>() {
-            Some(stored) if C::SIZE == 4 => store(checksum_bytes, *stored),
-            _ => checksum_bytes.copy_from_slice(stored),
-        },
-    }
-}
-
-#[inline]
-fn store<const N: usize>(to: &mut [u8], bytes: [u8; N]) {
-    if let Some(to) = to.first_chunk_mut() {
-        *to = bytes;
-    }
+    copy(length_bytes, &length.to_le_bytes());
+    copy(rest.split_at_mut(C::SIZE).0, checksum.write_bytes(value, &mut bytes));
 }
 
 #[cold]

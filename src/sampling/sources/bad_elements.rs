@@ -27,8 +27,8 @@ const fn of_element(source: &'static str, path: &'static str, element: &'static 
     TextFile { source, path, headings: 0, element }
 }
 
-/// Each file that sources parse, except the texts of `file.NAME` and `command.NAME`, whose values
-/// the sample counts (`text_values.rs`). `gpu`, `ethtool` and `kmsg` have tests with devices.
+/// The files that sources parse. Missing here are `file.NAME` and `command.NAME`, which have a test
+/// in `text_values.rs`, and `gpu`, `ethtool` and `kmsg`, which have tests with devices.
 const FILES: &[TextFile] = &[
     lines("cpu", "proc/stat", 0),
     lines("memory", "proc/meminfo", 0),

@@ -86,11 +86,8 @@ impl Envelope {
     pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
         let (own, template) = prefilled.split_at(ENVELOPE_BYTES);
-        // A store of known length, where `copy_from_slice` may be a call of `memcpy`.
-        if let (Some(envelope), Some(own)) = (envelope.first_chunk_mut::<ENVELOPE_BYTES>(), own.first_chunk())
-        {
-            *envelope = *own;
-        }
+        // The first copy has a constant length, the second one is mostly short.
+        copy(envelope, own);
         copy(payload, template);
         (envelope, payload)
     }

@@ -95,7 +95,7 @@ impl SourceInfo {
 }
 
 /// A program that pushes the samples of a source.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceSender {
     /// The name that the client gave itself.
     pub client: String,
