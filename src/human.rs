@@ -20,6 +20,21 @@ pub(crate) fn escaped_lines(content: &[u8]) -> String {
     parts.collect()
 }
 
+/// Returns a command for a shell.
+pub(crate) fn shell_command(program: &str, arguments: &[String]) -> String {
+    let words = std::iter::once(program).chain(arguments.iter().map(String::as_str));
+    words.map(shell_word).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a text as one word of a shell, quoted if necessary.
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+%@".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Shortens a text to a width: three dots stand for an end that is cut off.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

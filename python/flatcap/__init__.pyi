@@ -251,6 +251,9 @@ class Departure:
     @property
     def source(self) -> str: ...
     @property
+    def source_id(self) -> Optional[int]:
+        """The id of the source, if the run has several sources with its name."""
+    @property
     def field(self) -> str: ...
     @property
     def element(self) -> Optional[str]: ...
@@ -272,7 +275,8 @@ class Departure:
         samples with the value before are counted, or "absent", for the share of those without."""
     @property
     def together(self) -> list[tuple[str, str, Optional[str]]]:
-        """Source, path and element of further fields that move together with it."""
+        """Source, path and element of further fields that move together with it. The source has its
+        id if the run has several sources with its name: orders[3]."""
     @property
     def field_unit(self) -> Optional[str]:
         """The unit of its schema."""

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flatcap_explain::{
     FieldDeparture, RecordingChoice, SuspectKind, UnrankedFields, UnrankedReason, ValueUnit,
 };
+use flatcap_format::query::instance_name;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -21,9 +22,11 @@ pub(crate) struct Departure {
     unit: &'static str,
     score: f64,
     wall_ns: i64,
+    /// The id of the source, if the run has several sources with its name.
+    source_id: Option<u16>,
     /// The value of a text whose share of samples is counted.
     state: Option<String>,
-    /// Source, path and element of the fields that move together with it.
+    /// Source (with its id if the run has several of its name), path and element of the fields that move together with it.
     together: Vec<(String, String, Option<String>)>,
     /// The unit of its schema.
     field_unit: Option<String>,
@@ -139,6 +142,7 @@ impl Departure {
         let field = departure.path();
         let FieldDeparture {
             source,
+            source_id,
             element,
             state,
             value,
@@ -153,10 +157,13 @@ impl Departure {
             measurement,
             ..
         } = departure;
-        let together = together.into_iter().map(|other| (other.source, other.field, other.element));
+        let together = together
+            .into_iter()
+            .map(|other| (instance_name(&other.source, other.source_id), other.field, other.element));
         let pushed_by = senders.into_iter().map(|sender| (sender.client, sender.user, sender.program));
         let departure = Self {
             source,
+            source_id,
             field,
             element,
             value,

@@ -27,6 +27,7 @@ use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{
     DepartureObject, nothing_departed, print_senders, print_unranked, printed_length, report_left_out,
 };
+use super::suspect_text::{EVIDENCE_SHOWN, new_children, suspect_name, what};
 use super::symbol_directory::symbol_directory;
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -35,8 +36,6 @@ use crate::config;
 use crate::human;
 use crate::stack_names::StackNames;
 
-/// Departures that the text about a suspect names.
-const EVIDENCE_SHOWN: usize = 3;
 /// Columns for suspects, what they used, and fields, so that lines have 80.
 const SUSPECT_WIDTH: usize = 21;
 const USED_WIDTH: usize = 18;
@@ -244,6 +243,8 @@ struct FieldObject<'e> {
 #[derive(Serialize)]
 struct FieldNameObject<'e> {
     source: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_id: Option<u16>,
     field: &'e str,
     element: Option<&'e str>,
 }
@@ -318,45 +319,13 @@ impl<'e> ChildrenObject<'e> {
 
 impl<'e> From<&'e FieldName> for FieldNameObject<'e> {
     fn from(name: &'e FieldName) -> Self {
-        Self { source: &name.source, field: &name.field, element: name.element.as_deref() }
-    }
-}
-
-/// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
-fn what(suspect: &Suspect) -> String {
-    let own = suspect.evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
-        let usual = value_text(departure, departure.usual);
-        let what = measured_value::what(departure);
-        format!("{what} {} (usually {usual})", value_text(departure, departure.value))
-    });
-    let children = suspect.children.iter().take(EVIDENCE_SHOWN).map(|children| {
-        let what = children.parts.first().map(measured_value::what).unwrap_or_default();
-        format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
-    });
-    own.chain(children).collect::<Vec<_>>().join(", ")
-}
-
-/// Says how many new children did something.
-fn new_children(children: &ChildrenUse) -> String {
-    match children.parts.len() {
-        1 => "+ 1 new child".to_owned(),
-        count => format!("+ {count} new children"),
-    }
-}
-
-/// Returns what a suspect is called within a width; of a process, its id says what it is.
-fn suspect_name(suspect: &Suspect, width: usize) -> String {
-    let name = human::escaped(&suspect.name);
-    let kind = match suspect.kind {
-        SuspectKind::Process => {
-            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
-            return human::shortened_element(&format!("{name}{pid}"), width);
+        Self {
+            source: &name.source,
+            source_id: name.source_id,
+            field: &name.field,
+            element: name.element.as_deref(),
         }
-        SuspectKind::Cgroup => "cgroup",
-        SuspectKind::Disk => "disk",
-        SuspectKind::Interface => "interface",
-    };
-    human::shortened(&format!("{kind} {name}"), width)
+    }
 }
 
 /// An explanation on 80 columns.

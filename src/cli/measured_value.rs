@@ -88,7 +88,7 @@ pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
 
 /// Returns what departs, in full: `billing[812] process.processes[*].user_time`, `cpu.total.user`.
 fn full_name(departure: &FieldDeparture) -> String {
-    let path = format!("{}.{}", departure.source, departure.path());
+    let path = departure.full_path();
     let name = match &departure.element {
         Some(element) => format!("{element} {path}"),
         None => path,
@@ -111,11 +111,15 @@ pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
 }
 
 /// Returns the name of a field without its source and list, with the state whose share is counted.
+/// If other sources have the same name, the source and its id come first: `orders[3].depth`.
 pub(super) fn what(departure: &FieldDeparture) -> String {
-    let name = match &departure.state {
-        Some(state) => format!("{} {state}", leaf(departure)),
-        None => leaf(departure).to_owned(),
-    };
+    let mut name = leaf(departure).to_owned();
+    if departure.source_id.is_some() {
+        name = format!("{}.{name}", departure.source_name());
+    }
+    if let Some(state) = &departure.state {
+        name = format!("{name} {state}");
+    }
     human::escaped(&name).into_owned()
 }
 
@@ -132,6 +136,7 @@ mod tests {
     fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
         FieldDeparture {
             source: "disk".to_owned(),
+            source_id: None,
             field: "devices[*].reads".to_owned(),
             element: Some("vda".to_owned()),
             state: None,

@@ -51,6 +51,7 @@ mod source_sum;
 mod sources;
 mod spikes;
 mod status;
+mod suspect_text;
 mod symbol_directory;
 mod tables;
 mod terminal;

@@ -48,6 +48,9 @@ pub(super) struct Args {
 pub(super) struct DepartureObject<'d> {
     wall_ns: i64,
     source: &'d str,
+    /// The id of the source, if the run has several sources with its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_id: Option<u16>,
     field: String,
     element: Option<&'d str>,
     value: f64,
@@ -95,6 +98,7 @@ impl<'d> DepartureObject<'d> {
         Self {
             wall_ns: departure.wall_ns,
             source: &departure.source,
+            source_id: departure.source_id,
             field: departure.path(),
             element: departure.element.as_deref(),
             value: departure.value,
@@ -110,7 +114,7 @@ impl<'d> DepartureObject<'d> {
                 shown: own.shown.name(),
                 is_since_start: own.is_since_start,
                 is_limited: own.is_limited,
-                dump: own.dump_command(choice),
+                dump: human::shell_command("flatcap", &own.dump_arguments(choice)),
             }),
             pushed_by: departure.senders.iter().map(sender).collect(),
         }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::human::shell_word;
+
 /// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,15 +70,6 @@ pub(super) struct Tally {
 /// Returns an option with its value, quoted for a shell where that is needed.
 pub(super) fn option_with(option: &str, value: &str) -> String {
     format!("{option} {}", shell_word(value))
-}
-
-/// Returns a text as one word of a shell.
-pub(super) fn shell_word(text: &str) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,+@%".contains(character);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 impl Tally {

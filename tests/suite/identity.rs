@@ -97,6 +97,37 @@ fn threads_that_push_one_name_are_all_read() {
     assert_eq!(firings[0]["fired_wall_ns"], wall_ns(1, PEAK));
 }
 
+// Proves that `spikes` and `explain` say which of two sources with one name departed, that the
+// value is the one of this source alone, and that their `dump` command prints it.
+#[test]
+fn a_departure_names_its_source() {
+    let rig = Rig::new();
+    two_threads(&rig);
+    let spikes = rig.call(&["spikes", "data", "--json"]).json();
+    let spike = &spikes[0];
+    assert_eq!(
+        (&spike["source"], &spike["source_id"], &spike["field"]),
+        (&json!("orders"), &json!(1), &json!("load1"))
+    );
+    let text = rig.call(&["spikes", "data"]).text();
+    assert!(text.contains("orders[1].load1"), "{text}");
+    let at = format!("{}", jiff::Timestamp::from_nanosecond(i128::from(wall_ns(1, PEAK))).unwrap());
+    let explanation = rig.call(&["explain", "data", "--at", &at, "--json"]).json();
+    let field = &explanation["fields"][0];
+    assert_eq!((&field["source_id"], &field["field"]), (&json!(1), &json!("load1")), "{explanation}");
+    for departure in [spike, field] {
+        let dump = departure["measured"]["dump"].as_str().unwrap();
+        assert!(dump.contains("orders[1].load1"), "{dump}");
+        let from = departure["measured"]["from_wall_ns"].as_i64().unwrap();
+        let until = departure["measured"]["until_wall_ns"].as_i64().unwrap();
+        let own = (0..SAMPLES).filter(|sample| (from..until).contains(&wall_ns(1, *sample)));
+        let values: Vec<f64> =
+            own.map(|sample| if sample == PEAK { 1000.0 } else { (sample % 5) as f64 }).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        assert!((departure["value"].as_f64().unwrap() - mean).abs() < 1e-6, "{departure}");
+    }
+}
+
 // Proves that a replay evaluates a rule about two sources only if the recorder would: not if
 // applications push both.
 #[test]

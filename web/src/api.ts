@@ -30,6 +30,8 @@ export interface Flag {
 export interface Departure {
   id: string;
   field: string;
+  /** The source and its id, if the run has several sources with its name. */
+  instance: string | null;
   element: string | null;
   state: string | null;
   value: number;

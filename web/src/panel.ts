@@ -32,7 +32,8 @@ function name(departure: Departure): string {
   const field = departure.field.replace(/\[\*\]$/, "");
   const leaf = field.slice(Math.max(field.lastIndexOf("]."), field.lastIndexOf(".")) + 1).replace(/^\./, "");
   const state = departure.state === null ? "" : ` = ${departure.state}`;
-  return shown(departure.element === null ? `${departure.field}${state}` : `${departure.element} ${leaf}${state}`);
+  const source = departure.instance === null ? "" : `${departure.instance}.`;
+  return shown(departure.element === null ? `${departure.field}${state}` : `${departure.element} ${source}${leaf}${state}`);
 }
 
 export class Panel {

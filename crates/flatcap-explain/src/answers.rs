@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use flatcap_format::query::{instance_name, instance_path};
 use flatcap_format::segment::{Marker, SourceSender};
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ use super::measurement::Measurement;
 pub struct FieldDeparture {
     /// The source.
     pub source: String,
+    /// The id of the source, if the run has several sources with its name.
+    pub source_id: Option<u16>,
     /// Path of the field below the source, with `[*]` after a list.
     pub field: String,
     /// The element of the list.
@@ -49,6 +52,8 @@ pub struct FieldDeparture {
 pub struct FieldName {
     /// The source.
     pub source: String,
+    /// The id of the source, if the run has several sources with its name.
+    pub source_id: Option<u16>,
     /// Path of the field below the source, with the state whose share is counted.
     pub field: String,
     /// The element of the list.
@@ -99,6 +104,25 @@ impl FieldDeparture {
             Some(state) => format!("{}={state}", self.field),
             None => self.field.clone(),
         }
+    }
+
+    /// Returns the name of the source, with its id if other sources have the same name:
+    /// `orders[3]`.
+    pub fn source_name(&self) -> String {
+        instance_name(&self.source, self.source_id)
+    }
+
+    /// Returns the path with the source, and with its id if other sources have the same name:
+    /// `orders[3].depth`.
+    pub fn full_path(&self) -> String {
+        instance_path((&self.source, self.source_id), &self.path())
+    }
+}
+
+impl FieldName {
+    /// Returns the path with the source, and with its id if other sources have the same name.
+    pub fn full_path(&self) -> String {
+        instance_path((&self.source, self.source_id), &self.field)
     }
 }
 

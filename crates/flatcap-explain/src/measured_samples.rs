@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
     ColumnBatch, ColumnGrowth, CounterRates, ElementIdentity, ElementName, ElementNames, FieldPath, Query,
-    QueryError, QueryItem, Recording, TableInfo, quoted_value, source_path,
+    QueryError, QueryItem, Recording, TableInfo, quoted_value,
 };
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::schema::{FieldValue, Growth};
@@ -34,9 +34,13 @@ const SAMPLES_MAX: usize = 1 << 16;
 #[derive(Debug, Clone)]
 pub(super) struct WantedSeries {
     pub(super) source: String,
+    /// The id of the source, if other sources of the run have its name.
+    pub(super) source_id: Option<u16>,
     pub(super) period_ns: u64,
-    /// The path of the field below the source; the path of the list if its elements are counted.
+    /// The path of the field that is read, below the source.
     pub(super) field: String,
+    /// The path of the field that is read, which leads to no field of another source.
+    pub(super) path: String,
     pub(super) identity: Vec<ElementIdentity>,
     pub(super) label: Option<String>,
     pub(super) state: Option<Box<str>>,
@@ -51,6 +55,12 @@ pub(super) struct WantedSeries {
 
 /// A value, in the unit of its class, and how it was measured.
 pub(super) type Measured = (f64, Measurement);
+
+/// Returns the path of the field that is read to measure a series of `field`: `parent` if the
+/// elements of a list are counted by their parent.
+pub(super) fn read_field(measure: Measure, field: String) -> String {
+    if measure.class == ValueClass::Offspring { format!("{field}.parent") } else { field }
+}
 
 /// Reads the values of some series; `None` for a series without samples in its window.
 pub(super) fn measure(
@@ -122,15 +132,6 @@ impl WantedSeries {
         begin..self.window.end.saturating_add_unsigned(margin_ns(AFTER_NS))
     }
 
-    /// Returns the path of the field that is read.
-    fn read_field(&self) -> String {
-        if self.measure.class == ValueClass::Offspring {
-            format!("{}.parent", self.field)
-        } else {
-            self.field.clone()
-        }
-    }
-
     fn is_of(&self, names: &ElementNames, name: Option<ElementName>) -> bool {
         let Some(name) = name else { return self.label.is_none() };
         let keys = |identity: &[ElementIdentity]| -> Vec<ElementIdentity> {
@@ -151,7 +152,7 @@ impl WantedSeries {
 
     /// Returns the path of the field for `dump`, with the element picked.
     fn dump_field(&self) -> String {
-        let path = source_path(&self.source, &self.read_field());
+        let path = self.path.clone();
         let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
         let Some((list, rest)) = path.rsplit_once("[*]").filter(|_| picks) else { return path };
         let keys = self.identity.iter().filter(|part| part.is_key);
@@ -181,8 +182,7 @@ impl SeriesSamples {
             host: choice.host.clone(),
             ..ReplayFilter::default()
         };
-        let paths: BTreeSet<String> =
-            wanted.iter().map(|series| source_path(&series.source, &series.read_field())).collect();
+        let paths: BTreeSet<&str> = wanted.iter().map(|series| series.path.as_str()).collect();
         let fields: Vec<FieldPath> = paths.iter().filter_map(|path| path.parse().ok()).collect();
         if fields.is_empty() {
             return Ok(samples);
@@ -216,11 +216,10 @@ impl SeriesSamples {
         (batch, growths): (&ColumnBatch, &[ColumnGrowth]),
         (table, names): (&TableInfo, &ElementNames),
     ) {
-        if *table.source != *wanted.source {
+        if *table.source != *wanted.source || table.instance != wanted.source_id {
             return;
         }
-        let field = wanted.read_field();
-        let Some(column) = table.columns.iter().position(|column| table.path(column) == field) else {
+        let Some(column) = table.columns.iter().position(|column| table.path(column) == wanted.field) else {
             return;
         };
         let Some(values) = batch.columns.get(column) else { return };

@@ -82,24 +82,4 @@ impl Measurement {
         arguments.extend(["--format".to_owned(), "csv".to_owned()]);
         arguments
     }
-
-    /// Returns the command that prints the samples, or the value, for a shell.
-    pub fn dump_command(&self, choice: &RecordingChoice) -> String {
-        let arguments = self.dump_arguments(choice);
-        let mut command = "flatcap".to_owned();
-        for argument in &arguments {
-            command.push(' ');
-            command.push_str(&shell_quoted(argument));
-        }
-        command
-    }
-}
-
-/// Returns an argument quoted for a shell.
-fn shell_quoted(argument: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+%@".contains(&byte);
-    if !argument.is_empty() && argument.bytes().all(is_plain) {
-        return argument.to_owned();
-    }
-    format!("'{}'", argument.replace('\'', r"'\''"))
 }

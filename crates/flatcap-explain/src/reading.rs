@@ -231,7 +231,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
         if !is_own && !wanted.is_empty() && !wanted.contains(&source.name) {
             continue;
         }
-        let is_pushed = !source.senders.is_empty();
+        let is_pushed = source.is_pushed();
         let is_foreign = is_pushed || source.is_imported || schema.root_name() == FILE_ROOT;
         if is_pushed {
             foreign.pushed.insert(source.name.clone());

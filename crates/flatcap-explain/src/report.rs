@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use flatcap_format::query::TableInfo;
+use flatcap_format::query::{TableInfo, instance_path};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::ColumnType;
+use flatcap_format::segment::SourceSender;
 
 use super::answers::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,
@@ -18,7 +19,7 @@ use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS}
 use super::element_slot::BUSY;
 use super::events::events;
 use super::measure::{Measure, ValueClass};
-use super::measured_samples::{Measured, WantedSeries, measure};
+use super::measured_samples::{Measured, WantedSeries, measure, read_field};
 use super::observation::SeriesInfo;
 use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
@@ -53,8 +54,7 @@ pub fn find_spikes(
     let read = read(choice, filter, FORGETS_AFTER_NS, &mut finder, report)?;
     finder.finish(&read.clock, &read.set);
     let (tables, names) = (read.results.tables(), read.results.elements());
-    let source_of =
-        |table: usize| tables.get(table).map(|table| table.source.to_string()).unwrap_or_default();
+    let source_of = |table: usize| tables.get(table).map(TableInfo::source_name).unwrap_or_default();
     let mut departures = std::mem::take(&mut finder.departures);
     let actor = |departure: &Departure| DepartureActor {
         kind: departure
@@ -296,7 +296,7 @@ fn ranked_and_not(
                 (true, true) => UnrankedReason::ShortBaseline,
                 (false, _) => UnrankedReason::NoQuantity,
             };
-            let name = format!("{}.{}", table.source, table.path(info));
+            let name = instance_path((&table.source, table.instance), &table.path(info));
             unranked.entry(reason).or_default().insert(name);
         }
     }
@@ -415,19 +415,23 @@ impl<'s> SeriesPlace<'s> {
         }
     }
 
-    fn source<'r>(&self, read: &'r ReadResults) -> &'r str {
-        read.results.tables().get(self.table).map_or("", |table| &table.source)
+    /// Returns the name of the source, and its id if other sources have the same name.
+    fn source<'r>(&self, read: &'r ReadResults) -> (&'r str, Option<u16>) {
+        read.results.tables().get(self.table).map_or(("", None), |table| (&table.source, table.instance))
     }
 
     /// Returns the series, to be measured in a window of wall time.
     fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
-        let (names, source) = (read.results.elements(), self.source(read));
+        let (names, (source, source_id)) = (read.results.elements(), self.source(read));
         let name = self.element.map(|element| read.set.name_at(names, element, window.end));
         let periods = read.sources.iter().filter(|other| other.name == source);
+        let field = read_field(measure, self.field(read));
         WantedSeries {
             source: source.to_owned(),
+            source_id,
             period_ns: periods.map(|source| source.period_ns).max().unwrap_or_default(),
-            field: self.field(read),
+            path: read.recording.path((source, source_id), &field),
+            field,
             identity: name.map(|name| names.identity(name).to_vec()).unwrap_or_default(),
             label: name.map(|name| names.label(name).to_owned()),
             state: self.state.map(Into::into),
@@ -447,15 +451,18 @@ impl<'s> SeriesPlace<'s> {
     ) -> FieldDeparture {
         let (unit, factor) = parts.class.unit();
         let names = read.results.elements();
-        let source = self.source(read);
+        let (source, source_id) = self.source(read);
         let column = read.results.tables().get(self.table).and_then(|table| table.columns.get(self.column));
-        let senders = read.sources.iter().filter(|other| other.name == source);
+        let named = read.sources.iter().filter(|other| other.name == source);
+        let senders: BTreeSet<&SourceSender> =
+            named.filter_map(|source| source.instances.get(&source_id)).flatten().collect();
         let (value, measurement) = match measured {
             Some((value, measurement)) => (value, Some(measurement)),
             None => (parts.value, None),
         };
         FieldDeparture {
             source: source.to_owned(),
+            source_id,
             field: self.field(read),
             element: self
                 .element
@@ -471,7 +478,7 @@ impl<'s> SeriesPlace<'s> {
             field_unit: column
                 .filter(|_| self.state.is_none())
                 .and_then(|column| column.unit.as_deref().map(str::to_owned)),
-            senders: senders.flat_map(|source| source.senders.clone()).collect(),
+            senders: senders.into_iter().cloned().collect(),
             measurement,
         }
     }
@@ -498,8 +505,10 @@ fn field_name(departure: &WindowValue, read: &ReadResults) -> Option<FieldName> 
     let place = SeriesPlace::of_series(read.set.info(departure.series)?);
     let (field, names) = (place.field(read), read.results.elements());
     let wall_ns = read.clock.wall_ns(departure.first_ns);
+    let (source, source_id) = place.source(read);
     Some(FieldName {
-        source: place.source(read).to_owned(),
+        source: source.to_owned(),
+        source_id,
         field: place.state.map_or(field.clone(), |state| format!("{field}={state}")),
         element: place.element.map(|element| label_of(names, read.set.name_at(names, element, wall_ns))),
     })

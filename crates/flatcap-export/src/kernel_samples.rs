@@ -154,7 +154,7 @@ fn source_names(
     let names = recording.sources().iter().filter(|source| {
         let found = source.schema.as_ref().and_then(|schema| KernelPayload::of(schema.root_name()));
         let is_selected = selected.is_empty() || selected.contains(&source.name);
-        found.is_some_and(|found| wanted.contains(&found)) && is_selected && source.senders.is_empty()
+        found.is_some_and(|found| wanted.contains(&found)) && is_selected && !source.is_pushed()
     });
     Ok(names.map(|source| source.name.clone()).collect())
 }

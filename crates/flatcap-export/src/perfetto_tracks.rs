@@ -43,7 +43,7 @@ impl TrackTree {
     pub(crate) fn add_processes(&mut self, recording: &Recording) {
         let sources = recording.sources().iter().filter(|source| {
             let root = source.schema.as_ref().map(CompiledSchema::root_name);
-            root == Some(PROCESS_ROOT) && source.senders.is_empty()
+            root == Some(PROCESS_ROOT) && !source.is_pushed()
         });
         self.process_sources.extend(sources.map(|source| source.name.clone()));
     }

@@ -51,8 +51,8 @@ mod tests {
         CalendarPart::DaysInMonth,
     ];
 
-    // Proves that the parts are those of the date in UTC: before and after 1970, and on the last day
-    // of February in a leap year. Times beyond the calendar have no parts.
+    // Proves that dates before and after 1970, and the last day of February in a leap year, have
+    // the parts of the date in UTC. Times beyond the calendar have no parts.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "parts of dates are small")]
     fn parts_follow_the_calendar() {

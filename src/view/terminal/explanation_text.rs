@@ -1,6 +1,7 @@
 //! Formats an explanation as lines of text.
 
 use flatcap_explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
+use flatcap_format::query::instance_path;
 use jiff::tz::TimeZone;
 
 use super::appearance::Appearance;
@@ -45,7 +46,7 @@ pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance
     for departure in found.fields.iter().take(LISTED_MAX) {
         let name = match &departure.element {
             Some(element) => format!("{element} {}", what(departure, appearance)),
-            None => format!("{}.{}", departure.source, departure.field),
+            None => instance_path((&departure.source, departure.source_id), &departure.field),
         };
         let name = shortened(&appearance.text(&name), NAME_WIDTH);
         let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
@@ -120,5 +121,6 @@ fn what(departure: &FieldDeparture, appearance: Appearance) -> String {
     let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
     let leaf = field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf);
     let state = departure.state.as_ref().map(|state| format!("={state}")).unwrap_or_default();
-    appearance.text(&format!("{leaf}{state}"))
+    let source = departure.source_id.map(|_| format!("{}.", departure.source_name()));
+    appearance.text(&format!("{}{leaf}{state}", source.unwrap_or_default()))
 }

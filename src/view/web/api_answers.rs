@@ -5,11 +5,12 @@ use flatcap_explain::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
     ValueUnit,
 };
-use flatcap_format::query::quoted_value;
+use flatcap_format::query::{instance_path, quoted_value, source_path};
 use flatcap_format::segment::{Marker, SourceSender};
 use serde::Serialize;
 
 use super::causes_answer::CausesAnswer;
+use crate::human::shell_command;
 use crate::snapshot::SnapshotRecord;
 use crate::stack_names::StackNames;
 
@@ -160,6 +161,8 @@ pub(super) struct DepartureAnswer {
     /// The path that /range accepts as `field`.
     id: String,
     field: String,
+    /// The source and its id, if the run has several sources with its name.
+    instance: Option<String>,
     element: Option<String>,
     state: Option<String>,
     value: f64,
@@ -222,18 +225,21 @@ impl From<&ChildrenUse> for ChildrenAnswer {
 impl DepartureAnswer {
     pub(super) fn new(departure: &FieldDeparture, choice: &RecordingChoice) -> Self {
         let other = |name: &FieldName| match &name.element {
-            Some(element) => format!("{element} {}.{}", name.source, name.field),
-            None => format!("{}.{}", name.source, name.field),
+            Some(element) => format!("{element} {}", name.full_path()),
+            None => name.full_path(),
         };
         let sender = |sender: &SourceSender| {
             let program = sender.program.as_deref().map(|program| format!(", {program}"));
             let user = sender.user.as_deref().unwrap_or("unknown");
             format!("{} (user {user}{})", sender.client, program.unwrap_or_default())
         };
-        let field = format!("{}.{}", departure.source, departure.field);
+        // A chart has the lines of all sources with the name.
+        let chart = source_path(&departure.source, &departure.field);
+        let source = (departure.source.as_str(), departure.source_id);
         Self {
-            id: chart_id(&field, departure.element.as_deref()),
-            field,
+            id: chart_id(&chart, departure.element.as_deref()),
+            field: instance_path(source, &departure.field),
+            instance: departure.source_id.map(|_| departure.source_name()),
             element: departure.element.clone(),
             state: departure.state.clone(),
             value: departure.value,
@@ -244,7 +250,10 @@ impl DepartureAnswer {
             together: departure.together.iter().map(other).collect(),
             field_unit: departure.field_unit.clone(),
             pushed_by: departure.senders.iter().map(sender).collect(),
-            dump: departure.measurement.as_ref().map(|own| own.dump_command(choice)),
+            dump: departure
+                .measurement
+                .as_ref()
+                .map(|own| shell_command("flatcap", &own.dump_arguments(choice))),
         }
     }
 }

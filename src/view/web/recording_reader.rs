@@ -133,7 +133,7 @@ impl RecordingReader {
             is_share: chart.is_share,
         });
         let fields = self.catalog.fields.iter().take(FIELDS_MAX).map(|chart| FieldAnswer {
-            id: self.recording.path(&chart.source, chart.formula.first_path()),
+            id: self.recording.path((&chart.source, None), chart.formula.first_path()),
             unit: chart.formula.unit.clone(),
             meaning: chart.meaning.chars().take(MEANING_MAX).collect(),
         });
@@ -149,7 +149,7 @@ impl RecordingReader {
         let is_sched = |source: &&RecordedSource| {
             let is_root = |schema: &CompiledSchema| SchedSource::is_root(schema.root_name());
             // A source pushed by programs does not have kernel events.
-            source.senders.is_empty() && source.schema.as_ref().is_some_and(is_root)
+            !source.is_pushed() && source.schema.as_ref().is_some_and(is_root)
         };
         let name = self.recording.sources().iter().find(is_sched)?.name.clone();
         Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })
@@ -202,7 +202,7 @@ impl RecordingReader {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
                 && !own.contains("[*]")
-                && field == self.recording.path(&chart.source, own)
+                && field == self.recording.path((&chart.source, None), own)
         };
         Ok(match self.catalog.fields.iter().find(is_coarse) {
             Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),

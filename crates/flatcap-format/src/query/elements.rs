@@ -2,6 +2,7 @@
 //! they had.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// The element number of a row whose element has no number: a query distinguishes at most
@@ -31,6 +32,8 @@ pub struct ElementNames {
     /// Uses of labels, by list and label.
     labels: HashMap<(u32, Box<str>), usize>,
     shared: Vec<LabelUse>,
+    /// Strings other than labels that pick elements.
+    picked: PickedTexts,
     /// Number of the sample that is being read.
     sample: u64,
     has_more: bool,
@@ -75,6 +78,33 @@ struct LabelUse {
     is_shared: bool,
 }
 
+/// Strings other than labels that pick elements: values of identity fields, and positions. If the
+/// label of an element is such a string of another element, a pick of the label would select both.
+/// Such an element needs a longer label.
+///
+/// Contains hashes, since the strings of 130,000 elements would need too much memory. If two
+/// strings had the same hash, a label would be longer than necessary.
+#[derive(Debug, Clone, Default)]
+struct PickedTexts {
+    /// By hash of list and string: the first element, and whether there are others.
+    elements: HashMap<u64, (u32, bool)>,
+    hasher: RandomState,
+}
+
+impl PickedTexts {
+    fn add(&mut self, list: u32, text: &str, element: u32) {
+        let hash = self.hasher.hash_one((list, text));
+        let (first, is_shared) = self.elements.entry(hash).or_insert((element, false));
+        *is_shared |= *first != element;
+    }
+
+    /// Returns whether the string picks another element.
+    fn picks_other(&self, list: u32, text: &str, element: u32) -> bool {
+        let known = self.elements.get(&self.hasher.hash_one((list, text)));
+        known.is_some_and(|(first, is_shared)| *is_shared || *first != element)
+    }
+}
+
 /// The label and the identity of an element in a sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLabel {
@@ -82,6 +112,9 @@ pub(super) struct ElementLabel {
     pub(super) label: String,
     /// The label with all fields that identify the element.
     pub(super) full_label: String,
+    /// Byte offset of the element's own label. Before it are the labels of the elements that
+    /// contain this one.
+    pub(super) own_start: usize,
     pub(super) identity: Vec<ElementIdentity>,
     /// Whether the element is identified only by its position.
     pub(super) is_position: bool,
@@ -102,8 +135,8 @@ pub struct ElementIdentity {
 
 impl ElementNames {
     /// Returns the label of an element under this name: `vda`, `postgres[812]`, `0`. If several
-    /// elements of the list have this label, the fields that distinguish them follow in braces:
-    /// `acpitz{zone=1}`.
+    /// elements of the list have this label, or it is also an identity value of another element,
+    /// the fields that distinguish them follow in braces: `acpitz{zone=1}`.
     pub fn label(&self, name: ElementName) -> &str {
         let Some(named) = self.names.get(name.0 as usize) else { return "?" };
         let is_shared = self.shared.get(named.label_use).is_some_and(|label| label.is_shared);
@@ -250,7 +283,7 @@ impl ElementNames {
         }
         let Some(seen) = self.elements.get_mut(element as usize) else { return ElementName::NONE };
         let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        let ElementLabel { label, full_label, identity, is_position, is_repeated } = label;
+        let ElementLabel { label, full_label, own_start, identity, is_position, is_repeated } = label;
         let own = seen.names.iter().copied().find(|own| {
             self.names.get(own.0 as usize).is_some_and(|own| {
                 without_work(&own.label) == without_work(&label)
@@ -258,13 +291,29 @@ impl ElementNames {
             })
         });
         seen.names.push(name);
-        let label_use = *self.labels.entry((seen.list, label.as_str().into())).or_insert(self.shared.len());
+        let list = seen.list;
+        let own_label = label.get(own_start..).unwrap_or_default();
+        for text in
+            identity.iter().map(|part| &*part.value).chain([own_label]).filter(|text| **text != *label)
+        {
+            self.picked.add(list, text, element);
+            let of_other =
+                self.labels.get(&(list, text.into())).and_then(|number| self.shared.get_mut(*number));
+            if let Some(other) = of_other.filter(|other| other.element != element) {
+                other.is_shared = true;
+            }
+        }
+        let is_picked = self.picked.picks_other(list, &label, element);
+        let label_use = *self.labels.entry((list, label.as_str().into())).or_insert(self.shared.len());
         let mut title = own.map_or(name, |own| self.title(own));
         match self.shared.get_mut(label_use) {
             // In lists of another length, the same position may have another element.
             Some(label) if label.is_position && is_position => title = label.title,
             Some(label) => label.is_shared |= label.element != element,
             None => self.shared.push(LabelUse { element, title, is_position, is_shared: false }),
+        }
+        if let Some(label) = self.shared.get_mut(label_use) {
+            label.is_shared |= is_picked;
         }
         self.names.push(NamedElement {
             label: label.into(),
@@ -312,6 +361,7 @@ mod tests {
         ElementLabel {
             label: text.into(),
             full_label: full.into(),
+            own_start: 0,
             identity: Vec::new(),
             is_position: false,
             is_repeated: false,
@@ -350,6 +400,37 @@ mod tests {
         let reused = names.name(other, label("sh[1]", "sh[1]{start=9}"));
         assert_eq!((names.label(first), names.label(reused)), ("sh[1]{start=7}", "sh[1]{start=9}"));
         assert_eq!(names.label(then), "ls[1]");
+    }
+
+    // Proves that a label that is also an identity value of another element is printed in full,
+    // whichever element comes first, so that a pick of the printed name selects one element.
+    #[test]
+    fn a_label_that_picks_another_element_is_longer() {
+        let of = |text: &str, values: &[&str]| {
+            let part =
+                |value: &&str| ElementIdentity { field: "f".into(), value: (*value).into(), is_key: true };
+            let identity = values.iter().map(part).collect();
+            ElementLabel { identity, ..label(text, &format!("{text}#1")) }
+        };
+        let (disk, alias) = (of("sda", &["sda"]), of("root", &["root", "sda"]));
+        for order in [[&disk, &alias], [&alias, &disk]] {
+            let mut names = ElementNames::default();
+            let mut add = |label: &ElementLabel| {
+                let (element, _) = names.intern(0, label.label.as_bytes());
+                names.name(element, label.clone())
+            };
+            let added = order.map(&mut add);
+            let mut labels = added.map(|name| names.label(name));
+            labels.sort_unstable();
+            assert_eq!(labels, ["root", "sda#1"]);
+        }
+        // Elements of other lists are not picked by it.
+        let mut names = ElementNames::default();
+        let (element, _) = names.intern(0, b"sda");
+        let name = names.name(element, disk);
+        let (other, _) = names.intern(1, b"root");
+        names.name(other, alias);
+        assert_eq!(names.label(name), "sda");
     }
 
     // Proves that an identity that occurs twice in a sample gives two elements, which are the same

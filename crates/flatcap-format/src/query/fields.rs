@@ -76,7 +76,7 @@ fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> V
         for leaf in schema.fields() {
             let field = FieldInfo {
                 path: spelled(&leaf),
-                full_path: recording.path(source, &spelled(&leaf)),
+                full_path: recording.path((source, None), &spelled(&leaf)),
                 type_name: leaf.field.type_name().to_owned(),
                 unit: leaf.field.unit().map(str::to_owned),
                 uses_all_bits: leaf.field.uses_all_bits(),

@@ -65,7 +65,7 @@ impl KernelSource {
 impl Recording {
     /// Returns the sources with events of the kernel: their subjects, names and periods.
     pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
-        self.sources().iter().filter(|source| source.senders.is_empty()).filter_map(|source| {
+        self.sources().iter().filter(|source| !source.is_pushed()).filter_map(|source| {
             let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
             Some((kind, source.name.as_str(), source.period_ns))
         })

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::column_names::{ColumnMeaning, ColumnNames};
+use super::column_meaning::ColumnMeaning;
+use super::column_names::ColumnNames;
 use super::elements::{ElementName, ElementNames};
 use super::plan::{ColumnInfo, TableInfo};
 use super::row_options::RowOptions;
@@ -62,6 +63,11 @@ impl RowColumn {
             is_rate: options.is_rate && has_rate(kind, column_type) && !is_count,
             order: (0, 0),
         }
+    }
+
+    /// Returns the type, unit and kind of its values.
+    pub(super) fn meaning(&self) -> ColumnMeaning {
+        ColumnMeaning { column_type: self.column_type, unit: self.unit.clone(), kind: self.kind }
     }
 
     /// Sets the position in the query.
@@ -185,7 +191,8 @@ impl RowLayout {
         element: Option<(ElementName, &ElementNames)>,
     ) -> Option<usize> {
         let path = without_picks(&table.path(info));
-        let meaning = ColumnMeaning::of(info);
+        let meaning =
+            ColumnMeaning { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind };
         let own = self.own_names.get(info.order).and_then(Clone::clone);
         let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
         let name = match (own, &shown) {

@@ -45,7 +45,7 @@ fn remarks(source: &RecordedSource, is_of_computed: bool) -> Vec<NameRemark> {
         found.push(remark(None, format!("quoted in paths; a name without quotes has {PLAIN_NAME_RULE}")));
     }
     if is_of_computed {
-        let ids: Vec<String> = source.instances.iter().flatten().map(u16::to_string).collect();
+        let ids: Vec<String> = source.instances.keys().flatten().map(u16::to_string).collect();
         let what = format!(
             "a computed source has this name, too; paths name this one by its id: {}",
             ids.join(", ")

@@ -188,6 +188,7 @@ impl<'r> OpenElement<'r> {
             let _infallible = write!(label, "{}/", outer.label());
             let _infallible = write!(full_label, "{}/", outer.full_label(None));
         }
+        let own_start = label.len();
         label.push_str(&self.label());
         full_label.push_str(&self.full_label(Some(before)));
         let is_position = !self.has_key && outer.iter().all(|outer| !outer.has_key);
@@ -200,7 +201,7 @@ impl<'r> OpenElement<'r> {
         let has_bytes =
             self.bytes.iter().any(|(at, _)| self.identity.get(*at).is_some_and(|part| part.is_key));
         let is_repeated = before > 0 || !outer.is_empty() || has_bytes;
-        ElementLabel { label, full_label, identity, is_position, is_repeated }
+        ElementLabel { label, full_label, own_start, identity, is_position, is_repeated }
     }
 
     /// Returns whether the element passes a test. `named` is its label.
@@ -213,7 +214,9 @@ impl<'r> OpenElement<'r> {
                     without_work(label) == without_work(name)
                         || (name.contains('\\') && *visible_text(label) == **name)
                 };
-                self.identity.iter().any(|part| part.value == *name)
+                let naming = self.identity.iter().zip(&self.rules);
+                let mut naming = naming.filter(|(part, rule)| part.is_key || **rule != LabelRole::Rest);
+                naming.any(|(part, _)| part.value == *name)
                     || is_named(&named.label)
                     || is_named(&named.full_label)
                     || is_named(&self.label())

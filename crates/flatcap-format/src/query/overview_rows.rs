@@ -1,7 +1,8 @@
 //! Joins the series of successive segments, and adds their values to pixels.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
+use super::column_meaning::ColumnMeaning;
 use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::{OverviewRow, PixelGrid, PixelValues};
@@ -134,22 +135,20 @@ impl OverviewRows {
     }
 }
 
-/// Adds units and kinds to the names of fields that have several of them.
+/// Adds types, units and kinds to the names of fields that have several of them.
 fn name_meanings(series: &mut [OverviewSeries]) {
-    let meaning = |own: &OverviewSeries| (own.column.unit.clone(), own.column.kind);
-    let mut first = HashMap::new();
-    let mut several = HashSet::new();
+    let mut meanings: HashMap<_, Vec<ColumnMeaning>> = HashMap::new();
     for own in &*series {
-        let name = (own.host.clone(), own.column.name.clone());
-        if *first.entry(name.clone()).or_insert_with(|| meaning(own)) != meaning(own) {
-            several.insert(name);
+        let all = meanings.entry((own.host.clone(), own.column.name.clone())).or_default();
+        let meaning = own.column.meaning();
+        if !all.contains(&meaning) {
+            all.push(meaning);
         }
     }
     for own in series {
-        if several.contains(&(own.host.clone(), own.column.name.clone())) {
-            let unit = own.column.unit.as_deref().unwrap_or("no unit");
-            let kind = format!("{:?}", own.column.kind).to_lowercase();
-            own.column.name = format!("{}{{{unit},{kind}}}", own.column.name);
+        if let Some(all) = meanings.get(&(own.host.clone(), own.column.name.clone())) {
+            let suffix = own.column.meaning().suffix(all);
+            own.column.name.push_str(&suffix);
         }
     }
 }

@@ -5,17 +5,20 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use super::column_meaning::{ColumnMeaning, MeaningPart};
 use super::error::PathError;
 use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, read_quoted_value};
+use crate::schema::LeafField;
 
 /// A path that selects fields, parsed.
 ///
 /// ```text
-/// path = part { "." part }
+/// path = part { "." part } [ "{" meaning { "," meaning } "}" ]
 /// part = name [ "[" pick "]" ]
-/// name = characters but .[]"=, | text in double quotes, with \ before a quote and a backslash
+/// name = characters but .[]{}"=, | text in double quotes, with \ before a quote and a backslash
 /// pick = "*" | value | test { "," test }
 /// test = name ("=" | "!=" | "=~") value
+/// meaning = type | unit | kind | "no unit" | unit in double quotes
 /// ```
 ///
 /// A value with one of `[]=!,"` is written in double quotes, with `\` before each quote in it. A
@@ -23,11 +26,14 @@ use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, re
 /// expressions contain them. The first part may be the name of a source. In quotes it is the whole
 /// name: `"db".pool.size` is no field of a source `db.pool`. A path that ends at an object or a
 /// list selects all fields in it. A number in place of a name picks the element of the list before
-/// it: `cores.0.id` is `cores[0].id`.
+/// it: `cores.0.id` is `cores[0].id`. If type, unit or kind of a field differ between runs, braces
+/// select the runs in which the field has these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,
     pub(super) parts: Vec<PathPart>,
+    /// The required type, unit or kind of the field.
+    pub(super) meaning: Vec<MeaningPart>,
 }
 
 /// A name, and the picked elements if the name belongs to a list.
@@ -128,8 +134,23 @@ impl FieldPath {
             let name = if part.is_quoted { in_quotes(&part.name).into() } else { quoted_name(&part.name) };
             format!("{name}{}", if part.pick.is_some() { "[*]" } else { "" })
         };
-        let text = parts.iter().map(text).collect::<Vec<_>>().join(".");
-        Self { text: text.into(), parts }
+        let mut text = parts.iter().map(text).collect::<Vec<_>>().join(".");
+        if !self.meaning.is_empty() {
+            let meaning: Vec<String> = self.meaning.iter().map(MeaningPart::written).collect();
+            text.extend(["{", &meaning.join(","), "}"]);
+        }
+        Self { text: text.into(), parts, meaning: self.meaning.clone() }
+    }
+
+    /// Returns the path to the same fields with any type, unit and kind.
+    pub(super) fn with_any_meaning(&self) -> Self {
+        Self { meaning: Vec::new(), ..self.clone() }
+    }
+
+    /// Returns whether a field has the type, unit and kind that the path states.
+    pub(super) fn fits(&self, leaf: &LeafField<'_>) -> bool {
+        self.meaning.is_empty()
+            || ColumnMeaning::of_leaf(leaf).is_some_and(|own| self.meaning.iter().all(|part| own.has(part)))
     }
 
     /// Returns the id in a path that begins with a source's name and an id: `orders[3].depth`.
@@ -172,7 +193,8 @@ impl FromStr for FieldPath {
         let text = text.trim();
         let mut parser = PathParser { text, at: 0 };
         let parts = parser.parts()?;
-        Ok(Self { text: text.into(), parts })
+        let meaning = parser.meaning()?;
+        Ok(Self { text: text.into(), parts, meaning })
     }
 }
 
@@ -212,7 +234,7 @@ impl<'t> PathParser<'t> {
             let name = if is_quoted {
                 Cow::Owned(self.quoted_name()?)
             } else {
-                Cow::Borrowed(self.until(&['.', '[', ']', '"', '=', ',']))
+                Cow::Borrowed(self.until(&['.', '[', ']', '{', '}', '"', '=', ',']))
             };
             if name.is_empty() && !is_quoted {
                 return Err(self.error("a name is missing"));
@@ -235,7 +257,7 @@ impl<'t> PathParser<'t> {
                     _ => return Err(self.error("these elements were picked before")),
                 }
             }
-            if self.rest().is_empty() {
+            if self.rest().is_empty() || self.rest().starts_with('{') {
                 return Ok(parts);
             }
             if !self.take(".") {
@@ -292,6 +314,34 @@ impl<'t> PathParser<'t> {
             if !self.take(",") {
                 return Err(self.error("expected ] or another test after a comma"));
             }
+        }
+    }
+
+    /// Reads the end of the path: nothing, or type, unit and kind in braces.
+    fn meaning(&mut self) -> Result<Vec<MeaningPart>, PathError> {
+        let mut parts = Vec::new();
+        if !self.take("{") {
+            return Ok(parts);
+        }
+        loop {
+            let is_quoted = self.rest().starts_with('"');
+            let text =
+                if is_quoted { self.value()? } else { self.until(&['{', '}', ',', '"']).trim().into() };
+            if text.is_empty() && !is_quoted {
+                return Err(self.error("a type, unit or kind is missing"));
+            }
+            parts.push(MeaningPart { text, is_quoted });
+            if self.take("}") {
+                break;
+            }
+            if !self.take(",") {
+                return Err(self.error("expected } or a comma"));
+            }
+        }
+        if self.rest().is_empty() {
+            Ok(parts)
+        } else {
+            Err(self.error("expected the end of the path after }"))
         }
     }
 
@@ -382,6 +432,10 @@ mod tests {
         assert!(refused("0.a").ends_with("byte 0: a number must follow a list"));
         assert!(refused("a.0[b]").ends_with("these elements were picked before"));
         assert!(refused("a[b]c").ends_with("expected a dot, [ or the end of the path"));
+        assert!(refused("a.b{").ends_with("byte 4: a type, unit or kind is missing"));
+        assert!(refused("a.b{x").ends_with("byte 5: expected } or a comma"));
+        assert!(refused("a.b{x}.c").ends_with("byte 6: expected the end of the path after }"));
+        assert!(refused("a.b}").ends_with("expected a dot, [ or the end of the path"));
         assert!(refused("a[b=c,d]").contains("expected ], =, != or =~"));
     }
 

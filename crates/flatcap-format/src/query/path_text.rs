@@ -12,6 +12,22 @@ pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
 
+/// Returns the path of a field below a source, with the source's id if the run has several sources
+/// with its name: `orders[3].depth`.
+pub fn instance_path((source, id): (&str, Option<u16>), path: &str) -> String {
+    format!("{}.{path}", instance_name(source, id))
+}
+
+/// Returns the name of a source as a path has it, with its id if there is one. A name such as
+/// `orders[3]` is in quotes, so it is not the source 3 with the name `orders`.
+pub fn instance_name(source: &str, id: Option<u16>) -> String {
+    let source = quoted_name(source);
+    match id {
+        Some(id) => format!("{source}[{id}]"),
+        None => source.into_owned(),
+    }
+}
+
 /// Returns the path of a field that leads to no other source.
 pub fn exact_path(source: &str, path: &str) -> String {
     format!("{}.{path}", in_quotes(source))
@@ -62,18 +78,19 @@ pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// Returns the length of a string up to the first character outside of brackets and quotes for
-/// which `is_end` is true.
+/// Returns the length of a string up to the first character outside of brackets, braces and quotes
+/// for which `is_end` is true.
 pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
-    let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
+    let (mut closing, mut is_quoted, mut is_escaped) = (None, false, false);
     for (at, character) in text.char_indices() {
         let was_escaped = is_escaped;
         is_escaped = is_quoted && !was_escaped && character == '\\';
         match character {
             '"' => is_quoted = !is_quoted || was_escaped,
-            '[' if !is_quoted => is_inside = true,
-            ']' if !is_quoted => is_inside = false,
-            other if !is_inside && !is_quoted && is_end(other) => return at,
+            '[' if !is_quoted && closing.is_none() => closing = Some(']'),
+            '{' if !is_quoted && closing.is_none() => closing = Some('}'),
+            other if !is_quoted && closing == Some(other) => closing = None,
+            other if closing.is_none() && !is_quoted && is_end(other) => return at,
             _ => {}
         }
     }
@@ -92,9 +109,13 @@ pub(super) fn in_quotes(name: &str) -> String {
 
 /// Returns a value as it is written in brackets, quoted if necessary.
 pub(super) fn quoted(value: &str) -> String {
-    let is_plain = !value.is_empty()
+    if is_plain_value(value) { value.to_owned() } else { quoted_value(value) }
+}
+
+/// Returns whether a value needs no quotes in brackets.
+pub(super) fn is_plain_value(value: &str) -> bool {
+    !value.is_empty()
         && value != "*"
         && !value.contains(['[', ']', '=', '!', ',', '"'])
-        && value.trim() == value;
-    if is_plain { value.to_owned() } else { quoted_value(value) }
+        && value.trim() == value
 }

@@ -57,7 +57,7 @@ impl Recording {
         let options = RowOptions::default();
         let selected = SelectedColumns::of(self, query, &options)?;
         let namesakes = self.sources().iter().any(|source| {
-            source.instances.iter().any(Option::is_some) && selected.periods.contains_key(&source.name)
+            source.instances.keys().any(Option::is_some) && selected.periods.contains_key(&source.name)
         });
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::counter_columns::CounterColumns;
 use super::label_rules::{LabelRole, NamingField, label_rules};
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
-use super::path_text::{quoted, quoted_name};
+use super::path_text::{instance_name, quoted};
 use super::resolve::SelectedField;
 use crate::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
@@ -92,16 +92,6 @@ impl TableInfo {
         } else {
             format!("{name}[{label}].{}", column.path)
         }
-    }
-}
-
-/// Returns the name of a source as a path has it, with its id if there is one. A name such as
-/// `orders[3]` is in quotes, so it is not the source 3 with the name `orders`.
-fn instance_name(source: &str, instance: Option<u16>) -> String {
-    let source = quoted_name(source);
-    match instance {
-        Some(id) => format!("{source}[{id}]"),
-        None => source.into_owned(),
     }
 }
 

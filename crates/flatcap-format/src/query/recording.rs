@@ -30,7 +30,7 @@ pub struct Recording {
     shared_paths: Arc<SharedPaths>,
 }
 
-/// Maximum number of senders of a source.
+/// Maximum number of senders of a source with one id.
 const SENDERS_MAX: usize = 16;
 
 /// A source with its schema. A source whose schema differs between runs has one entry for each
@@ -45,9 +45,6 @@ pub struct RecordedSource {
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
-    /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
-    /// them.
-    pub senders: Vec<SourceSender>,
     /// Whether the source was imported from a foreign recording.
     pub is_imported: bool,
     /// Whether the source is computed: no segment contains it, and its samples are computed from
@@ -55,8 +52,9 @@ pub struct RecordedSource {
     /// its fields.
     pub is_computed: bool,
     /// Its ids in runs in which several sources share the name, and `None` for runs in which the
-    /// name identifies the source.
-    pub instances: BTreeSet<Option<u16>>,
+    /// name identifies the source. The values are the programs that pushed the samples, at most 16.
+    /// They are empty if the recorder measured or imported the samples.
+    pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 
 impl Recording {
@@ -107,9 +105,9 @@ impl Recording {
         &self.sources
     }
 
-    /// Returns the path of a field of a source that leads to no field of another source. `path` has
-    /// `[*]` after each list.
-    pub fn path(&self, source: &str, path: &str) -> String {
+    /// Returns the path of a field that leads to no field of another source. `path` has `[*]` after
+    /// each list. With an id, the path leads only to the source with this id.
+    pub fn path(&self, source: (&str, Option<u16>), path: &str) -> String {
         self.shared_paths.path(source, path)
     }
 
@@ -212,6 +210,11 @@ impl RecordedSource {
         self.schema.as_ref().is_some_and(|schema| !schema.is_opaque())
     }
 
+    /// Returns whether an application pushed it.
+    pub fn is_pushed(&self) -> bool {
+        self.instances.values().any(|senders| !senders.is_empty())
+    }
+
     /// Returns the source for the resolution of paths, if it has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
@@ -230,10 +233,9 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
         period_ns,
         schema,
         schema_error: None,
-        senders: Vec::new(),
         is_imported: false,
         is_computed: true,
-        instances: [None].into(),
+        instances: [(None, BTreeSet::new())].into(),
     };
     if has_events {
         let place = sources.partition_point(|source| source.name < tasks.name);
@@ -265,20 +267,16 @@ fn add_sources(
                 period_ns: source.period_ns,
                 schema,
                 schema_error,
-                senders: Vec::new(),
                 is_imported: source.kind == SourceKind::Imported,
                 is_computed: false,
-                instances: BTreeSet::new(),
+                instances: BTreeMap::new(),
             }
         });
-        known.instances.insert(instance);
+        let senders = known.instances.entry(instance).or_default();
+        if senders.len() < SENDERS_MAX {
+            senders.extend(sender);
+        }
         // Runs may have different periods. Gaps are found with the longest one.
         known.period_ns = known.period_ns.max(source.period_ns);
-        let is_new = |sender: &SourceSender| !known.senders.contains(sender);
-        if let Some(sender) = sender.filter(is_new)
-            && known.senders.len() < SENDERS_MAX
-        {
-            known.senders.push(sender);
-        }
     }
 }

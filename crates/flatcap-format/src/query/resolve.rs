@@ -102,7 +102,7 @@ fn find(
             break;
         }
         let own = leaves.get(source).map_or(&[][..], Vec::as_slice);
-        for (number, leaf) in own.iter().enumerate() {
+        for (number, leaf) in own.iter().enumerate().filter(|(_, leaf)| path.fits(leaf)) {
             let found = match matched(leaf, parts, path) {
                 // The field may be a list in another run, or in another source with this name.
                 Err(error @ QueryError::NoList { .. }) => {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::column_names::{ColumnMeaning, ColumnNames};
+use super::column_meaning::ColumnMeaning;
+use super::column_names::ColumnNames;
 use super::error::QueryError;
 use super::layout::RowColumn;
 use super::path::FieldPath;
@@ -81,7 +82,7 @@ impl SelectedColumns {
                     let Some(leaf) = leaves.get(field.leaf) else { continue };
                     let order = if path.is_empty() { (field.leaf, 0) } else { (number, found.columns.len()) };
                     let id = path.first().and_then(|path| path.source_id(source.name));
-                    let instances = recorded.instances.iter();
+                    let instances = recorded.instances.keys();
                     for instance in instances.filter(|instance| id.is_none() || **instance == id) {
                         found.add((source.name, *instance), leaf, order, (options, &mut names));
                     }
@@ -111,13 +112,14 @@ impl SelectedColumns {
 
     /// Finds the fields whose type, unit or kind differs between runs.
     fn add_meanings(&mut self, known: &[KnownSource<'_>], paths: &[FieldPath]) -> Result<(), QueryError> {
-        for (source, selected) in known.iter().zip(resolve(known, paths)?) {
+        let paths: Vec<FieldPath> = paths.iter().map(FieldPath::with_any_meaning).collect();
+        for (source, selected) in known.iter().zip(resolve(known, &paths)?) {
             if selected.is_empty() {
                 continue;
             }
             let leaves: Vec<_> = source.schema.fields().collect();
             for leaf in selected.iter().filter_map(|field| leaves.get(field.leaf)) {
-                if let Some(meaning) = meaning_of(leaf) {
+                if let Some(meaning) = ColumnMeaning::of_leaf(leaf) {
                     self.names.add(source.name, spelled(leaf), meaning);
                 }
             }
@@ -135,7 +137,7 @@ impl SelectedColumns {
         if let Some(end) = leaf.lists.last() {
             self.lists.push(format!("{source}.{}", leaf.path.get(..*end).unwrap_or_default()));
         }
-        let Some(meaning) = meaning_of(leaf) else { return };
+        let Some(meaning) = ColumnMeaning::of_leaf(leaf) else { return };
         let path = spelled(leaf);
         let name = self.names.name((source, instance), (&path, &path), &meaning);
         // Another run may have another schema with the same field.
@@ -145,9 +147,4 @@ impl SelectedColumns {
         self.has_elements |= !leaf.lists.is_empty() && !options.is_long;
         self.columns.push(RowColumn::new(name, source, meaning, options).at(order));
     }
-}
-
-fn meaning_of(leaf: &LeafField<'_>) -> Option<ColumnMeaning> {
-    let (unit, kind) = (leaf.field.unit().map(Into::into), leaf.field.metric_kind());
-    Some(ColumnMeaning { column_type: leaf.field.column_type()?, unit, kind })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::path_text::{exact_path, source_path};
+use super::path_text::{in_quotes, instance_name};
 use super::resolve::{KnownSource, spelled};
 
 /// The paths that lead to fields of several sources, unless the source's name is in quotes.
@@ -31,13 +31,22 @@ impl SharedPaths {
     }
 
     /// Returns the path of a field that leads to no field of another source. `path` has `[*]` after
-    /// each list.
-    pub(super) fn path(&self, source: &str, path: &str) -> String {
-        if self.contains(source, path) { exact_path(source, path) } else { source_path(source, path) }
+    /// each list. With an id, the path leads only to the source with this id.
+    pub(super) fn path(&self, (source, id): (&str, Option<u16>), path: &str) -> String {
+        format!("{}.{path}", self.source((source, id), path))
+    }
+
+    /// Returns the part of a path that names the source of a field.
+    pub(super) fn source(&self, (source, id): (&str, Option<u16>), path: &str) -> String {
+        if !self.contains(source, path) {
+            return instance_name(source, id);
+        }
+        let id = id.map_or(String::new(), |id| format!("[{id}]"));
+        format!("{}{id}", in_quotes(source))
     }
 
     /// Returns whether a field of another source has the same path.
-    pub(super) fn contains(&self, source: &str, path: &str) -> bool {
+    fn contains(&self, source: &str, path: &str) -> bool {
         !self.0.is_empty() && self.0.contains(&format!("{source}.{path}"))
     }
 }
