@@ -37,6 +37,7 @@ mod name_lines;
 #[cfg(feature = "view")]
 mod page;
 mod record;
+mod record_answer;
 mod recordings;
 mod recover;
 mod remote;

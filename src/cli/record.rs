@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::logging::Log;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, fitted, table};
 use super::terminal::{Output, wrapped};
-use super::{ExitStatus, human, resolution};
+use super::{ExitStatus, human, record_answer, resolution};
 use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{
     self, Callbacks, LastGood, MemoryBudget, RunProgress, RunStart, RunSummary, memory_rule,
@@ -103,6 +103,10 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     log.inspect(|log| log.flush());
     let summary = summary?;
     voice.summary(&summary);
+    if voice.live || (args.duration.is_some() && !args.quiet) {
+        let answer = record_answer::lines(&summary.data_dir, summary.elapsed_ns);
+        answer.iter().for_each(|line| voice.print_line(line));
+    }
     let is_lossy =
         summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
     Ok(if is_lossy { ExitStatus::DataLoss } else { ExitStatus::Done })
@@ -220,8 +224,7 @@ impl ConsoleUi {
         let report = &summary.report;
         let data_dir = summary.data_dir.display();
         self.print_line(&format!(
-            "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
-             next: flatcap spikes {data_dir}; flatcap explain {data_dir}; flatcap view {data_dir}",
+            "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}",
             fitted(sources_table(report), Output::Stderr.width(), &SPARE_SOURCE_COLUMNS),
             latencies_table(report).trim_fmt(),
             count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),

@@ -280,6 +280,31 @@ fn a_digest_says_what_to_ask_next() {
     }
 }
 
+// Proves that `record --for` ends with what changed most or with the reason why nothing is ranked,
+// and that the commands that it prints next work as they are.
+#[test]
+fn a_recording_ends_with_an_answer() {
+    for (length, expected) in [("300ms", "record for 30 s or longer"), ("12s", "changed most")] {
+        let rig = Rig::new();
+        let called = rig.call(&["record", "--for", length, "--data-dir", "it's here"]);
+        assert!(called.status == Some(0) && called.err.contains(expected), "{called:?}");
+        let commands: Vec<&str> = called
+            .err
+            .lines()
+            .skip_while(|line| !line.starts_with("next "))
+            .map(|line| &line[14..])
+            .collect();
+        let [explain, view] = commands.as_slice() else { panic!("{called:?}") };
+        assert!(view.ends_with("view 'it'\\''s here'"), "{view}");
+        let shell = std::process::Command::new("sh")
+            .args(["-c", explain])
+            .current_dir(rig.command(&[]).get_current_dir().unwrap())
+            .output()
+            .unwrap();
+        assert!(shell.status.success() && !shell.stdout.is_empty(), "{explain}: {shell:?}");
+    }
+}
+
 // Proves that rows are printed while a recording grows, each once, in every format that can be
 // followed, and that a limit ends it.
 #[test]

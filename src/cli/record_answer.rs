@@ -1,0 +1,77 @@
+//! The last lines of `record --for`: what changed most, which process did it, and what to ask next.
+
+use std::path::Path;
+
+use flatcap_explain::{RecordingChoice, explain, find_spikes};
+use flatcap_format::replay::ReplayFilter;
+use jiff::Timestamp;
+
+use super::measured_value::{fitting_name, usual_range, value_text};
+use super::spikes::nothing_departed;
+use super::suspect_text::{suspect_name, what};
+use super::time_printer::{TimePrinter, zone_of};
+use crate::human::shell_word;
+
+/// Maximum time at the end of a run that the answer is about: reading more would take seconds.
+const ANSWERED_NS: u64 = 600_000_000_000;
+/// Length of the window around the change, and of its baseline: those of `explain`.
+const WINDOW_NS: u64 = 300_000_000;
+const BASELINE_NS: u64 = 10_000_000_000;
+/// Width of the names before the answers.
+const NAME_WIDTH: usize = "changed most".len();
+/// A shorter recording may have no baseline for most of its time.
+const SHORT_NS: u64 = 30_000_000_000;
+/// Maximum width of the name of a suspect.
+const SUSPECT_WIDTH: usize = 40;
+/// Maximum width of the name of a field.
+const FIELD_WIDTH: usize = 60;
+
+/// Returns the lines about a run that has just ended in `data_dir` and took `elapsed_ns`. An answer
+/// that cannot be found is left out: the recording itself is complete.
+pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
+    let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
+    let directory = shell_word(&data_dir.to_string_lossy());
+    let next = |at: &str| {
+        let program = program();
+        [
+            line("next", &format!("{program} explain {directory}{at}")),
+            line("", &format!("{program} view {directory}")),
+        ]
+    };
+    let length_ns = elapsed_ns.min(ANSWERED_NS);
+    let since_ns = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+    let filter = ReplayFilter {
+        since_ns: Some(since_ns.saturating_sub_unsigned(length_ns)),
+        ..ReplayFilter::default()
+    };
+    let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };
+    let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("").into() };
+    let Some(spike) = found.departures.first() else {
+        let nothing = nothing_departed(found.ranked, &found.unranked);
+        let advice = if elapsed_ns < SHORT_NS { "; record for 30 s or longer" } else { "" };
+        let nothing = line("changed most", &format!("{nothing}{advice}"));
+        return std::iter::once(nothing).chain(next("")).collect();
+    };
+    let at = TimePrinter::new(zone_of(false).unwrap_or(jiff::tz::TimeZone::UTC)).milliseconds(spike.wall_ns);
+    let (value, usual) = (value_text(spike, spike.value), usual_range(spike));
+    let mut lines = vec![
+        line("changed most", &format!("{} at {at}", fitting_name(spike, FIELD_WIDTH))),
+        line("", &format!("{value}, usually {usual}")),
+    ];
+    if let Ok(explanation) = explain(&choice, spike.wall_ns, WINDOW_NS, BASELINE_NS, &mut |_| {})
+        && let Some(suspect) = explanation.suspects.first()
+    {
+        lines.push(line(
+            "who did it",
+            &format!("{}: {}", suspect_name(suspect, SUSPECT_WIDTH), what(suspect)),
+        ));
+    }
+    lines.extend(next(&format!(" --at {at}")));
+    lines
+}
+
+/// Returns the name by which this program was executed, if a shell finds it by it.
+fn program() -> String {
+    let name = std::env::args_os().next().and_then(|name| name.into_string().ok());
+    name.map_or_else(|| "flatcap".to_owned(), |name| shell_word(&name))
+}
