@@ -1,7 +1,7 @@
 //! Elements of lists, matched from sample to sample by their identity fields, and the names that
 //! they had.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct ElementNames {
     labels: HashMap<(u32, Box<str>), usize>,
     shared: Vec<LabelUse>,
     /// Strings other than labels that pick elements.
-    picked: PickedTexts,
+    picked: PickedStrings,
     /// Number of the sample that is being read.
     sample: u64,
     has_more: bool,
@@ -78,30 +78,25 @@ struct LabelUse {
     is_shared: bool,
 }
 
-/// Strings other than labels that pick elements: values of identity fields, and positions. If the
-/// label of an element is such a string of another element, a pick of the label would select both.
-/// Such an element needs a longer label.
+/// Strings other than their labels that pick elements: values of identity fields, and positions. If
+/// another label is such a string, a pick of that label selects both, so it needs the rest of the
+/// identity.
 ///
 /// Contains hashes, since the strings of 130,000 elements would need too much memory. If two
 /// strings had the same hash, a label would be longer than necessary.
 #[derive(Debug, Clone, Default)]
-struct PickedTexts {
-    /// By hash of list and string: the first element, and whether there are others.
-    elements: HashMap<u64, (u32, bool)>,
+struct PickedStrings {
+    hashes: HashSet<u64>,
     hasher: RandomState,
 }
 
-impl PickedTexts {
-    fn add(&mut self, list: u32, text: &str, element: u32) {
-        let hash = self.hasher.hash_one((list, text));
-        let (first, is_shared) = self.elements.entry(hash).or_insert((element, false));
-        *is_shared |= *first != element;
+impl PickedStrings {
+    fn add(&mut self, list: u32, string: &str) {
+        self.hashes.insert(self.hasher.hash_one((list, string)));
     }
 
-    /// Returns whether the string picks another element.
-    fn picks_other(&self, list: u32, text: &str, element: u32) -> bool {
-        let known = self.elements.get(&self.hasher.hash_one((list, text)));
-        known.is_some_and(|(first, is_shared)| *is_shared || *first != element)
+    fn contains(&self, list: u32, string: &str) -> bool {
+        self.hashes.contains(&self.hasher.hash_one((list, string)))
     }
 }
 
@@ -135,8 +130,8 @@ pub struct ElementIdentity {
 
 impl ElementNames {
     /// Returns the label of an element under this name: `vda`, `postgres[812]`, `0`. If several
-    /// elements of the list have this label, or it is also an identity value of another element,
-    /// the fields that distinguish them follow in braces: `acpitz{zone=1}`.
+    /// elements of the list have this label, or it is an identity value of an element with
+    /// another label, the fields that distinguish them follow in braces: `acpitz{zone=1}`.
     pub fn label(&self, name: ElementName) -> &str {
         let Some(named) = self.names.get(name.0 as usize) else { return "?" };
         let is_shared = self.shared.get(named.label_use).is_some_and(|label| label.is_shared);
@@ -293,17 +288,15 @@ impl ElementNames {
         seen.names.push(name);
         let list = seen.list;
         let own_label = label.get(own_start..).unwrap_or_default();
-        for text in
-            identity.iter().map(|part| &*part.value).chain([own_label]).filter(|text| **text != *label)
-        {
-            self.picked.add(list, text, element);
-            let of_other =
-                self.labels.get(&(list, text.into())).and_then(|number| self.shared.get_mut(*number));
-            if let Some(other) = of_other.filter(|other| other.element != element) {
+        let others = identity.iter().map(|part| &*part.value).chain([own_label]);
+        for string in others.filter(|string| **string != *label) {
+            self.picked.add(list, string);
+            let label_use = self.labels.get(&(list, string.into()));
+            if let Some(other) = label_use.and_then(|number| self.shared.get_mut(*number)) {
                 other.is_shared = true;
             }
         }
-        let is_picked = self.picked.picks_other(list, &label, element);
+        let is_picked = self.picked.contains(list, &label);
         let label_use = *self.labels.entry((list, label.as_str().into())).or_insert(self.shared.len());
         let mut title = own.map_or(name, |own| self.title(own));
         match self.shared.get_mut(label_use) {

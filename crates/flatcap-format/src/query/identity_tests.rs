@@ -235,7 +235,7 @@ fn check(folder: &Path) {
     check_rates(folder, field, (&samples, &rows));
     check_joins(folder, &samples);
     check_steps(folder, field, &long, &rows);
-    check_picks(folder, &long);
+    check_picks(folder, &wide);
     check_counts(folder);
 }
 
@@ -372,18 +372,41 @@ fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
     assert_eq!(found, most);
 }
 
-/// Checks that a printed name picks the elements for which it is printed.
-fn check_picks(folder: &Path, long: &[Cell]) {
-    // Each printed name picks the element for which it was printed.
-    let labels: BTreeSet<String> = long.iter().filter_map(|cell| cell.1.clone()).collect();
-    for label in labels.iter().take(3) {
-        let path = format!("app.processes[\"{label}\"].run_time");
-        let picked: Vec<Cell> = cells(folder, &[&path], options(true, false, None));
-        let wanted = long.iter().filter(|cell| cell.1.as_ref() == Some(label));
-        for cell in wanted {
-            assert!(picked.iter().any(|own| (own.0, &own.3) == (cell.0, &cell.3)), "{path} lacks {cell:?}");
+/// Checks that each printed name is a path to the values with this name: the name of a column leads
+/// to all of them, and the name of an element to no others, if all elements were read before.
+fn check_picks(folder: &Path, wide: &[Cell]) {
+    // Fewer elements may have shorter names, so values are compared.
+    let values = |cells: &[Cell]| cells.iter().map(|cell| (cell.0, cell.3.clone())).collect::<Vec<_>>();
+    let columns: BTreeSet<&str> = wide.iter().map(|cell| cell.2.as_str()).collect();
+    for column in columns.into_iter().take(3) {
+        let picked = values(&cells(folder, &[column], options(false, false, None)));
+        for cell in wide.iter().filter(|cell| cell.2 == column) {
+            assert!(picked.contains(&(cell.0, cell.3.clone())), "{column} lacks {cell:?}");
         }
     }
+    let named = named_values(folder);
+    let labels: BTreeSet<&str> = named.iter().map(|(label, ..)| label.as_str()).collect();
+    for label in labels.into_iter().take(3) {
+        let path = format!("app.processes[\"{label}\"].run_time");
+        let picked = values(&cells(folder, &[&path], options(true, false, None)));
+        let own = named.iter().filter(|own| own.0 == label);
+        assert_eq!(picked, own.map(|own| (own.1, own.2.clone())).collect::<Vec<_>>(), "{path}");
+    }
+}
+
+/// Returns the label, the time and the value of each row. The labels are those after the last row,
+/// when all elements are known.
+fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
+    let recording = Recording::open(&[folder.to_owned()]).unwrap();
+    let mut reader =
+        recording.rows(&asking(&["app.processes[*].run_time"]), options(true, false, None)).unwrap();
+    let mut found = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        let RowItem::Row(stamp) = item else { continue };
+        let values = reader.values().iter().filter(|value| **value != HeldValue::Absent);
+        found.extend(values.map(|value| (stamp.element.unwrap(), stamp.wall_ns, value.clone())));
+    }
+    found.into_iter().map(|(name, wall_ns, value)| (reader.label(name).to_owned(), wall_ns, value)).collect()
 }
 
 /// Checks that no sample is missing.
