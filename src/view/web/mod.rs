@@ -15,11 +15,8 @@ mod assets;
 mod causes_answer;
 mod live;
 mod live_tail;
-mod promql_answers;
-mod promql_reader;
-mod promql_request;
-#[cfg(test)]
-mod promql_tests;
+#[cfg_attr(not(feature = "promql"), path = "no_promql.rs")]
+mod promql;
 #[cfg(test)]
 mod pushed_tests;
 mod range_answer;

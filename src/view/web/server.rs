@@ -32,13 +32,11 @@ use super::api_error::ApiError;
 use super::api_request::{ApiRequest, WallRange};
 use super::assets::Asset;
 use super::live::{LiveBody, LiveEvents, LiveHub};
-use super::promql_answers::PromqlAnswer;
-use super::promql_reader::PromqlReader;
-use super::promql_request::PromqlRequest;
+use super::promql::PromqlService;
 use super::recording_reader::RecordingReader;
 use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
-use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, PROMQL_ANSWER_BYTES_MAX, Worker};
+use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
@@ -172,11 +170,8 @@ impl PageServer {
         // present.
         let (orders, thread) = Worker::start("page-orders", limits(), order_answers(client))?;
         threads.push(thread);
-        let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
-        let mut promql = PromqlReader::new(shown.clone());
-        let answer = move |request: &PromqlRequest| promql.answer(request);
-        let (promql, thread) = Worker::start("page-promql", limits, answer)?;
-        threads.push(thread);
+        let (promql, thread) = PromqlService::start(shown.clone(), budget.clone())?;
+        threads.extend(thread);
         let (live, thread) = LiveHub::start(shown, budget)?;
         threads.push(thread);
         let access = PageAccess::new(token, ticket);
@@ -283,7 +278,7 @@ struct PageContext {
     quick: Worker<ApiRequest>,
     slow: Worker<ApiRequest>,
     orders: Worker<RecorderOrder>,
-    promql: Worker<PromqlRequest>,
+    promql: PromqlService,
     live: LiveHub,
 }
 
@@ -388,7 +383,7 @@ impl PageContext {
             return Ok((full(answer.body, answer.media_type), AnswerEnd::InTime));
         }
         self.access.check_token(asked.headers())?;
-        if PromqlRequest::is_path(path) {
+        if is_promql_path(path) {
             return Ok((self.promql_response(asked).await?, AnswerEnd::InTime));
         }
         let request = ApiRequest::parse(asked.method(), path, asked.uri().query().unwrap_or_default())?;
@@ -417,23 +412,21 @@ impl PageContext {
     /// Answers a data source, with answers and errors in the format of Prometheus.
     async fn promql_response(&self, asked: Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
         let (head, body) = asked.into_parts();
-        let answer = async {
-            let body = limited_text(body, PARAMETERS_BYTES_MAX).await?;
-            let path = head.uri.path().strip_prefix("/api/v1").unwrap_or_default();
-            let query = head.uri.query().unwrap_or_default();
-            self.promql.ask(PromqlRequest::parse(&head.method, path, (query, &body))?).await
-        };
-        match answer.await {
-            Ok(answer) => Ok(full(answer.body, answer.media_type)),
-            Err(error) => {
-                let status = error.status;
-                let answer = ApiAnswer::json(&PromqlAnswer::error(error))?;
-                let mut response = full(answer.body, answer.media_type);
-                *response.status_mut() = status;
-                Ok(response)
-            }
-        }
+        let body = limited_text(body, PARAMETERS_BYTES_MAX).await;
+        let path = head.uri.path().strip_prefix("/api/v1").unwrap_or_default();
+        let query = head.uri.query().unwrap_or_default();
+        let (status, answer) = self.promql.answer((&head.method, path), query, body).await?;
+        let mut response = full(answer.body, answer.media_type);
+        *response.status_mut() = status;
+        Ok(response)
     }
+}
+
+/// Returns whether a path below /api/v1 is an endpoint of Prometheus.
+fn is_promql_path(path: &str) -> bool {
+    matches!(path, "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars")
+        || matches!(path, "/status/buildinfo" | "/rules" | "/alerts")
+        || path.starts_with("/label/")
 }
 
 /// Returns a file of the page.

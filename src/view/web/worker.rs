@@ -13,10 +13,8 @@ use crate::os::thread;
 
 /// Maximum number of queued requests; further requests are refused.
 const QUEUED_MAX: usize = 64;
-/// Maximum size of an answer to the page, in bytes...
+/// Maximum size of an answer to the page, in bytes.
 pub(super) const PAGE_ANSWER_BYTES_MAX: usize = 1 << 20;
-/// ...and to a data source, which requests all series of a panel at once.
-pub(super) const PROMQL_ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The body of an answer.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use flatcap_promql::{LabelledSeries, Labels, QueryAnswer, QueryValue, TimeGrid};
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::api_error::ApiError;
+use crate::view::web::api_error::ApiError;
 
 /// The Prometheus version whose semantics the answers follow.
 const PROMETHEUS_VERSION: &str = "2.42.0";

@@ -7,13 +7,13 @@ use flatcap_format::query::Recording;
 use flatcap_format::replay::recording_span;
 use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
 
-use super::api_error::ApiError;
-use super::promql_answers::{BuildInfoAnswer, MetadataAnswer, PromqlAnswer, ValueAnswer, maps};
-use super::promql_request::{PromqlRequest, SeriesChoice};
-use super::shown_paths::ShownPaths;
-use super::worker::ApiAnswer;
+use super::answers::{BuildInfoAnswer, MetadataAnswer, PromqlAnswer, ValueAnswer, maps};
+use super::request::{PromqlRequest, SeriesChoice};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::view::ViewError;
+use crate::view::web::api_error::ApiError;
+use crate::view::web::shown_paths::ShownPaths;
+use crate::view::web::worker::ApiAnswer;
 
 /// Interval at which a growing recording is reopened: a reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;

@@ -5,7 +5,7 @@ use flatcap_format::duration::parse_duration;
 use flatcap_promql::{EvaluationOptions, PromqlError, TimeGrid};
 use hyper::{Method, StatusCode};
 
-use super::api_error::ApiError;
+use crate::view::web::api_error::ApiError;
 
 /// A request of a data source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,13 +46,6 @@ pub(super) struct SeriesChoice {
 }
 
 impl PromqlRequest {
-    /// Returns whether a path below /api/v1 is an endpoint of Prometheus.
-    pub(super) fn is_path(path: &str) -> bool {
-        matches!(path, "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars")
-            || matches!(path, "/status/buildinfo" | "/rules" | "/alerts")
-            || path.starts_with("/label/")
-    }
-
     /// Parses a request from a method, a path below /api/v1, and the parameters in its query and
     /// body.
     pub(super) fn parse(method: &Method, path: &str, (query, body): (&str, &str)) -> Result<Self, ApiError> {

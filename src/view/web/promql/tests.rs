@@ -10,13 +10,13 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::Value;
 
-use super::promql_reader::PromqlReader;
-use super::promql_request::PromqlRequest;
-use super::served_page::{ServedPage, TOKEN};
-use super::shown_paths::ShownPaths;
+use super::reader::PromqlReader;
+use super::request::PromqlRequest;
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 use crate::view::test_recording::{LOST, TICKS, wall_ns, write_recording};
+use crate::view::web::served_page::{ServedPage, TOKEN};
+use crate::view::web::shown_paths::ShownPaths;
 
 /// Expressions of every supported kind.
 const EXPRESSIONS: [&str; 62] = [
