@@ -204,8 +204,8 @@ mod long {
     }
 
     /// The same steps for both widths: one vector of 64 bytes, or two of 32. The vectors are fields
-    /// and not elements of an array: the functions of iterators lack the feature of the processor,
-    /// and if the compiler does not inline all of them, hashing takes ten times as long.
+    /// and not elements of an array: the functions of iterators lack the feature of the processor.
+    /// If the compiler does not inline all of them, hashing takes ten times as long.
     macro_rules! by_vectors {
         ($name:ident, $feature:literal, $vector:ty, [$($part:ident at $at:literal),+], {
             $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,

@@ -12,8 +12,8 @@ pub(super) struct ScalarCells {
 }
 
 impl ScalarCells {
-    /// Returns the places of a column of a template. Returns `None` for texts, and if a row has no
-    /// value of its own in the payload.
+    /// Returns the places of a column of a template. Returns `None` for strings, and if the payload
+    /// has no bytes for the value of some row.
     pub(super) fn of(rows: &TableRows, column: usize) -> Option<Self> {
         if rows.columns.get(column)?.column_type() == ColumnType::Text {
             return None;
