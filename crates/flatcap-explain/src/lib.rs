@@ -24,6 +24,7 @@ mod measure;
 mod measured_samples;
 mod measurement;
 mod observation;
+mod process_exits;
 mod reading;
 mod recorder_work;
 mod report;

@@ -14,9 +14,9 @@ use super::element_rows::ElementRows;
 use super::element_slot::ElementSlot;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
+use super::process_exits::ProcessExits;
 use super::table_shape::{
-    EXITS_MAX, ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below,
-    ends_at,
+    ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below, ends_at,
 };
 
 /// The process of which all threads of the kernel are children (kthreadd).
@@ -41,8 +41,7 @@ pub(super) struct SeriesSet {
     /// By element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
-    /// Processes that ended: the time between two samples, and their parents.
-    exits: VecDeque<(Range<u64>, u64)>,
+    exits: ProcessExits,
     /// Samples of lists that have only parents, whose offspring is not counted yet.
     uncounted: Vec<ParentSample>,
     /// Times at which a process received bytes of ended processes, which are left out.
@@ -89,7 +88,7 @@ impl SeriesSet {
     pub(super) fn new(forgets_after_ns: u64, foreign: ForeignSources) -> Self {
         Self {
             foreign,
-            exits: VecDeque::new(),
+            exits: ProcessExits::default(),
             uncounted: Vec::new(),
             inherited: VecDeque::new(),
             tables: Vec::new(),
@@ -208,8 +207,9 @@ impl SeriesSet {
             if let Some(table) = self.tables.get_mut(batch.table) {
                 table.begin_sample(batch.leaves_out(sample));
             }
-            while row < batch.rows() && batch.sample(row) == sample {
-                let reading = RowReading { batch, row, mono_ns: *mono_ns, before_ns };
+            let rows = rows_of(batch, sample, row);
+            while row < rows.end {
+                let reading = RowReading { batch, row, rows: rows.clone(), mono_ns: *mono_ns, before_ns };
                 self.note_name(batch, row);
                 self.add_row(&reading, names, &mut offspring, observer);
                 row += 1;
@@ -243,8 +243,10 @@ impl SeriesSet {
         let mut row = 0;
         for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
             let mut counts = BTreeMap::<u64, f64>::new();
-            while row < batch.rows() && batch.sample(row) == sample {
-                let reading = RowReading { batch, row, mono_ns: *mono_ns, before_ns: before };
+            let rows = rows_of(batch, sample, row);
+            while row < rows.end {
+                let reading =
+                    RowReading { batch, row, rows: rows.clone(), mono_ns: *mono_ns, before_ns: before };
                 if let Some(parent) = reading.unsigned(parent) {
                     *counts.entry(parent).or_default() += 1.0;
                 }
@@ -252,15 +254,14 @@ impl SeriesSet {
             }
             if let Some(before_ns) = before {
                 let span = before_ns..*mono_ns;
-                self.exits.extend(counts.keys().map(|parent| (span.clone(), *parent)));
+                self.exits.add(batch.table, &span, counts.keys().copied());
                 if !counts.is_empty() {
                     self.uncounted.push(ParentSample { table: batch.table, span, counts });
                 }
             }
             before = Some(*mono_ns);
         }
-        let excess = self.exits.len().saturating_sub(EXITS_MAX);
-        self.exits.drain(..excess);
+        self.exits.limit(batch.table);
         if let Some(own) = self.tables.get_mut(batch.table) {
             if let Some(first) = batch.times.mono_ns.first() {
                 own.first_ns.get_or_insert(*first);
@@ -328,11 +329,8 @@ impl SeriesSet {
             let since = slots.get(at as usize).and_then(Option::as_ref).and_then(|slot| slot.seen_ns);
             let span = since.unwrap_or(reading.mono_ns)..reading.mono_ns;
             let has_ended_below = pid_of(names, at).is_some_and(|pid| {
-                exits.iter().any(|(exit, parent)| {
-                    exit.start < span.end
-                        && exit.end > span.start
-                        && ends_at(*parent, pid, reading, (processes, elements_by_pid))
-                })
+                let mut parents = exits.within(&span);
+                parents.any(|parent| ends_at(parent, pid, reading, (processes, elements_by_pid)))
             });
             if shape.leave_out_inherited(slots, reading, (&ended, has_ended_below)) {
                 inherited.push_back((at, span));
@@ -453,6 +451,12 @@ impl SeriesSet {
             is_known
         });
     }
+}
+
+/// Returns the rows of a sample, of which `first` is the first one.
+fn rows_of(batch: &ColumnBatch, sample: usize, first: usize) -> Range<usize> {
+    let end = (first..batch.rows()).find(|row| batch.sample(*row) != sample);
+    first..end.unwrap_or(batch.rows())
 }
 
 impl TableSeries {

@@ -1,6 +1,7 @@
 //! The shape of a table: its followed columns. Leaves out growth that is not the element's own.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use flatcap_format::query::{ColumnBatch, ColumnInfo, NO_ELEMENT, RowSource, TableInfo};
 use flatcap_format::schema::{FieldValue, MetricKind};
@@ -75,6 +76,8 @@ pub(super) enum TableOrigin {
 pub(super) struct RowReading<'b> {
     pub(super) batch: &'b ColumnBatch,
     pub(super) row: usize,
+    /// The rows of its sample.
+    pub(super) rows: Range<usize>,
     pub(super) mono_ns: u64,
     /// Time of the previous sample.
     pub(super) before_ns: Option<u64>,
@@ -83,11 +86,8 @@ pub(super) struct RowReading<'b> {
 impl RowReading<'_> {
     /// Returns whether an element is in the sample of the row.
     pub(super) fn has_element(&self, element: u32) -> bool {
-        let RowSource::Elements { samples, elements, .. } = &self.batch.rows else { return false };
-        let own = samples.get(self.row);
-        let first = samples.partition_point(|sample| Some(sample) < own);
-        let end = samples.partition_point(|sample| Some(sample) <= own);
-        elements.get(first..end).unwrap_or_default().contains(&element)
+        let RowSource::Elements { elements, .. } = &self.batch.rows else { return false };
+        elements.get(self.rows.clone()).unwrap_or_default().contains(&element)
     }
 
     /// Returns the time since an element was seen last.

@@ -203,20 +203,34 @@ mod long {
         None
     }
 
-    /// The same steps for both widths: one vector of 64 bytes, or two of 32.
+    /// The same steps for both widths: one vector of 64 bytes, or two of 32. The vectors are fields
+    /// and not elements of an array: the functions of iterators lack the feature of the processor.
+    /// If the compiler does not inline all of them, hashing takes ten times as long.
     macro_rules! by_vectors {
-        ($name:ident, $feature:literal, $vector:ty, $count:literal, $bytes:literal, {
+        ($name:ident, $feature:literal, $vector:ty, [$($part:ident at $at:literal),+], {
             $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,
             $fill:ident
         }) => {
             mod $name {
                 use super::*;
 
-                type Accumulators = [$vector; $count];
+                #[derive(Clone, Copy)]
+                struct Accumulators {
+                    $($part: $vector),+
+                }
+
+                // The vectors are within a stripe.
+                const _: () = {
+                    $(assert!($at + size_of::<$vector>() <= STRIPE_BYTES);)+
+                };
 
                 #[target_feature(enable = $feature)]
+                #[allow(unsafe_code, reason = "the intrinsics take pointers; word by word is half as fast")]
                 pub(super) fn sums(bytes: &[u8], mut target: impl CopyTarget) -> [u64; 8] {
-                    let mut sums = load_all(&words_as_bytes(&START));
+                    let mut sums = Accumulators {
+                        // SAFETY: reads words of the array; the load needs no alignment.
+                        $($part: unsafe { $load(START.as_ptr().byte_add($at).cast()) }),+
+                    };
                     let mut offset = 0;
                     // The last stripe ends at the end of the input and may overlap; it is never
                     // empty.
@@ -244,9 +258,10 @@ mod long {
                         let data = take(last, target.stripe(bytes.len() - STRIPE_BYTES));
                         accumulate(&mut sums, &data, secret_at(LAST_AT));
                     }
-                    let mut out = [0; STRIPE_BYTES];
-                    store_all(&mut out, &sums);
-                    bytes_as_words(&out)
+                    let mut out = START;
+                    // SAFETY: writes words of the array; the store needs no alignment.
+                    $(unsafe { $store(out.as_mut_ptr().byte_add($at).cast(), sums.$part) };)+
+                    out
                 }
 
                 #[inline]
@@ -262,57 +277,53 @@ mod long {
                 #[inline]
                 #[target_feature(enable = $feature)]
                 fn accumulate(sums: &mut Accumulators, data: &Accumulators, secret: &Stripe) {
-                    for ((sum, data), secret) in sums.iter_mut().zip(data).zip(load_all(secret)) {
-                        let keyed = $xor(*data, secret);
+                    let secret = load_all(secret);
+                    $(
+                        let keyed = $xor(data.$part, secret.$part);
                         let product = $multiply(keyed, $right::<32>(keyed));
-                        *sum = $add(product, $add(*sum, $swap::<0b01_00_11_10>(*data)));
-                    }
+                        sums.$part = $add(product, $add(sums.$part, $swap::<0b01_00_11_10>(data.$part)));
+                    )+
                 }
 
                 #[inline]
                 #[target_feature(enable = $feature)]
                 fn scramble(sums: &mut Accumulators) {
                     let prime = $fill(PRIME32_1.cast_signed());
-                    for (sum, secret) in sums.iter_mut().zip(load_all(secret_at(SCRAMBLE_AT))) {
-                        let keyed = $xor($xor(*sum, $right::<47>(*sum)), secret);
+                    let secret = load_all(secret_at(SCRAMBLE_AT));
+                    $(
+                        let sum = sums.$part;
+                        let keyed = $xor($xor(sum, $right::<47>(sum)), secret.$part);
                         let high = $multiply($right::<32>(keyed), prime);
-                        *sum = $add($multiply(keyed, prime), $left::<32>(high));
-                    }
+                        sums.$part = $add($multiply(keyed, prime), $left::<32>(high));
+                    )+
                 }
 
                 #[inline]
                 #[target_feature(enable = $feature)]
                 #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
                 fn load_all(stripe: &Stripe) -> Accumulators {
-                    let mut sums = [$fill(0); $count];
-                    for (sum, bytes) in sums.iter_mut().zip(stripe.as_chunks::<$bytes>().0) {
-                        // SAFETY: reads exactly the bytes of the array; the load needs no
-                        // alignment.
-                        *sum = unsafe { $load(bytes.as_ptr().cast()) };
+                    Accumulators {
+                        // SAFETY: reads bytes of the stripe; the load needs no alignment.
+                        $($part: unsafe { $load(stripe.as_ptr().add($at).cast()) }),+
                     }
-                    sums
                 }
 
                 #[inline]
                 #[target_feature(enable = $feature)]
                 #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
                 fn store_all(stripe: &mut Stripe, sums: &Accumulators) {
-                    for (sum, bytes) in sums.iter().zip(stripe.as_chunks_mut::<$bytes>().0) {
-                        let place = bytes.as_mut_ptr().cast();
-                        // SAFETY: writes exactly the bytes of the array; the store needs no
-                        // alignment.
-                        unsafe { $store(place, *sum) };
-                    }
+                    // SAFETY: writes bytes of the stripe; the store needs no alignment.
+                    $(unsafe { $store(stripe.as_mut_ptr().add($at).cast(), sums.$part) };)+
                 }
             }
         };
     }
 
-    by_vectors!(avx512, "avx512f", __m512i, 1, 64, {
+    by_vectors!(avx512, "avx512f", __m512i, [whole at 0], {
         _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_add_epi64, _mm512_mul_epu32,
         _mm512_srli_epi64, _mm512_slli_epi64, _mm512_shuffle_epi32, _mm512_set1_epi64
     });
-    by_vectors!(avx2, "avx2", __m256i, 2, 32, {
+    by_vectors!(avx2, "avx2", __m256i, [low at 0, high at 32], {
         _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_add_epi64, _mm256_mul_epu32,
         _mm256_srli_epi64, _mm256_slli_epi64, _mm256_shuffle_epi32, _mm256_set1_epi64x
     });
@@ -355,13 +366,6 @@ mod long {
             .zip(bytes.as_chunks().0)
             .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         words
-    }
-
-    #[inline]
-    fn words_as_bytes(words: &[u64; 8]) -> Stripe {
-        let mut bytes = [0; STRIPE_BYTES];
-        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
-        bytes
     }
 
     #[cfg(test)]

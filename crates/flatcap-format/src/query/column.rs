@@ -92,6 +92,18 @@ impl ValueColumn {
         Some(number).filter(|number| !number.is_nan())
     }
 
+    /// Returns the type of the values.
+    pub(super) fn column_type(&self) -> ColumnType {
+        match &self.values {
+            ColumnValues::Unsigned(_) => ColumnType::Unsigned,
+            ColumnValues::Signed(_) => ColumnType::Signed,
+            ColumnValues::Float32(_) => ColumnType::Float32,
+            ColumnValues::Float(_) => ColumnType::Float,
+            ColumnValues::Bool(_) => ColumnType::Bool,
+            ColumnValues::Text(_) => ColumnType::Text,
+        }
+    }
+
     /// Returns whether a text may be the escaped form of bytes that are not UTF-8.
     pub(super) fn may_be_escaped(&self) -> bool {
         matches!(&self.values, ColumnValues::Text(texts) if texts.may_be_escaped())
@@ -178,23 +190,53 @@ impl ValueColumn {
     }
 
     /// Appends rows with values given as bits.
-    #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn push_bits(&mut self, bits: &[u64], reader: &ScalarReader, schema: &CompiledSchema) {
-        let rows = StridedRows { start: self.valid.rows, stride: 1, count: bits.len() };
-        let all = bits.iter().copied();
+        if matches!(self.values, ColumnValues::Text(_)) {
+            let rows = StridedRows { start: self.valid.rows, stride: 1, count: bits.len() };
+            self.grow(bits.len());
+            self.write_bits(rows, bits, reader, schema);
+            return;
+        }
+        self.push_scalars(bits.iter().copied(), reader);
+    }
+
+    /// Appends a row with a value given as bits. A text becomes absent.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
+    pub(super) fn push_scalar(&mut self, bits: u64, reader: &ScalarReader) {
+        if reader.absent_bits() == Some(bits) {
+            return self.push_absent();
+        }
         match &mut self.values {
-            ColumnValues::Text(_) => {
-                self.grow(bits.len());
-                self.write_bits(rows, bits, reader, schema);
-                return;
-            }
-            ColumnValues::Unsigned(values) => values.extend_from_slice(bits),
+            ColumnValues::Unsigned(values) => values.push(bits),
+            ColumnValues::Signed(values) => values.push(reader.signed(bits)),
+            ColumnValues::Float32(values) => values.push(f32::from_bits(bits as u32)),
+            ColumnValues::Float(values) => values.push(f64::from_bits(bits)),
+            ColumnValues::Bool(values) => values.push(bits != 0),
+            ColumnValues::Text(_) => return self.push_absent(),
+        }
+        self.valid.grow(1);
+    }
+
+    /// Appends rows with values given as bits. Texts become absent.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
+    pub(super) fn push_scalars(
+        &mut self,
+        bits: impl ExactSizeIterator<Item = u64> + Clone,
+        reader: &ScalarReader,
+    ) {
+        let rows = StridedRows { start: self.valid.rows, stride: 1, count: bits.len() };
+        let all = bits.clone();
+        match &mut self.values {
+            ColumnValues::Unsigned(values) => values.extend(all),
             ColumnValues::Signed(values) => values.extend(all.map(|bits| reader.signed(bits))),
             ColumnValues::Float32(values) => values.extend(all.map(|bits| f32::from_bits(bits as u32))),
             ColumnValues::Float(values) => values.extend(all.map(f64::from_bits)),
             ColumnValues::Bool(values) => values.extend(all.map(|bits| bits != 0)),
+            ColumnValues::Text(_) => return all.for_each(|_| self.push_absent()),
         }
-        self.valid.grow(bits.len());
+        self.valid.grow(rows.count);
         self.remove_absent(rows, bits, reader);
     }
 
@@ -221,14 +263,21 @@ impl ValueColumn {
             ColumnValues::Float(values) => rows.set(values, all.map(f64::from_bits)),
             ColumnValues::Bool(values) => rows.set(values, all.map(|bits| bits != 0)),
         }
-        self.remove_absent(rows, bits, reader);
+        self.remove_absent(rows, bits.iter().copied(), reader);
     }
 
     /// Makes the rows absent whose bits mean that there is no value.
-    fn remove_absent(&mut self, rows: StridedRows, bits: &[u64], reader: &ScalarReader) {
+    #[inline]
+    fn remove_absent(
+        &mut self,
+        rows: StridedRows,
+        bits: impl Iterator<Item = u64> + Clone,
+        reader: &ScalarReader,
+    ) {
         // Most fields with a value for absence do not contain it in any row.
-        if let Some(absent) = reader.absent_bits().filter(|absent| bits.contains(absent)) {
-            for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| **bits == absent) {
+        let Some(absent) = reader.absent_bits() else { return };
+        if bits.clone().any(|bits| bits == absent) {
+            for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| *bits == absent) {
                 self.valid.remove(row);
                 match &mut self.values {
                     ColumnValues::Unsigned(values) => set(values, row, 0),
@@ -245,6 +294,17 @@ impl ValueColumn {
         self.grow(count);
         if let ColumnValues::Text(column) = &mut self.values {
             column.write((start, count), texts);
+        }
+    }
+
+    /// Appends a row with a text. The same text is likely to be `distance` rows before.
+    pub(super) fn push_text(&mut self, text: &str, distance: usize) {
+        match &mut self.values {
+            ColumnValues::Text(column) => {
+                column.push_repeated(text, distance);
+                self.valid.push(true);
+            }
+            _ => self.push_absent(),
         }
     }
 

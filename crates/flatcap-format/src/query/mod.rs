@@ -57,6 +57,7 @@ mod results;
 mod row_options;
 mod row_visitor;
 mod rows;
+mod scalar_cells;
 mod scan_step;
 mod segment_overview;
 mod segment_scan;

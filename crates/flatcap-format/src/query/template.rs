@@ -8,6 +8,7 @@ use super::elements::{ElementName, ElementNames};
 use super::fixed_content::FixedContent;
 use super::plan::SourcePlan;
 use super::row_visitor::{AccessLog, RowVisitor};
+use super::scalar_cells::ScalarCells;
 use super::strided_rows::StridedRows;
 use super::table_rows::{CellBytes, TableRows};
 use crate::block::{FieldRef, MatrixRows, ValueType};
@@ -20,6 +21,8 @@ pub(super) struct SampleTemplate {
     /// Bytes that determine the rows and the offsets of their values.
     fixed: FixedContent,
     tables: Vec<TableRows>,
+    /// By table and column; `None` for columns that are read cell by cell.
+    scalars: Vec<Vec<Option<ScalarCells>>>,
     named: Vec<(u32, ElementName)>,
     /// For each requested field: the cell of its single value, if it is a scalar outside of lists
     /// and has no names.
@@ -49,7 +52,10 @@ impl SampleTemplate {
         visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
         let single = plan.places.iter().map(|place| single_cell(plan, &tables, (*place)?)).collect();
-        Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named, single })
+        let columns =
+            |rows: &TableRows| (0..rows.columns.len()).map(|column| ScalarCells::of(rows, column)).collect();
+        let scalars = tables.iter().map(columns).collect();
+        Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, scalars, named: log.named, single })
     }
 
     /// Takes the values of another payload that fits.
@@ -97,13 +103,20 @@ impl SampleTemplate {
         sample: u32,
         to: &mut [TableRows],
     ) {
-        for (own, table) in self.tables.iter().zip(to.iter_mut()) {
-            for row in 0..own.rows() {
-                table.samples.push(sample);
-                table.elements.extend(own.elements.get(row));
-                table.names.extend(own.names.get(row));
-                for (number, column) in table.columns.iter_mut().enumerate() {
-                    own.read((row, number), schema, payload, |value| column.push(value));
+        for ((own, scalars), table) in self.tables.iter().zip(&self.scalars).zip(to.iter_mut()) {
+            table.samples.extend(std::iter::repeat_n(sample, own.rows()));
+            table.elements.extend_from_slice(&own.elements);
+            table.names.extend_from_slice(&own.names);
+            for (number, (column, scalars)) in table.columns.iter_mut().zip(scalars).enumerate() {
+                if let Some(scalars) = scalars {
+                    scalars.append(payload, column);
+                    continue;
+                }
+                for row in 0..own.rows() {
+                    own.read((row, number), schema, payload, |value| match value {
+                        FieldValue::Text(text) => column.push_text(text, own.rows()),
+                        value => column.push(value),
+                    });
                 }
             }
         }
@@ -261,7 +274,8 @@ fn scalar_bits(bytes: &[u8]) -> Option<u64> {
 }
 
 impl TableRows {
-    fn cell(&self, row: usize, column: usize) -> Option<&CellBytes> {
+    /// Returns the bytes of a value, or `None` if it is not in the payload or unknown.
+    pub(super) fn cell(&self, row: usize, column: usize) -> Option<&CellBytes> {
         self.cells.as_ref()?.get(row * self.columns.len() + column)?.as_ref()
     }
 

@@ -43,6 +43,12 @@ impl TextColumn {
         self.codes.push(code);
     }
 
+    /// Appends a row. The same text is likely to be `distance` rows before it.
+    pub(super) fn push_repeated(&mut self, text: &str, distance: usize) {
+        let code = self.code_before(self.codes.len(), distance, text);
+        self.codes.push(code);
+    }
+
     /// Sets the text of the last row. Returns whether there is one.
     pub(super) fn set_last(&mut self, text: &str) -> bool {
         let code = self.code(text);
@@ -69,12 +75,18 @@ impl TextColumn {
         texts: impl Iterator<Item = Cow<'t, str>>,
     ) {
         for (row, text) in (start..).zip(texts) {
-            let before = row.checked_sub(count).filter(|before| self.get(*before) == Some(&*text));
-            let code = match before.and_then(|before| self.codes.get(before)) {
-                Some(code) => *code,
-                None => self.code(&text),
-            };
+            let code = self.code_before(row, count, &text);
             set(&mut self.codes, row, code);
+        }
+    }
+
+    /// Returns the code of a text for a row. Comparing it with the text `distance` rows before is
+    /// faster than a search.
+    fn code_before(&mut self, row: usize, distance: usize, text: &str) -> u32 {
+        let before = row.checked_sub(distance).filter(|before| self.get(*before) == Some(text));
+        match before.and_then(|before| self.codes.get(before)) {
+            Some(code) => *code,
+            None => self.code(text),
         }
     }
 

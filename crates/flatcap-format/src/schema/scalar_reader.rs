@@ -5,7 +5,7 @@ use super::numeric_fields::NumericKind;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
 /// The conversion of the bits of a scalar to a value.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ScalarReader {
     scalar: ScalarType,
     absent: Option<FieldValue<'static>>,

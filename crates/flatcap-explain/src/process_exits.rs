@@ -1,0 +1,76 @@
+//! Processes that ended, by the time between two samples.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use super::table_shape::EXITS_MAX;
+
+/// The parents of processes that ended in a run.
+#[derive(Debug, Default)]
+pub(super) struct ProcessExits {
+    /// The time between two samples, and a parent, for each list of ended processes. The samples of
+    /// a list are in the order of time, so its times are too.
+    lists: BTreeMap<usize, VecDeque<(Range<u64>, u64)>>,
+}
+
+impl ProcessExits {
+    /// Adds the parents of processes that ended between two samples of a list.
+    pub(super) fn add(&mut self, table: usize, span: &Range<u64>, parents: impl Iterator<Item = u64>) {
+        self.lists.entry(table).or_default().extend(parents.map(|parent| (span.clone(), parent)));
+    }
+
+    /// Removes the earliest ones of a list above the limit.
+    pub(super) fn limit(&mut self, table: usize) {
+        if let Some(own) = self.lists.get_mut(&table) {
+            own.drain(..own.len().saturating_sub(EXITS_MAX));
+        }
+    }
+
+    /// Returns the parents of the processes that may have ended in a time.
+    pub(super) fn within(&self, span: &Range<u64>) -> impl Iterator<Item = u64> {
+        self.lists.values().flat_map(|own| {
+            let first = own.partition_point(|(exit, _)| exit.end <= span.start);
+            let end = own.partition_point(|(exit, _)| exit.start < span.end);
+            own.range(first.min(end)..end).map(|(_, parent)| *parent)
+        })
+    }
+
+    /// Forgets all of them, because another run begins.
+    pub(super) fn clear(&mut self) {
+        self.lists.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Proves that exactly the exits are found whose time overlaps the given one, in all lists.
+        // Method: comparison with a test of each exit.
+        #[test]
+        fn exits_are_found_by_their_time(
+            lists in prop::collection::vec(prop::collection::vec((1..9_u64, 0..3_u64), 0..20), 1..4),
+            (start, length) in (0..80_u64, 0..30_u64),
+        ) {
+            let span = start..start + length;
+            let (mut exits, mut expected) = (ProcessExits::default(), Vec::new());
+            for (table, samples) in lists.iter().enumerate() {
+                let mut before = 0;
+                for (number, (distance, count)) in samples.iter().enumerate() {
+                    let own = before..before + distance;
+                    let parents = (0..*count).map(|one| 100 * table as u64 + 10 * number as u64 + one);
+                    exits.add(table, &own, parents.clone());
+                    if own.start < span.end && own.end > span.start {
+                        expected.extend(parents);
+                    }
+                    before = own.end;
+                }
+                exits.limit(table);
+            }
+            prop_assert_eq!(exits.within(&span).collect::<Vec<_>>(), expected);
+        }
+    }
+}
