@@ -134,7 +134,7 @@ fn every_metric_is_in_the_document() {
         // The older format has no info type.
         let kind = if name.ends_with("_info") { "info" } else { kind };
         let help = help.replace('|', "\\|");
-        document.push_str(&format!("| `{name}` | {kind} | {help} |\n"));
+        document.extend(["| `", name, "` | ", kind, " | ", &help, " |\n"]);
     }
     let rows = document.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, text.matches("\n# TYPE ").count() + usize::from(text.starts_with("# TYPE ")));
