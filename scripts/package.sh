@@ -81,7 +81,7 @@ stage_all() {
     "$stage/flatcap" completions bash >"$stage/flatcap.bash"
     "$stage/flatcap" completions zsh >"$stage/_flatcap"
     "$stage/flatcap" completions fish >"$stage/flatcap.fish"
-    cp README.md docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md "$stage/doc/"
+    cp README.md docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/METRICS.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md "$stage/doc/"
     cp CHANGELOG.md "$stage/doc/changelog"
     python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
     for text in "$stage"/doc/*; do compress "$text"; done
@@ -150,7 +150,7 @@ static_program() {
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
     mkdir "$package/$name/doc"
-    cp docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md CHANGELOG.md \
+    cp docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/METRICS.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md CHANGELOG.md \
         "$package/$name/doc/"
     cp -r "$stage/examples" "$package/$name/examples"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
