@@ -35,4 +35,5 @@ pub use error::BlockError;
 pub use features::BlockFeatures;
 pub use layout::payloads::Payloads;
 pub use options::{CompressionOptions, Layout, SourceCompression};
-pub use selection::{ColumnSelection, FieldRef, FieldSelection, ShapeSelector, ValueType};
+pub(crate) use selection::FieldSelection;
+pub use selection::{ColumnSelection, FieldRef, ValueType};

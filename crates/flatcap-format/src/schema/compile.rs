@@ -64,7 +64,7 @@ impl CompiledSchema {
     /// Omits deprecated fields, as generated code does.
     ///
     /// # Errors
-    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All types
+    /// Any [`SchemaError`] except that of paths (`NoField`). All types
     /// that the root reaches are checked, so a later walk cannot fail because of the schema.
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;

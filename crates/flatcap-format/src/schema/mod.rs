@@ -37,7 +37,6 @@ pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use plain_name::{PLAIN_NAME_RULE, is_plain_field_name, is_plain_source_name};
 pub use plain_tables::PlainTables;
-pub use projection::Projection;
 pub use rate::Rates;
 pub(crate) use scalar_reader::ScalarReader;
 pub(crate) use struct_lists::{StructField, StructList};
@@ -50,7 +49,6 @@ pub use visible_json::{
 pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
-mod accessed_bytes;
 mod bytes;
 mod compile;
 mod compiled;
@@ -68,8 +66,6 @@ mod numeric_fields;
 mod payload_verifier;
 mod plain_name;
 mod plain_tables;
-mod projection;
-mod projection_compiler;
 mod rate;
 mod scalar_reader;
 mod select;

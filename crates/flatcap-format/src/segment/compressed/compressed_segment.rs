@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatcap_stream::{DeframeStatus, SliceDeframer};
 
-use super::field_projection::FieldSelector;
+use super::source_selection::SourceSelector;
 use crate::block::{
     Block, BlockDecoder, BlockFeatures, ColumnSelection, FieldSelection, SeekResult, SourceSize,
 };
@@ -54,7 +54,7 @@ struct BlockCache {
     end: u64, // of the last one, in the file
     may_grow: bool,
     decoder: BlockDecoder,
-    selector: Option<Arc<FieldSelector>>, // none: everything is decompressed
+    selector: Option<Arc<SourceSelector>>, // none: everything is decompressed
     frame: BlockFrame,
     open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
@@ -287,9 +287,9 @@ impl CompressedSegment {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decompresses, from now on, only the selected parts of samples. The other parts have the
+    /// Decompresses, from now on, only the selected fields of samples. The other parts have the
     /// bytes of another sample of the same source and shape.
-    pub(in crate::segment) fn set_selector(&self, selector: Arc<FieldSelector>) {
+    pub(in crate::segment) fn set_selector(&self, selector: Arc<SourceSelector>) {
         let mut cache = self.lock_cache();
         cache.selector = Some(selector);
         cache.open.clear();
@@ -480,8 +480,8 @@ impl CompressedSegment {
             return Ok(false);
         }
         let selector = cache.selector.clone();
-        let select = move |source: u16, payload: &[u8]| match &selector {
-            Some(selector) => selector(source, payload),
+        let select = move |source: u16| match &selector {
+            Some(selector) => selector(source),
             None => FieldSelection::All,
         };
         // The buffers of a removed block are reused for the next one.
