@@ -1,4 +1,4 @@
-//! What a rule costs a sample, beside a walk of the payload, on the same payloads in the same run:
+//! Measures what a rule costs per sample, and compares it with a walk of the same payloads:
 //! `cargo bench --package flatcap-trigger`.
 #![allow(
     clippy::unwrap_used,

@@ -40,6 +40,7 @@ pub use plain_tables::PlainTables;
 pub use rate::Rates;
 pub(crate) use scalar_reader::ScalarReader;
 pub(crate) use struct_lists::{StructField, StructList};
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;
 pub use value::{ColumnType, FieldValue};
@@ -70,6 +71,7 @@ mod rate;
 mod scalar_reader;
 mod select;
 mod struct_lists;
+#[cfg(any(test, feature = "testing"))]
 mod table_slots;
 mod tables;
 mod value;

@@ -590,7 +590,8 @@ pub(crate) mod tests {
         Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, SourceInfo, Verification,
         VerificationReport,
     };
-    use crate::storage::{Folder, Storage as _};
+    use crate::storage::Storage as _;
+    use crate::testing::Folder;
     use crate::testing::effort;
 
     /// Compresses the file of a segment in blocks of about `block_bytes`.

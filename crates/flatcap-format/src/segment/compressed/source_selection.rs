@@ -52,7 +52,7 @@ pub(crate) mod tests {
         Advance, FrameKind, Frames, SampleSpan, SealState, SegmentName, SegmentReader, SegmentWriter,
         SourceInfo, Trailer,
     };
-    use crate::storage::Folder;
+    use crate::testing::Folder;
 
     pub(crate) const SAMPLES: u64 = 200;
 

@@ -287,7 +287,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::storage::{Folder, Storage as _};
+    use crate::storage::Storage as _;
+    use crate::testing::Folder;
     use crate::testing::effort;
     use crate::testing::simulated::SimulatedStorage;
 
