@@ -6,7 +6,7 @@
 use super::template::{FrameTemplate, TemplateField, TemplateList};
 use super::template_path::{FieldLocation, Scalar};
 
-/// Returns which bytes of a template's payload are fixed: all ones, or zero for those of a value
+/// Returns a mask of a template's payload: 0xFF for each fixed byte, and 0 for each byte of a value
 /// that changes.
 pub(super) fn mask(finished: &[u8], locations: &[FieldLocation]) -> Vec<u8> {
     let mut mask = vec![0xFF; finished.len()];

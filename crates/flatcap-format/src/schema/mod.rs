@@ -19,9 +19,7 @@ pub mod segment {
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-pub use compile::{
-    ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
-};
+pub use compile::NAME_BYTES_MAX;
 pub(crate) use compiled::Sparse;
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
 pub use counter::{CountedValue, Growth, has_rate};
@@ -33,7 +31,7 @@ pub use gap_causes::GapCauseNames;
 pub use json::{JsonWriter, append_json_value};
 pub use nearest_name::nearest_name;
 pub use new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
-pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
+pub use numeric_fields::{NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use plain_name::{PLAIN_NAME_RULE, is_plain_field_name, is_plain_source_name};
 pub use plain_tables::PlainTables;

@@ -12,7 +12,7 @@ use super::value::ScalarType;
 
 /// Largest number of values, objects and texts in a payload; no fields are returned for a payload
 /// with more. Offsets may be shared, so a short payload can expand without end.
-pub const NUMERIC_FIELDS_MAX: usize = 1 << 16;
+pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -151,12 +151,14 @@ impl Block {
     }
 
     /// Returns the checksum kind of the frames inside. The Block frame itself may have another.
+    #[cfg(any(test, feature = "testing"))]
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
     }
 
     /// Returns the number of frames.
-    pub fn frames(&self) -> usize {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn frames(&self) -> usize {
         self.frames.len()
     }
 

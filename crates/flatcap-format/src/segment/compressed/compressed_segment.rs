@@ -205,6 +205,7 @@ impl CompressedSegment {
     ///
     /// # Errors
     /// The error of the kernel.
+    #[cfg(any(test, feature = "testing"))]
     pub fn stored_bytes(&self) -> io::Result<u64> {
         self.file.length()
     }

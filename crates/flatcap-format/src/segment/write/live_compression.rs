@@ -56,6 +56,7 @@ impl LiveCompressor {
     }
 
     /// Creates a compressor with the default options for all sources.
+    #[cfg(any(test, feature = "testing"))]
     pub fn with_defaults(header: &SegmentHeader) -> Self {
         Self::new(SourceCompression::default(), header)
     }
