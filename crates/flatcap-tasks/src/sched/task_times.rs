@@ -168,9 +168,8 @@ impl TaskTimes {
         processes
     }
 
-    /// Returns the threads that ran while the selected threads were ready, on the CPUs on which the
-    /// selected threads ran next, sorted by run time, longest first. If a thread is still ready at
-    /// the end of the recording, the cause of that wait is unknown.
+    /// Returns the threads that ran instead of the selected threads: see
+    /// [`blocking_processes`](Self::blocking_processes).
     pub(crate) fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
@@ -185,8 +184,10 @@ impl TaskTimes {
         found
     }
 
-    /// Like [`blockers`](Self::blockers), with the threads of a process merged: its id, and the
-    /// name of its thread that ran longest.
+    /// Returns the processes that ran while the selected threads were ready, on the CPUs on which
+    /// the selected threads ran next, sorted by run time, longest first. A process has the name of
+    /// its thread that ran longest. If a thread is still ready at the end of the recording, the
+    /// cause of that wait is unknown.
     pub fn blocking_processes(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found: Vec<Blocker> = Vec::new();
         for blocker in self.blockers(is_waiting) {
