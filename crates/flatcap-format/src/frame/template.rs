@@ -112,7 +112,9 @@ impl FrameTemplate {
     fn from_locations(finished: &[u8], locations: Vec<FieldLocation>, paths: &[&str]) -> Self {
         let mut hasher = DefaultHasher::new();
         (finished, paths).hash(&mut hasher);
-        locations.iter().for_each(|location| location.range().hash(&mut hasher));
+        for location in &locations {
+            location.range().hash(&mut hasher);
+        }
         Self {
             #[cfg(any(test, feature = "testing"))]
             fixed: FixedBytes::of(finished, super::template_view::mask(finished, &locations)),
