@@ -323,9 +323,8 @@ impl Visitor for ValueCounter {
     }
 }
 
-// Proves that, once a schema is compiled, neither walks nor projections allocate, from the first
-// payload on. Method: 1,000 samples of `cpu`, by three fields, by the index of a core and by a
-// walk.
+// Proves that, once a schema is compiled, walks do not allocate, from the first payload on. Method:
+// 1,000 samples of `cpu`.
 #[test]
 fn decoding_allocates_nothing() {
     let entry = find("cpu").unwrap();
@@ -339,20 +338,11 @@ fn decoding_allocates_nothing() {
         })
         .collect();
     let plan = CompiledSchema::compile(entry.schema, entry.root).unwrap();
-    let paths = ["total.user", "total.idle", "context_switches", "cores.0.times.user", "cores.8000.core"];
-    let projection = plan.project(&paths).unwrap();
-
-    let mut values = [FieldValue::Bool(true); 5];
     let mut count = ValueCounter(0);
     let before = ALLOCATIONS.get();
     for payload in &payloads {
-        projection.read(payload, &mut values).unwrap();
         plan.walk(payload, &mut count).unwrap();
     }
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 1,000 payloads");
-    assert!(
-        matches!(values, [FieldValue::Unsigned(_), .., FieldValue::Unsigned(_), FieldValue::Absent]),
-        "{values:?}"
-    );
     assert!(count.0 >= 1000 * 28);
 }

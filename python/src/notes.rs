@@ -3,7 +3,7 @@
 use flatcap_format::replay::{HostIdentity, RecordedHosts};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{
-    self, ListedSegment, MarkerOrigin, SegmentError, SegmentHeader, SegmentReader,
+    self, ListedSegment, SegmentError, SegmentHeader, SegmentReader,
 };
 use pyo3::prelude::*;
 
@@ -56,12 +56,7 @@ impl NoteReading<'_> {
             found.extend(segment::markers(reader)?.into_iter().map(|marker| Marker {
                 wall_ns: marker.wall_ns,
                 mono_ns: marker.mono_ns,
-                origin: match marker.origin {
-                    MarkerOrigin::Person => "person",
-                    MarkerOrigin::Trigger => "trigger",
-                    MarkerOrigin::Recorder => "recorder",
-                    _ => "unknown",
-                },
+                origin: marker.origin_name(),
                 text: marker.text,
                 host: host.to_owned(),
             }));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::to_visible_json;
-use flatcap_format::segment::{Marker, MarkerOrigin, list, markers};
+use flatcap_format::segment::{Marker, list, markers};
 use serde::Serialize;
 
 use super::error::CliError;
@@ -51,12 +51,7 @@ impl<'a> MarkRow<'a> {
             mono_ns: marker.mono_ns,
             wall_ns: marker.wall_ns,
             time: TimePrinter::utc(marker.wall_ns),
-            origin: match marker.origin {
-                MarkerOrigin::Person => "person",
-                MarkerOrigin::Trigger => "trigger",
-                MarkerOrigin::Recorder => "recorder",
-                _ => "unknown",
-            },
+            origin: marker.origin_name(),
             text: &marker.text,
         }
     }

@@ -15,7 +15,6 @@ use super::expected_value::ExpectedValue;
 use super::file::FILE_BYTES_MAX;
 use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
-use super::renamed::renamed;
 use super::tables::{ANY_INSTANCE, KnownKey, joined, tables_of_instances, with_every_key};
 use super::value_error::ValueError;
 
@@ -142,24 +141,13 @@ impl<'k> EnvKey<'k> {
             let tables = known.table.split('.').map(str::to_owned).collect();
             return Ok(EnvKey { tables, key: known.key, expected: &known.expected });
         }
-        let renamed = renamed_variable(name).filter(|new| keys.iter().any(|known| is_variable(&known, new)));
-        Err(match renamed {
-            Some(new) => Problem::Renamed { new },
-            None => unknown(name, keys),
-        })
+        Err(unknown(name, keys))
     }
 }
 
 /// Returns the name of the variable for a key.
 fn variable_of(table: &str, key: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", capitals(&joined(table, key).replace('.', DOT)))
-}
-
-/// Returns the variable for a setting whose table or key was renamed.
-fn renamed_variable(name: &str) -> Option<String> {
-    let setting = name.strip_prefix(VARIABLE_PREFIX)?.to_ascii_lowercase();
-    let (table, key) = setting.split_once(DOT)?;
-    renamed(table, key).map(|(table, key)| variable_of(table, &key))
 }
 
 fn capitals(text: &str) -> String {
@@ -430,8 +418,6 @@ mod tests {
                 assert!(text.ends_with(&format!("did you mean {near}?")), "{text}");
             }
         }
-        let renamed = errors(&[("FLATCAP_SEAL__CODEC", "lz4")]);
-        assert!(renamed.ends_with(": was renamed; write FLATCAP_COMPRESS__CODEC"), "{renamed}");
         for (name, hint) in [
             ("FLATCAP_SEGMENT_SIZE", "two underscores between them: FLATCAP_STORAGE__SEGMENT_SIZE"),
             (

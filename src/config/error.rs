@@ -149,12 +149,6 @@ pub enum Problem {
         /// All tables that are allowed there.
         known: Vec<String>,
     },
-    /// A table or key of a development version that has another name now.
-    #[error("was renamed; write {new}")]
-    Renamed {
-        /// The new table or key.
-        new: String,
-    },
     /// A source that does not exist, named on the command line or in another table.
     #[error("no such source; {}", NameHint { near, elsewhere: &None, known, what: "the sources are" })]
     UnknownSource {

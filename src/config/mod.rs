@@ -25,7 +25,6 @@ mod name_hint;
 mod parse;
 mod print;
 mod reference;
-mod renamed;
 mod rule_check;
 mod selection;
 mod setting;

@@ -619,11 +619,6 @@ mod tests {
                 "f.toml:2:1: [buffering] \"a\\u{1b}\\n\": no such key here; the keys are slab_size, flush_interval and \
                  poll_interval",
             ),
-            ("[seal]\nenabled = true", "f.toml:1:2: [seal]: was renamed; write [compress]"),
-            (
-                "[storage]\nkeep_free = \"1%\"",
-                "f.toml:2:1: [storage] keep_free: was renamed; write min_free in [storage]",
-            ),
             ("[sorce.cpu]", "f.toml:1:2: [sorce]: no such table; did you mean [source]?"),
             ("[source.cpus]", "f.toml:1:9: [source.cpus]: no such table; did you mean [source.cpu]?"),
             (

@@ -7,7 +7,6 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostics::{At, Diagnostics, key_text};
 use super::error::{ERRORS_MAX, Problem};
 use super::expected_value::ExpectedValue;
-use super::renamed::renamed;
 use super::settings::Config;
 use super::tables::{KnownKey, joined, tables_of_tables};
 use super::value_error::ValueError;
@@ -81,16 +80,6 @@ impl UnknownName {
     }
 
     fn problem(&self, keys: &[KnownKey], tables: &[String]) -> Problem {
-        // Only tables at the top level were renamed.
-        let new_name = match (self.is_table, self.table.as_str()) {
-            (true, "") => renamed(&self.key, ""),
-            (true, _) => None,
-            (false, table) => renamed(table, &self.key),
-        };
-        if let Some((table, key)) = new_name {
-            let new = if key.is_empty() { format!("[{table}]") } else { format!("{key} in [{table}]") };
-            return Problem::Renamed { new };
-        }
         if self.is_table {
             let names = self.sibling_tables(tables);
             let brackets = |key: &str| format!("[{}]", joined(&self.table, key));

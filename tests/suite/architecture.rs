@@ -200,6 +200,29 @@ const CRATES: &[&str] = &[
     "src",
 ];
 
+/// Crates with an interface for other programs. Programs of flatstream use the first, applications
+/// in Rust and C the second.
+const INTERFACES: &[&str] = &["crates/flatcap-stream/src", "crates/flatcap-push/src"];
+
+/// Public functions and constants that shipped code uses only in their own crate. Tests and benches
+/// of other crates name them.
+const PUBLIC_FOR_TESTS: &[&str] = &[
+    "OFFSET",
+    "PAYLOAD_BYTES",
+    "RAW_BYTES_DEFAULT",
+    "add_sample",
+    "append_attachment",
+    "begin_segment",
+    "is_plain_field_name",
+    "is_recording",
+    "raw_offset",
+    "seal_recovered",
+    "set_first_block",
+    "stored_offset",
+    "with_root",
+    "write_envelope",
+];
+
 /// Maximum lines of code in a file. Comments do not count, so that explaining code is never a
 /// reason to split it; blank lines and tests do not count either.
 const CODE_LINES_MAX: usize = 450;
@@ -329,6 +352,74 @@ fn modules_import_only_what_they_may() {
         assert!(!next.is_empty(), "a cycle among {:?}", edges.keys().filter(|room| !done.contains(*room)));
         done.extend(next);
     }
+}
+
+/// Returns the words of the code of a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'))
+}
+
+/// Returns the name of the public function or constant that a line begins.
+fn public_name(line: &str) -> Option<&str> {
+    let item = line.trim_start().strip_prefix("pub ")?;
+    let qualified = ["const ", "unsafe ", "async "].iter().find_map(|word| item.strip_prefix(word));
+    let name = item.strip_prefix("fn ").or_else(|| qualified?.strip_prefix("fn ").or(qualified))?;
+    let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Returns the public functions and constants of a text that are in every build.
+fn public_names(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_optional = false;
+    text.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        if line.starts_with("#[cfg(") {
+            is_optional = ["test", "fuzzing"].iter().any(|word| line.contains(word));
+        } else if !line.starts_with(['#', '/']) {
+            return Some(public_name(line)).filter(|_| !std::mem::take(&mut is_optional)).flatten();
+        }
+        None
+    })
+}
+
+// Proves that the library crates have no public function or constant that shipped code of no other
+// crate names: rustc reports dead code only among items that are not public. Method: words, so an
+// item with the name of another one is not found.
+#[test]
+fn public_functions_have_callers_in_other_crates() {
+    let mut shipping = sources();
+    let mut python = Vec::new();
+    files(&root().join("python/src"), "rs", &mut python);
+    shipping.extend(python.into_iter().map(|path| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        (path.strip_prefix(root()).unwrap().to_owned(), text)
+    }));
+    let folder_of = |path: &Path| crate_of(path).map_or("", |(folder, _)| folder);
+    shipping.retain(|(path, _)| {
+        let is_shipped = !is_for_tests(path) && !path.ends_with("fuzzing.rs");
+        is_shipped && (crate_of(path).is_some() || path.starts_with("python/src"))
+    });
+    let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, text) in &shipping {
+        for word in words(shipped(text)) {
+            users.entry(word).or_default().insert(folder_of(path));
+        }
+    }
+    let mut unused = BTreeSet::new();
+    for (path, text) in &shipping {
+        let own = folder_of(path);
+        if !own.starts_with("crates/") || INTERFACES.contains(&own) {
+            continue;
+        }
+        for name in public_names(shipped(text)) {
+            if users.get(name).is_none_or(|users| users.iter().all(|user| *user == own)) {
+                unused.insert(name);
+            }
+        }
+    }
+    let listed = PUBLIC_FOR_TESTS.iter().copied().collect();
+    assert_eq!(unused, listed, "make the new ones pub(crate), and remove the others from the list");
 }
 
 // Proves that no file imports itself through others, in a module or across modules.

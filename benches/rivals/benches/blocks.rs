@@ -5,11 +5,11 @@
 //! Two segments on tmpfs: six sources of this host at 500 Hz for 20 seconds, read for one field of
 //! `vmstat`, and a rig of 64 noisy floats (src/rig.rs), read for one of them. The compressor's own
 //! function compresses each with its defaults. *Everything* decodes each block, restores all frames
-//! and reads the field of each by its schema; *reader* is the segment reader with that field
+//! and walks the field of each by its schema; *reader* is the segment reader with its source
 //! selected; *query* returns the field's values as columns, without frames, and the times of the
-//! samples. All compute the same sum. A seek
-//! opens the directory and reads the first sample at a random time, compared with the raw segment;
-//! by wall time, and by CPU time for busy machines. Medians of rounds in turns.
+//! samples. All compute the same sum. A seek opens the directory and reads the first sample at a
+//! random time, compared with the raw segment; by wall time, and by CPU time for busy machines.
+//! Medians of rounds in turns.
 //!
 //! `cargo bench --bench blocks`
 
@@ -26,7 +26,7 @@ use flatcap::os::storage::DataDirectory;
 use flatcap_format::block::{BlockDecoder, ColumnSelection};
 use flatcap_format::query::{self, ColumnValues, Query, QueryItem};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
-use flatcap_format::schema::{CompiledSchema, FieldValue, Projection, envelope};
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor, envelope};
 use flatcap_format::segment::{Advance, FrameKind, list};
 use flatcap_format::storage::Storage;
 use flatcap_rivals::blocks::blocks;
@@ -50,14 +50,32 @@ struct Subject {
     file: Vec<u8>,
     source: u16,
     field: &'static str,
-    projection: Projection,
+    /// The schema of the source, of which only the field is selected.
+    schema: CompiledSchema,
+}
+
+/// The bits of the last number of a walk.
+struct Number(Option<u64>);
+
+impl Visitor for Number {
+    fn begin_object(&mut self, _: PathStep<'_>) {}
+    fn end_object(&mut self) {}
+    fn begin_list(&mut self, _: PathStep<'_>, _: usize) {}
+    fn end_list(&mut self) {}
+    fn value(&mut self, _: PathStep<'_>, value: FieldValue<'_>) {
+        self.0 = match value {
+            FieldValue::Unsigned(number) => Some(number),
+            FieldValue::Float(number) => Some(number.to_bits()),
+            _ => None,
+        };
+    }
 }
 
 impl Subject {
     fn new(title: &'static str, recording: Recording, source: u16, field: &'static str) -> Self {
         let of = &recording.sources[usize::from(source)];
         let plan = CompiledSchema::compile(&of.schema, &of.root).expect("a schema");
-        let projection = plan.project(&[field]).expect("a field");
+        let schema = plan.select(&[field]).expect("a field");
         let folder = || tempfile::tempdir_in("/dev/shm").expect("tmpfs");
         let (raw, packed) = (folder(), folder());
         write_recording(&open(raw.path()), 0, &recording);
@@ -78,17 +96,13 @@ impl Subject {
             "it is compressed"
         );
         let file = std::fs::read(packed.path().join(name.to_string())).expect("just made");
-        Self { title, recording, raw, packed, file, source, field, projection }
+        Self { title, recording, raw, packed, file, source, field, schema }
     }
 
     fn value(&self, body: &[u8]) -> u64 {
-        let mut values = [FieldValue::Absent];
-        self.projection.read(body, &mut values).expect("its schema");
-        match values[0] {
-            FieldValue::Unsigned(value) => value,
-            FieldValue::Float(value) => value.to_bits(),
-            _ => panic!("a number"),
-        }
+        let mut number = Number(None);
+        self.schema.walk(body, &mut number).expect("its schema");
+        number.0.expect("a number")
     }
 
     /// Blocks of the compressed file.
@@ -122,7 +136,7 @@ impl Subject {
         let mut sum = 0_u64;
         for listing in list(&[self.packed.path().to_owned()]).expect("a directory") {
             let mut reader = listing.open().expect("a segment").expect("a segment");
-            reader.project_fields(&BTreeSet::from([name.clone()]), &[self.field.to_owned()]);
+            reader.select_sources(&BTreeSet::from([name.clone()]));
             while let Some(Advance::Frame(at)) = reader.advance().expect("intact") {
                 if at.kind == FrameKind::Telemetry
                     && let Some(sample) = reader.sample(at)
@@ -146,7 +160,9 @@ impl Subject {
             let QueryItem::Batch(batch) = item else { continue };
             let values = &batch.columns.first().expect("a column").values;
             sum = match values {
-                ColumnValues::Unsigned(values) => values.iter().fold(sum, |sum, value| sum.wrapping_add(*value)),
+                ColumnValues::Unsigned(values) => {
+                    values.iter().fold(sum, |sum, value| sum.wrapping_add(*value))
+                }
                 ColumnValues::Float(values) => {
                     values.iter().fold(sum, |sum, value| sum.wrapping_add(value.to_bits()))
                 }
@@ -166,7 +182,8 @@ impl Subject {
             reader.push(seconds(|| self.by_reader()));
             query.push(seconds(|| self.by_query()));
         }
-        for (name, times) in [("everything", &everything), ("reader of one field", &reader), ("query", &query)]
+        for (name, times) in
+            [("everything", &everything), ("reader of one source", &reader), ("query", &query)]
         {
             let ratio = Quartiles::of_ratios(&everything, times);
             println!(

@@ -2,10 +2,10 @@
 //! some hundred bytes.
 
 use flatcap_format::block::{
-    BlockDecoder, BlockEncoder, ColumnSelection, CompressionOptions, Payloads, SourceCompression,
+    BlockDecoder, BlockEncoder, ColumnSelection, CompressionOptions, SourceCompression,
 };
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_stream::{ChecksumKind, KindDeframer, SliceFramer, SliceReader};
+use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceFramer, SliceReader};
 
 /// The checksum of a compressed file's own frames, independent of that of the frames inside.
 const OUTER: ChecksumKind = ChecksumKind::Xxh3;
@@ -15,7 +15,8 @@ pub struct BlockWriter {
     encoder: BlockEncoder,
     inner: ChecksumKind,
     block_bytes: usize,
-    payloads: Payloads,
+    /// Frames of the block that is not full.
+    frames: Vec<u8>,
     raw_offset: u64,
     file: Vec<u8>,
 }
@@ -24,7 +25,7 @@ impl BlockWriter {
     /// Blocks end after the frame that reaches `block_bytes`.
     pub fn new(way: CompressionOptions, inner: ChecksumKind, block_bytes: usize) -> Self {
         let encoder = BlockEncoder::new(SourceCompression { general: way, sources: Vec::new() });
-        Self { encoder, inner, block_bytes, payloads: Payloads::new(), raw_offset: 0, file: Vec::new() }
+        Self { encoder, inner, block_bytes, frames: Vec::new(), raw_offset: 0, file: Vec::new() }
     }
 
     /// Describes the fields of a source.
@@ -36,8 +37,7 @@ impl BlockWriter {
     pub fn write<'p>(&mut self, payloads: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         for payload in payloads {
-            self.payloads.push(payload);
-            self.pack_if_full();
+            self.push(payload);
         }
         self.end()
     }
@@ -46,14 +46,14 @@ impl BlockWriter {
     pub fn write_samples<'p>(&mut self, records: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         let envelope = Envelope::new(0);
-        let mut around = [0; ENVELOPE_BYTES];
+        let mut sample = Vec::new();
         for (seq, record) in (0..).zip(records) {
             let mono_ns = seq * 1_000_000;
             let stamp =
                 Stamp { mono_ns, wall_ns: mono_ns as i64, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
-            envelope.begin(&mut around, record.len(), &stamp);
-            self.payloads.push_two(&around, record);
-            self.pack_if_full();
+            sample.resize(ENVELOPE_BYTES + record.len(), 0);
+            envelope.write(&mut sample, &stamp, record);
+            self.push(&sample);
         }
         self.end()
     }
@@ -79,31 +79,30 @@ impl BlockWriter {
 
     fn begin(&mut self) {
         self.file.clear();
-        self.payloads.clear();
+        self.frames.clear();
         self.raw_offset = 0;
     }
 
-    fn pack_if_full(&mut self) {
-        if self.payloads.frames_bytes(self.inner) >= self.block_bytes as u64 {
+    fn push(&mut self, payload: &[u8]) {
+        self.inner.frame_and_write(&mut self.frames, payload).expect("a vector takes everything");
+        if self.frames.len() >= self.block_bytes {
             self.pack();
         }
     }
 
     fn end(&mut self) -> &[u8] {
-        if !self.payloads.is_empty() {
+        if !self.frames.is_empty() {
             self.pack();
         }
         &self.file
     }
 
     fn pack(&mut self) {
-        let payloads = std::mem::take(&mut self.payloads);
+        let mut frames = std::mem::take(&mut self.frames);
         let (offset, inner) = (self.raw_offset, self.inner);
-        self.block(payloads.frames_bytes(inner), |encoder, file| {
-            encoder.append_payloads(&payloads, offset, inner, file)
-        });
-        self.payloads = payloads;
-        self.payloads.clear();
+        self.block(frames.len() as u64, |encoder, file| encoder.append(&frames, offset, inner, file));
+        frames.clear();
+        self.frames = frames;
     }
 
     /// Appends a block's frame to the file.
@@ -128,12 +127,13 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Calls `take` with each frame's payload. Verifies the block's own checksum; the block does
-    /// not contain those of the frames.
+    /// Calls `take` with each frame's payload.
     pub fn read(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
-        for payload in blocks(file) {
-            self.decoder.payloads(payload, &mut take).expect("a block");
-        }
+        self.read_blocks(file, |checksum, frames| {
+            for payload in SliceReader::new(frames, KindDeframer::new(checksum)) {
+                take(payload.expect("intact"));
+            }
+        });
     }
 
     /// Calls `take` with each record of [`BlockWriter::write_samples`].

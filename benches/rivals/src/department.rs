@@ -6,7 +6,7 @@
 //! numbers of schemas/department.proto. prost-build generates the same, but needs protoc.
 
 use flatbuffers::{FlatBufferBuilder, InvalidFlatbuffer, UOffsetT, VerifierOptions, WIPOffset};
-use flatcap_format::frame::{TableField, TableLayout, TableWriter};
+use flatcap_format::testing::{TableField, TableLayout, TableWriter};
 use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]

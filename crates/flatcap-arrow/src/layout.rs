@@ -372,7 +372,7 @@ fn list_name(list: &str) -> String {
 }
 
 /// Returns the word for the relation of successive values, or `None` if it is unknown.
-pub fn meaning(kind: MetricKind) -> Option<&'static str> {
+pub(crate) fn meaning(kind: MetricKind) -> Option<&'static str> {
     match kind {
         MetricKind::Counter => Some("counter"),
         MetricKind::Gauge => Some("gauge"),

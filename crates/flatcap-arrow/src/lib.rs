@@ -31,7 +31,7 @@ pub use columns::IntegerTypes;
 pub use error::BatchError;
 pub use fields_reader::FieldsReader;
 pub use large_values::LargeValues;
-pub use layout::{Descriptions, FileLayout, LayoutOptions, ZONE, meaning, time_type};
+pub use layout::{Descriptions, FileLayout, LayoutOptions, ZONE, time_type};
 pub use row_batches::{RowBatchItem, RowBatches};
 pub use sample_reader::{RecordedItem, SampleBatch, SampleReader};
 pub use source_batches::SourceBatches;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{SchemaRef, TimeUnit};
-use flatcap_format::query::{BatchTimes, Query, QuerySummary, Recording, TableInfo};
+use flatcap_format::query::{BatchTimes, Query, Recording, TableInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{Gap, Marker};
 
@@ -103,11 +103,6 @@ impl RowBatches {
     /// Returns the values that were left out so far: INT64 cannot hold them.
     pub fn large_values(&self) -> &LargeValues {
         &self.large
-    }
-
-    /// Returns a summary of the data read so far.
-    pub fn summary(&self) -> QuerySummary {
-        self.reader.summary()
     }
 
     /// Returns the layout of samples with these tables, which is added if it is new.

@@ -76,7 +76,7 @@ impl SampleReader {
     }
 
     /// Returns the tables so far. A run may add tables.
-    pub fn tables(&self) -> &[TableInfo] {
+    pub(crate) fn tables(&self) -> &[TableInfo] {
         self.results.tables()
     }
 

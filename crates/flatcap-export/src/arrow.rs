@@ -27,7 +27,7 @@ use crate::single_output::SingleOutput;
 /// # Errors
 /// Any [`ColumnarError`]; `Usage` if there are several sources for standard output, or if the
 /// schema of a source changed.
-pub fn to_arrow(
+pub(crate) fn to_arrow(
     request: &ColumnarRequest,
     path: Option<&Path>,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,

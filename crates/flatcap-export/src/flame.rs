@@ -16,7 +16,7 @@ use crate::stack_lines::{StackLines, StackOptions, write_stacks};
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_flame(
+pub(crate) fn to_flame(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,

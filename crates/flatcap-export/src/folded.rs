@@ -13,7 +13,7 @@ use crate::stack_lines::{StackOptions, write_stacks};
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_folded(
+pub(crate) fn to_folded(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,

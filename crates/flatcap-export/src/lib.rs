@@ -39,15 +39,7 @@ mod source_file;
 mod stack_lines;
 mod symbolize;
 
-pub use crate::arrow::to_arrow;
-pub use crate::flame::to_flame;
-pub use crate::folded::to_folded;
-pub use crate::mcap::to_mcap;
-pub use crate::openmetrics::to_openmetrics;
-pub use crate::parquet::to_parquet;
 pub use crate::parquet_properties::{GROUP_ROWS, ParquetOptions};
-pub use crate::perfetto::to_perfetto;
-pub use crate::pprof::to_pprof;
 pub use crate::row_groups::RowGroups;
 pub use cli::main;
 pub use error::ColumnarError;

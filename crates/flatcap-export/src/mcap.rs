@@ -9,7 +9,7 @@ use flatcap_arrow::StepFilter;
 use flatcap_format::consumer_names::topic;
 use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayItem, ReplaySample};
 use flatcap_format::schema::{CompiledSchema, GapCauseNames, PlainTables};
-use flatcap_format::segment::{Gap, Marker, MarkerOrigin, SegmentHeader, SourceInfo, list};
+use flatcap_format::segment::{Gap, Marker, SegmentHeader, SourceInfo, list};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{Compression, McapError, WriteOptions, Writer};
 use serde_json::json;
@@ -33,7 +33,7 @@ const SAMPLES_PER_EVENT: u64 = 1024;
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_mcap(
+pub(crate) fn to_mcap(
     request: &ColumnarRequest,
     path: &Path,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
@@ -271,15 +271,9 @@ impl<'r> McapExport<'r> {
     }
 
     fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
-        let origin = match marker.origin {
-            MarkerOrigin::Person => "person",
-            MarkerOrigin::Trigger => "trigger",
-            MarkerOrigin::Recorder => "recorder",
-            _ => "unknown",
-        };
         let run = format!("{:016x}", self.run_id);
         let text = json!({
-            "origin": origin, "text": marker.text, "host": self.host, "run": run,
+            "origin": marker.origin_name(), "text": marker.text, "host": self.host, "run": run,
             "mono_ns": marker.mono_ns
         });
         self.write(&message_header(self.marks, 0, marker.wall_ns), text.to_string().as_bytes())

@@ -33,7 +33,7 @@ const VALUES_MAX: usize = 2 << 20;
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_openmetrics(
+pub(crate) fn to_openmetrics(
     request: &ColumnarRequest,
     path: Option<&Path>,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,

@@ -17,14 +17,14 @@ use flatcap_format::consumer_names::{DistinctNames, file_stem};
 use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
 use flatcap_format::replay::{Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
-use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
+use flatcap_format::segment::{Gap, ListedSegment, Marker, list};
 use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
 
 use crate::error::{ColumnarError, encoding_error};
 use crate::host_columns::{HostLabel, with_host};
 use crate::parquet_file::ParquetFile;
 use crate::parquet_properties::ParquetOptions;
-use crate::record_table::{Cell, CellType, RecordTable, number};
+use crate::record_table::{Cell, CellType, RecordTable};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;
 
@@ -87,7 +87,7 @@ const SOURCES: [(&str, CellType); 13] = [
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_parquet(
+pub(crate) fn to_parquet(
     request: &ColumnarRequest,
     directory: &Path,
     options: ParquetOptions,
@@ -434,31 +434,25 @@ impl<'a> ParquetFiles<'a> {
             Cell::Text(source),
             Cell::Text(self.reading.host.clone()),
             Cell::Text(self.reading.run_name.clone()),
-            number(gap.first),
-            number(gap.count),
+            Cell::number(gap.first),
+            Cell::number(gap.count),
             Cell::Text(GapCauseNames(gap.causes).to_string()),
-            number(gap.after_mono_ns),
-            number(gap.before_mono_ns),
+            Cell::number(gap.after_mono_ns),
+            Cell::number(gap.before_mono_ns),
             before_ns.map_or(Cell::Absent, Cell::Time),
         ]);
         if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
     fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
-        let origin = match marker.origin {
-            MarkerOrigin::Person => "person",
-            MarkerOrigin::Trigger => "trigger",
-            MarkerOrigin::Recorder => "recorder",
-            _ => "unknown",
-        };
         let (table, file) = &mut self.marks;
         let is_full = table.push(vec![
             Cell::Time(marker.wall_ns),
             Cell::Number(marker.wall_ns),
-            number(marker.mono_ns),
+            Cell::number(marker.mono_ns),
             Cell::Text(self.reading.host.clone()),
             Cell::Text(self.reading.run_name.clone()),
-            Cell::Text(origin.to_owned()),
+            Cell::Text(marker.origin_name().to_owned()),
             Cell::Text(marker.text.clone()),
         ]);
         if is_full { file.write(table.take()?) } else { Ok(()) }

@@ -47,7 +47,7 @@ const MARKS_TRACK: u64 = 1;
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_perfetto(
+pub(crate) fn to_perfetto(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,

@@ -19,7 +19,7 @@ use crate::stack_lines::{StackLines, StackOptions, write_stacks};
 ///
 /// # Errors
 /// Any [`ColumnarError`].
-pub fn to_pprof(
+pub(crate) fn to_pprof(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,

@@ -36,6 +36,13 @@ pub enum Cell {
     Time(i64),
 }
 
+impl Cell {
+    /// Returns a number, or an empty cell if it is larger than the column can hold.
+    pub fn number(value: u64) -> Self {
+        i64::try_from(value).map_or(Self::Absent, Self::Number)
+    }
+}
+
 /// Rows of values that are collected one by one.
 #[derive(Debug)]
 pub struct RecordTable {
@@ -58,11 +65,6 @@ impl RecordTable {
         let fields: Vec<Field> = columns.iter().map(field).collect();
         let types = columns.iter().map(|(_, cell_type)| *cell_type).collect();
         Self { schema: Arc::new(Schema::new(fields)), types, rows: Vec::new() }
-    }
-
-    /// Returns the columns.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
     }
 
     /// Adds a row, with a cell per column. Returns whether the rows should be taken.
@@ -104,11 +106,6 @@ fn column_of<'c>(cells: impl Iterator<Item = &'c Cell>, cell_type: CellType) -> 
                 .with_timezone(ZONE),
         ),
     }
-}
-
-/// Returns a number, or an empty cell if it is larger than the column can hold.
-pub(crate) fn number(value: u64) -> Cell {
-    i64::try_from(value).map_or(Cell::Absent, Cell::Number)
 }
 
 /// Returns a string, or an empty cell for `None`.

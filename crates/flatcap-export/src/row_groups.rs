@@ -92,7 +92,7 @@ impl<W: Write + Send> RowGroups<W> {
     }
 
     /// Adds a key and its value to the file's metadata.
-    pub fn describe(&mut self, pair: KeyValue) {
+    pub(crate) fn describe(&mut self, pair: KeyValue) {
         self.writer.append_key_value_metadata(pair);
     }
 

@@ -11,7 +11,7 @@ use parquet::file::metadata::KeyValue;
 
 use crate::error::ColumnarError;
 use crate::parquet_file::ParquetFile;
-use crate::record_table::{Cell, number, text};
+use crate::record_table::{Cell, text};
 use crate::request::ColumnarFile;
 
 /// The file of a source.
@@ -62,11 +62,11 @@ impl SourceFile {
             text(host.machine_id.as_deref()),
             text(host.boot_id.as_deref()),
             Cell::Text(labels(&host.labels)),
-            number(period_ns),
-            number(run.rows),
+            Cell::number(period_ns),
+            Cell::number(run.rows),
             Cell::Time(run.first_ns),
             Cell::Time(run.last_ns),
-            number(lost),
+            Cell::number(lost),
         ]
     }
 

@@ -17,14 +17,15 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_ipc::reader::FileReader;
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, LeafField, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::storage::Folder;
+use flatcap_format::testing::Folder;
+use flatcap_format::testing::{TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;

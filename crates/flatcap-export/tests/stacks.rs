@@ -13,13 +13,14 @@ use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::storage::Folder;
+use flatcap_format::testing::Folder;
+use flatcap_format::testing::{TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 use flatcap_tasks::schema::{
     CodeKind, KMSG, KMSG_ROOT, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT, TaskEventKind,

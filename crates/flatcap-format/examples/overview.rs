@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::query::{OverviewCache, OverviewRequest, OverviewRow, Recording};
 use flatcap_format::replay::recording_span;
@@ -22,7 +22,8 @@ use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::storage::Folder;
+use flatcap_format::testing::Folder;
+use flatcap_format::testing::{TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 
 const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");

@@ -15,7 +15,6 @@
 //! | check a payload by its schema | [`schema::PayloadVerifier`] |
 //! | write a segment | [`segment::SegmentWriter`], to a [`storage::Storage`] |
 //! | make a frame of a sample | [`frame::Envelope`], [`frame::FrameTemplate`] |
-//! | write a payload of tables | [`frame::TableWriter`] |
 //! | compress frames | [`block::BlockEncoder`] |
 //!
 //! ```no_run

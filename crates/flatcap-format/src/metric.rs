@@ -252,7 +252,7 @@ impl HostLabels {
 
     /// Returns the labels of the series of an element of a table; of the host alone without one. If
     /// several sources have the name at the same time, the label `source_id` distinguishes them.
-    pub fn series(
+    pub(crate) fn series(
         &self,
         table: &TableInfo,
         element: Option<ElementName>,

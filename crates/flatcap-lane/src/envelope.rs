@@ -17,7 +17,7 @@ pub const ENVELOPE_BYTES: usize = PAYLOAD_LENGTH_AT + 4;
 /// Bytes of the `FrameHeader`.
 pub const HEADER_BYTES: usize = 32;
 /// The flags of a telemetry frame that are defined.
-pub const KNOWN_FLAGS: u16 = 0x3F;
+pub(crate) const KNOWN_FLAGS: u16 = 0x3F;
 
 // The format is frozen. The header has fields of 64 bits, for which FlatBuffers requires an offset
 // that is a multiple of 8.

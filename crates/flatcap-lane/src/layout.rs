@@ -54,10 +54,9 @@ pub(crate) type ControlPage = [u8; CONTROL_BYTES];
 pub struct LaneFlags(u64);
 
 impl LaneFlags {
-    /// The recorder takes frames.
-    pub const NONE: Self = Self(0);
     /// The recorder takes no frames: the client counts samples as lost.
-    pub const PAUSED: Self = Self(1);
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) const PAUSED: Self = Self(1);
     /// The recorder does not read the lane any more.
     pub const ENDED: Self = Self(2);
     /// Offset of the flags in the lane's memory.

@@ -18,7 +18,7 @@ use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::storage::Folder;
+use flatcap_format::testing::Folder;
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 use flatcap_stream::{ChecksumKind, Framer};
 use proptest::prelude::*;

@@ -4,14 +4,15 @@
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
     DirectoryRecovery, Frames, Gap, Leftovers, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState,
     SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::storage::Folder;
+use flatcap_format::testing::Folder;
+use flatcap_format::testing::{TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 
 /// 2023-11-14 22:13:20 UTC.

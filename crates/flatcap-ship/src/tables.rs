@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use flatcap_export::{Cell, CellType, ColumnarError, RecordTable};
 use flatcap_format::host::ClockReading;
 use flatcap_format::schema::{GapCauseNames, to_visible_json};
-use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
+use flatcap_format::segment::{Gap, Marker};
 
 use crate::manifest::{Manifest, ManifestSource};
 
@@ -138,11 +138,11 @@ pub(crate) fn gap_table(
         table.push(vec![
             Cell::Text(source.clone()),
             Cell::Text(run.to_owned()),
-            number(first),
-            number(count),
+            Cell::number(first),
+            Cell::number(count),
             Cell::Text(causes),
-            times.map_or(Cell::Absent, |(after_ns, _)| number(after_ns)),
-            times.map_or(Cell::Absent, |(_, before_ns)| number(before_ns)),
+            times.map_or(Cell::Absent, |(after_ns, _)| Cell::number(after_ns)),
+            times.map_or(Cell::Absent, |(_, before_ns)| Cell::number(before_ns)),
             before_ns.map_or(Cell::Absent, Cell::Time),
         ]);
     }
@@ -153,18 +153,12 @@ pub(crate) fn gap_table(
 pub(crate) fn mark_table(markers: &[Marker], run: &str) -> Result<RecordBatch, ColumnarError> {
     let mut table = RecordTable::new(&MARK_COLUMNS);
     for marker in markers {
-        let origin = match marker.origin {
-            MarkerOrigin::Person => "person",
-            MarkerOrigin::Trigger => "trigger",
-            MarkerOrigin::Recorder => "recorder",
-            _ => "unknown",
-        };
         table.push(vec![
             Cell::Time(marker.wall_ns),
             Cell::Number(marker.wall_ns),
-            number(marker.mono_ns),
+            Cell::number(marker.mono_ns),
             Cell::Text(run.to_owned()),
-            Cell::Text(origin.to_owned()),
+            Cell::Text(marker.origin_name().to_owned()),
             Cell::Text(marker.text.clone()),
         ]);
     }
@@ -186,15 +180,15 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
             text(&manifest.host.name),
             text(&manifest.host.boot_id),
             text(&labels),
-            number(*period_ns),
-            number(*first_seq),
-            number(*next_seq),
-            number(*rows),
-            number(*recorded),
-            number(*lost),
-            number(*thinned),
-            number(*missed),
-            number(*unreadable),
+            Cell::number(*period_ns),
+            Cell::number(*first_seq),
+            Cell::number(*next_seq),
+            Cell::number(*rows),
+            Cell::number(*recorded),
+            Cell::number(*lost),
+            Cell::number(*thinned),
+            Cell::number(*missed),
+            Cell::number(*unreadable),
             time(source.first_wall_ns),
             time(source.last_wall_ns),
             text(problem),
@@ -208,11 +202,6 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))
-}
-
-/// Returns a number, or `None` if it is larger than the column can hold.
-fn number(value: u64) -> Cell {
-    i64::try_from(value).map_or(Cell::Absent, Cell::Number)
 }
 
 #[cfg(test)]

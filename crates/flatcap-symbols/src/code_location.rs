@@ -63,7 +63,7 @@ pub struct CodeLocation {
 
 impl ObjectKey {
     /// Returns the name that is shown: the name of the file without its directories.
-    pub fn short_name(&self) -> &str {
+    pub(crate) fn short_name(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         match (name, self.kind) {
             (_, ObjectKind::Kernel | ObjectKind::KernelAddress) => "[kernel]",
@@ -75,7 +75,7 @@ impl ObjectKey {
     /// Returns the text that is shown for a place without a name: `name+0xoffset`. For memory
     /// without a file, returns only the name, because its addresses are meaningless outside of its
     /// process.
-    pub fn unnamed(&self, location: CodeLocation) -> String {
+    pub(crate) fn unnamed(&self, location: CodeLocation) -> String {
         match self.kind {
             ObjectKind::Unknown => self.short_name().to_owned(),
             _ => format!("{}+{:#x}", self.short_name(), location.offset),

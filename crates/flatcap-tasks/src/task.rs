@@ -71,7 +71,7 @@ impl ThreadInfo {
 
 impl Task {
     /// The idle loop of any CPU.
-    pub const IDLE: Self =
+    pub(crate) const IDLE: Self =
         Self { number: 0, info: ThreadInfo { thread: 0, process: 0, name: TaskName([0; NAME_BYTES]) } };
 
     /// Returns whether it is the idle loop of a CPU.

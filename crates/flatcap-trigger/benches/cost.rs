@@ -1,5 +1,5 @@
-//! What a rule costs a sample, beside a walk of the payload and a projection of its field, on the
-//! same payloads in the same run: `cargo bench --package flatcap-trigger`.
+//! Measures what a rule costs per sample, and compares it with a walk of the same payloads:
+//! `cargo bench --package flatcap-trigger`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -108,16 +108,7 @@ fn main() {
         }
         black_box(visitor.total);
     });
-    let projection = schema.project(&["io_some.total"]).unwrap();
-    let projected = fastest(|| {
-        let mut values = [FieldValue::Absent];
-        for number in 0..SAMPLES {
-            projection.read(black_box(at(number)), &mut values).unwrap();
-        }
-        black_box(values);
-    });
     println!("{walk:>8.1} ns a sample: a walk of the payload, the field by its name");
-    println!("{projected:>8.1} ns a sample: a projection of the field");
     let one = "pressure.io_some.total";
     for (what, conditions) in [
         ("a rule with a threshold", vec![format!("{one} > 20s")]),

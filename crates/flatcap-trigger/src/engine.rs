@@ -234,7 +234,7 @@ impl TriggerEngine {
 
     /// Returns whether any rule uses samples of a source, given by its position among the sources.
     #[inline]
-    pub fn observes(&self, source: usize) -> bool {
+    pub(crate) fn observes(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|source| !source.rules.is_empty())
     }
 
@@ -417,11 +417,6 @@ impl TriggerEngine {
     /// Returns the counts of each rule, in the order of the rules.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, TriggerCounts)> {
         self.rules.iter().map(|rule| (&rule.rule.name, rule.counts))
-    }
-
-    /// Returns the number of values left out because a list had too many elements.
-    pub fn left_out(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.left_out).sum()
     }
 
     /// Returns the maximum memory of the windows of all rules, in bytes.

@@ -3,34 +3,34 @@
 /// Maximum length of a condition, in bytes: a page of text, which a person can still follow.
 pub const CONDITION_BYTES_MAX: usize = 4096;
 /// Maximum nesting of parentheses, `not`, `any` and `all`, because parsing and evaluation recurse.
-pub const NESTING_MAX: usize = 32;
+pub(crate) const NESTING_MAX: usize = 32;
 /// Maximum number of fields in a condition.
-pub const OPERANDS_MAX: usize = 64;
+pub(crate) const OPERANDS_MAX: usize = 64;
 /// Maximum number of transforms of a field: `:rate:avg(50ms):max(1s)` are three.
-pub const TRANSFORMS_MAX: usize = 4;
+pub(crate) const TRANSFORMS_MAX: usize = 4;
 /// Maximum number of rules: each costs time at every sample.
 pub const RULES_MAX: usize = 64;
 /// Maximum length of a window, in nanoseconds: one hour. Slower changes are not events.
-pub const WINDOW_NS_MAX: u64 = 3_600_000_000_000;
+pub(crate) const WINDOW_NS_MAX: u64 = 3_600_000_000_000;
 /// Maximum number of samples in a window: about a minute at 1 kHz. A sample takes up to 24 bytes.
-pub const WINDOW_SAMPLES_MAX: u64 = 65_536;
+pub(crate) const WINDOW_SAMPLES_MAX: u64 = 65_536;
 /// Maximum number of samples in the window of a quantile, which keeps them sorted: more would cost
 /// microseconds per sample.
-pub const QUANTILE_SAMPLES_MAX: u64 = 4_096;
+pub(crate) const QUANTILE_SAMPLES_MAX: u64 = 4_096;
 /// Maximum number of list elements that a transform tracks: the processes of a large host. The
 /// values of further elements are unknown.
-pub const FOLLOWED_ELEMENTS_MAX: usize = 4_096;
+pub(crate) const FOLLOWED_ELEMENTS_MAX: usize = 4_096;
 /// Maximum number of samples in the windows of all elements of one field: 6 MiB. If there are more
 /// elements than fit, the values of further elements are unknown.
-pub const FIELD_SAMPLES_MAX: u64 = 262_144;
+pub(crate) const FIELD_SAMPLES_MAX: u64 = 262_144;
 /// Maximum size of a compiled regular expression, in bytes: a short text can describe a huge one.
-pub const EXPRESSION_SIZE_MAX: usize = 1 << 20;
+pub(crate) const EXPRESSION_SIZE_MAX: usize = 1 << 20;
 /// Number of distinct elements after which all are discarded and renumbered: processes come and go
 /// as long as the recorder runs. An element takes about 350 bytes.
-pub const NUMBERED_ELEMENTS_MAX: usize = 1 << 14;
+pub(crate) const NUMBERED_ELEMENTS_MAX: usize = 1 << 14;
 /// A source that pauses for more than this many of its periods is restarted: rates and windows
 /// across the pause would include unobserved time.
-pub const PAUSE_PERIODS_MAX: u64 = 10;
+pub(crate) const PAUSE_PERIODS_MAX: u64 = 10;
 /// ... and for more than this many nanoseconds, because a busy host delays fast sources by more
 /// than a few periods.
-pub const PAUSE_NS_MIN: u64 = 2_000_000_000;
+pub(crate) const PAUSE_NS_MIN: u64 = 2_000_000_000;

@@ -93,12 +93,6 @@ impl<'a> CheckedBlock<'a> {
         }
     }
 
-    /// Returns the group if there is exactly one.
-    pub(super) fn single_group(&self) -> Option<&'a wire::BlockGroup> {
-        let mut groups = self.groups.iter();
-        groups.next().filter(|_| groups.next().is_none())
-    }
-
     /// Returns the features of the codecs.
     fn features(&self) -> BlockFeatures {
         let of_codecs = self.parts.iter().map(|part| features_of_codec(part.codec()));
@@ -267,26 +261,15 @@ impl<'a> PartReader<'a> {
 
     /// Returns the payload lengths of a group that is not a matrix.
     pub(super) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, BlockError> {
-        let mut lengths = Vec::new();
-        self.lengths_into(group, &mut Vec::new(), &mut lengths)?;
-        Ok(lengths)
-    }
-
-    /// Replaces the contents of `lengths` with the payload lengths of a group. `buffer` is for
-    /// decompression.
-    pub(super) fn lengths_into(
-        &mut self,
-        group: &wire::BlockGroup,
-        buffer: &mut Vec<u8>,
-        lengths: &mut Vec<u32>,
-    ) -> Result<(), BlockError> {
         let parts = if group.layout() == wire::BlockLayout::Copies { 3 } else { 2 };
         if group.parts() != parts {
             return Err(BlockError::Group("does not have exactly the parts of its layout"));
         }
-        let part = self.borrow(group.first_part() as usize, buffer)?;
+        let (mut buffer, mut lengths) = (Vec::new(), Vec::new());
+        let part = self.borrow(group.first_part() as usize, &mut buffer)?;
         // A frame has at least four bytes, so the count is at most the block's raw bytes.
-        lengths::decode(part, group.frames() as usize, lengths)
+        lengths::decode(part, group.frames() as usize, &mut lengths)?;
+        Ok(lengths)
     }
 
     fn of_length(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, BlockError> {

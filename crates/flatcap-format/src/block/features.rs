@@ -7,16 +7,16 @@ pub struct BlockFeatures(u64);
 
 impl BlockFeatures {
     /// No blocks: reader level 0.
-    pub const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
     /// Reader level 1, rows: blocks of payloads, stored or compressed with Zstandard.
-    pub const ROWS: Self = Self(1);
+    pub(crate) const ROWS: Self = Self(1);
     /// Reader level 2, columns: matrices in our own encodings, and LZ4.
-    pub const COLUMNS: Self = Self(1 << 1);
+    pub(crate) const COLUMNS: Self = Self(1 << 1);
     /// Reader level 3, all: the numeric codec, Snappy and Brotli.
-    pub const ALL: Self = Self(1 << 2);
+    pub(crate) const ALL: Self = Self(1 << 2);
 
     /// All features that this program knows.
-    pub const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
+    pub(crate) const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
 
     /// Returns the features of these bits. Bits that this program does not know are dropped.
     pub(crate) fn from_bits(bits: u64) -> Self {

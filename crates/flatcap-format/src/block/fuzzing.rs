@@ -10,7 +10,7 @@ use flatcap_stream::{ChecksumKind, SliceFramer};
 
 use super::{
     Block, BlockDecoder, BlockEncoder, BlockError, BlockFeatures, Codec, ColumnSelection, CompressionOptions,
-    FieldRef, GroupRows, Layout, Payloads, SourceCompression, ValueRange, ValueType,
+    FieldRef, GroupRows, Layout, SourceCompression, ValueRange, ValueType,
 };
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 
@@ -35,10 +35,7 @@ pub fn decode(payload: &[u8]) {
             assert!(all.is_err() || all.is_ok_and(|all| rows.len() <= all.len()), "bounds only remove rows");
         }
     }
-    let mut given = 0;
-    let read = decoder.payloads(payload, |_| given += 1);
     let opened = decoder.open(payload, &ColumnSelection::ALL);
-    assert_eq!(read.is_ok(), opened.is_ok(), "all interfaces accept the same blocks");
     let next = decoder.next_from(payload, 0, 1);
     let sizes = decoder.sizes(payload);
     let Ok(block) = opened else { return };
@@ -46,7 +43,6 @@ pub fn decode(payload: &[u8]) {
     assert!(sizes.is_ok() && raw_bytes <= block.raw_bytes() as u64, "the sources have at most the raw bytes");
     assert!(next.is_ok(), "an opened block can be searched");
     block.next_from(0, 1);
-    assert_eq!(block.frames(), given, "each payload is given");
     let mut whole = vec![0; block.raw_bytes().min(COPIED_BYTES_MAX)];
     assert_eq!(block.copy(0, &mut whole), whole.len());
     let (from, to) = (whole.len() / 3, whole.len() / 3 * 2);
@@ -112,7 +108,7 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, compression: &SourceCom
     for part in [1, 3, 64, 1000] {
         compare(&block, frames, frames.len() / part, frames.len() / part + frames.len() / 7 + part);
     }
-    check_payloads(frames, checksum, &payload, &mut encoder);
+    check_statements(frames, checksum, &payload, &encoder);
     check_seeks(frames, checksum, &block, &payload);
     decoder.reuse(block);
     let block = decoder.open(&payload, &ColumnSelection::ALL).expect("an encoded block decodes");
@@ -166,29 +162,17 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     }
 }
 
-/// Checks that a block returns payloads without frames, and that payloads alone give the same
-/// block.
-fn check_payloads(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut BlockEncoder) {
-    let mut right = Payloads::new();
-    each_payload(frames, checksum, |payload| right.push(payload));
+/// Checks what a block states: bounds, features, and the bytes of each source.
+fn check_statements(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &BlockEncoder) {
     let mut decoder = BlockDecoder::default();
     let opened = decoder.open(block, &ColumnSelection::ALL);
     assert_eq!(opened.map(|block| block.wrong_bounds()), Ok(None), "bounds are those of the values");
-    for _ in 0..2 {
-        let mut given = Payloads::new();
-        decoder.payloads(block, |payload| given.push(payload)).expect("an encoded block decodes");
-        assert!(given == right, "payloads round-trip");
-    }
-    let mut again = vec![1, 2, 3];
-    encoder.append_payloads(&right, 77, checksum, &mut again).expect("payloads fit if their frames do");
-    assert!(again.get(3..) == Some(block), "the same block as from frames");
     // The block needs exactly these features.
     let needed = encoder.features();
     for missing in [BlockFeatures::NONE, BlockFeatures::ROWS, BlockFeatures::COLUMNS, BlockFeatures::ALL] {
         decoder.set_announced(BlockFeatures::from_bits(needed.bits() & !missing.bits()));
         let is_complete = needed.bits() & missing.bits() == 0;
         assert_eq!(decoder.open(block, &ColumnSelection::ALL).is_ok(), is_complete, "{needed:?} {missing:?}");
-        assert_eq!(decoder.payloads(block, |_| {}).is_ok(), is_complete, "{needed:?} {missing:?}");
     }
     let mut expected = BTreeMap::<u16, u64>::new();
     each_payload(frames, checksum, |payload| {

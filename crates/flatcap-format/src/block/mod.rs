@@ -33,6 +33,6 @@ pub(crate) use decode::value_range::ValueRange;
 pub use encode::encoder::{BlockEncoder, RAW_BYTES_DEFAULT};
 pub use error::BlockError;
 pub use features::BlockFeatures;
-pub use layout::payloads::Payloads;
 pub use options::{CompressionOptions, Layout, SourceCompression};
-pub use selection::{ColumnSelection, FieldRef, FieldSelection, ShapeSelector, ValueType};
+pub(crate) use selection::FieldSelection;
+pub use selection::{ColumnSelection, FieldRef, ValueType};

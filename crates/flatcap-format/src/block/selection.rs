@@ -27,28 +27,22 @@ pub struct FieldRef {
     pub kind: ValueType,
 }
 
-/// The selected fields of payloads of one shape, that is, of one source and length.
+/// The selected fields of the payloads of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FieldSelection {
+pub(crate) enum FieldSelection {
     /// All bytes.
     All,
-    /// Only these fields.
-    Fields {
-        /// Fields on which the offsets of values depend, such as offsets in a `FlatBuffer`. If one
-        /// of them differs from row to row, all columns are decompressed.
-        dependencies: Vec<FieldRef>,
-        /// The values.
-        values: Vec<FieldRef>,
-    },
+    /// Only these fields, which have fixed offsets.
+    Fields(Vec<FieldRef>),
 }
 
 /// The selected columns of a block. In its frames, other bytes have the values of the first frame
 /// of the same shape, and checksums are those of the resulting bytes.
 #[derive(Clone, Copy)]
-pub struct ColumnSelection<'a>(Option<&'a ShapeSelector>);
+pub struct ColumnSelection<'a>(Option<&'a SourceSelector>);
 
-/// Selects fields for a source's payloads that have the shape of the given one.
-pub type ShapeSelector = dyn Fn(u16, &[u8]) -> FieldSelection;
+/// Selects fields of the payloads of the source with this id.
+type SourceSelector = dyn Fn(u16) -> FieldSelection;
 
 impl From<NumericKind> for ValueType {
     fn from(number: NumericKind) -> Self {
@@ -66,20 +60,19 @@ impl ColumnSelection<'static> {
 }
 
 impl<'a> ColumnSelection<'a> {
-    /// Selects by a function, which is called once for each shape of a block, with its source and
-    /// the payload of its first frame.
-    pub(crate) fn by(choose: &'a ShapeSelector) -> Self {
+    /// Selects by a function, which is called once for each matrix of a block, with its source.
+    pub(crate) fn by(choose: &'a SourceSelector) -> Self {
         Self(Some(choose))
     }
 
-    pub(super) fn select(&self, source: u16, first: &[u8]) -> FieldSelection {
-        self.0.map_or(FieldSelection::All, |choose| choose(source, first))
+    pub(super) fn select(&self, source: u16) -> FieldSelection {
+        self.0.map_or(FieldSelection::All, |choose| choose(source))
     }
 }
 
 impl fmt::Debug for ColumnSelection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Wanted(some)" } else { "Wanted(all)" })
+        f.write_str(if self.0.is_some() { "ColumnSelection(some)" } else { "ColumnSelection(all)" })
     }
 }
 

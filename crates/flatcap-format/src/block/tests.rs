@@ -233,27 +233,14 @@ fn text_is_smaller_in_columns_than_in_rows() {
                 sources: vec![],
             },
         );
-        let choose = |_, _: &[u8]| {
-            let values = vec![FieldRef { at: 90, bytes: 4, kind: ValueType::Unsigned }];
-            FieldSelection::Fields {
-                dependencies: vec![FieldRef { at: 56, bytes: 8, kind: ValueType::Unsigned }],
-                values,
-            }
-        };
+        let choose =
+            |_| FieldSelection::Fields(vec![FieldRef { at: 90, bytes: 4, kind: ValueType::Unsigned }]);
         let block = BlockDecoder::default().open(&columns, &ColumnSelection::by(&choose)).unwrap();
         let mut frame = vec![0; frame_bytes];
         block.copy(700 * frame_bytes, &mut frame);
         let whole = &frames[700 * frame_bytes..701 * frame_bytes];
         assert_eq!(frame[12 + 90..12 + 94], whole[12 + 90..12 + 94], "{codec}");
         assert_eq!(frame[12 + 112..], frames[12 + 112..frame_bytes], "{codec}: not selected");
-        let mut payloads = Vec::new();
-        BlockDecoder::default()
-            .open(&columns, &ColumnSelection::ALL)
-            .unwrap()
-            .each_payload(|payload| payloads.push(payload.to_vec()));
-        assert!(
-            payloads.iter().zip(frames.chunks(frame_bytes)).all(|(payload, frame)| *payload == frame[12..])
-        );
         // In raw ranges, bounds do not exclude any value.
         let may = |at, bytes, value| {
             let place = FieldRef { at, bytes, kind: ValueType::Unsigned };
@@ -271,29 +258,23 @@ fn text_is_smaller_in_columns_than_in_rows() {
 
 #[test]
 fn unselected_columns_are_not_decompressed() {
-    // Proves that selected fields are correct, that others have the values of the first row, and
-    // that all columns are read if a dependency changes.
+    // Proves that selected fields are correct and that others have the values of the first row.
     let frames = rows_of(300, &[noise, |row| row, noise]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let payload = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().to_vec();
     let frame_bytes = frames.len() / 300;
-    let place = |at| FieldRef { at, bytes: 8, kind: ValueType::Unsigned };
-    let see = |steady: Vec<FieldRef>| {
-        let choose = move |source, first: &[u8]| {
-            assert_eq!((source, first.len()), (0, frame_bytes - 12));
-            FieldSelection::Fields { dependencies: steady.clone(), values: vec![place(72)] }
-        };
-        let block = BlockDecoder::default().open(&payload, &ColumnSelection::by(&choose)).unwrap();
-        let mut frame = vec![0; frame_bytes];
-        assert_eq!(block.copy(200 * frame_bytes, &mut frame), frame_bytes);
-        frame.split_off(12)
+    let choose = |source| {
+        assert_eq!(source, 0);
+        FieldSelection::Fields(vec![FieldRef { at: 72, bytes: 8, kind: ValueType::Unsigned }])
     };
+    let block = BlockDecoder::default().open(&payload, &ColumnSelection::by(&choose)).unwrap();
+    let mut frame = vec![0; frame_bytes];
+    assert_eq!(block.copy(200 * frame_bytes, &mut frame), frame_bytes);
+    let some = frame.split_off(12);
     let whole = &frames[200 * frame_bytes + 12..201 * frame_bytes];
-    let some = see(vec![place(56)]);
     assert_eq!(some[72..80], whole[72..80]);
     assert_eq!(some[64..72], frames[12 + 64..12 + 72]);
     assert_ne!(some[64..72], whole[64..72]);
-    assert_eq!(see(vec![place(80)]), whole);
 }
 
 #[test]
@@ -313,18 +294,14 @@ fn a_block_holds_no_blocks_and_only_whole_frames() {
     wrong[third + 20] ^= 1;
     let error = encoder.encode(&wrong, 0, ChecksumKind::Xxh3).unwrap_err();
     assert!(error.to_string().contains(&format!("offset {third} has a wrong checksum")), "{error}");
-    for layout in [Layout::Row, Layout::Columnar] {
-        let mut payloads = Payloads::new();
-        for payload in [&b"before"[..], &nested[4..], b"behind"] {
-            payloads.push(payload);
-        }
-        let compression =
-            SourceCompression { general: CompressionOptions { layout, codec: Codec::None }, sources: vec![] };
-        let mut out = vec![7];
-        let error = BlockEncoder::new(compression).append_payloads(&payloads, 0, kind, &mut out).unwrap_err();
-        assert!(error.to_string().contains("frame at offset 10 is a block"), "{error}");
-        assert_eq!(out, [7], "nothing is appended");
+    let mut frames = Vec::new();
+    for payload in [&b"before"[..], &nested[4..], b"behind"] {
+        kind.frame_and_write(&mut frames, payload).unwrap();
     }
+    let mut out = vec![7];
+    let error = encoder.append(&frames, 0, kind, &mut out).unwrap_err();
+    assert!(error.to_string().contains("frame at offset 10 is a block"), "{error}");
+    assert_eq!(out, [7], "nothing is appended");
     let payload = encoder.encode(&[0; 40], 3, kind).unwrap().to_vec();
     let block = BlockDecoder::default().open(&payload, &ColumnSelection::ALL).unwrap();
     assert_eq!(
@@ -336,11 +313,11 @@ fn a_block_holds_no_blocks_and_only_whole_frames() {
 #[test]
 fn full_groups_and_too_many_shapes_come_back() {
     // Proves that more rows than a matrix may have, and more shapes than a block may have,
-    // round-trip and give the same block from payloads.
+    // round-trip.
     let kind = ChecksumKind::None;
     // A shape is a source and a length.
     let one = |rows: u64, shape: fn(u64) -> (u16, usize)| {
-        let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
+        let mut frames = Vec::new();
         for row in 0..rows {
             let (source, length) = shape(row);
             let body = vec![(row & 0x7F) as u8; length];
@@ -349,24 +326,20 @@ fn full_groups_and_too_many_shapes_come_back() {
                 Stamp { mono_ns: row, wall_ns: 7, seq: row, incomplete: Incomplete::NONE, duration_ns: 1 };
             Envelope::new(source).write(&mut payload, &stamp, &body);
             kind.frame_and_write(&mut frames, &payload).unwrap();
-            payloads.push(&payload);
         }
-        (frames, payloads)
+        frames
     };
     let compression = SourceCompression {
         general: CompressionOptions { layout: Layout::Columnar, codec: Codec::None },
         sources: vec![],
     };
-    for ((frames, payloads), groups) in [
+    for (frames, groups) in [
         (one(70_000, |_| (3, 8)), 2),
         (one(140_000, |row| (3, if row % 2 == 0 { 0 } else { 8 })), 4),
         (one(4200 * 9, |row| ((row % 60) as u16, (row / 60 % 70) as usize)), 4097),
     ] {
         let mut encoder = BlockEncoder::new(compression.clone());
         let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
-        let mut again = Vec::new();
-        encoder.append_payloads(&payloads, 0, kind, &mut again).unwrap();
-        assert!(again == payload);
         let block = BlockDecoder::default().open(&payload, &ColumnSelection::ALL).unwrap();
         let mut back = vec![0; frames.len()];
         assert_eq!((block.copy(0, &mut back), block.groups.len()), (frames.len(), groups));

@@ -2,19 +2,17 @@
 //!
 //! A FlatBuffer with all fields present has the same bytes each time it is built, except for the
 //! values of its scalars. So it is built only once; later messages are copies with new values at
-//! the same offsets. Reading works the same way: a payload that equals the template everywhere
-//! except in those values has the template's shape, so it needs no verification and its fields have
-//! the template's offsets.
+//! the same offsets.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use flatbuffers::FlatBufferBuilder;
 use flatcap_stream::short_bytes::copy_small;
-use flatcap_stream::{Error, Result, SliceFramer, StreamSerialize};
+use flatcap_stream::{Error, Result, SliceFramer};
 
+#[cfg(any(test, feature = "testing"))]
 use super::fixed_bytes::FixedBytes;
 use super::template_path::{self, FieldLocation};
 
@@ -50,20 +48,21 @@ pub use super::template_path::{Scalar, TemplateError};
 ///
 /// let payloads = SliceReader::new(&output[..end], DefaultDeframer::new());
 /// for (number, payload) in (0..).zip(payloads) {
-///     let view = template.view(payload?).ok_or("another shape")?;
-///     assert_eq!((view.get(segment), view.get(length)), (number, 1000 + number as u32));
+///     let trailer = flatbuffers::root::<Trailer>(payload?)?;
+///     assert_eq!((trailer.segment(), trailer.footer_length()), (number, 1000 + number as u32));
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct FrameTemplate {
-    payload: Box<[u8]>,
-    fixed: FixedBytes,
+    pub(super) payload: Box<[u8]>,
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fixed: FixedBytes,
     /// The values that may change, in the order of their paths.
     locations: Box<[(Box<str>, FieldLocation)]>,
     /// A hash of all of the above. Templates with the same fingerprint are equal, and so are their
     /// fields.
-    fingerprint: u64,
+    pub(super) fingerprint: u64,
 }
 
 /// A handle to a value that changes: its offset in one template, and its type.
@@ -77,8 +76,8 @@ pub struct TemplateField<T> {
 /// their number does not.
 #[derive(Debug, Clone)]
 pub struct TemplateList {
-    range: Range<usize>,
-    fingerprint: u64,
+    pub(super) range: Range<usize>,
+    pub(super) fingerprint: u64,
 }
 
 impl FrameTemplate {
@@ -88,7 +87,7 @@ impl FrameTemplate {
     ///
     /// # Errors
     /// `Path` for a wrong path, `Schema` for a wrong schema. A field must be present in the buffer:
-    /// build with `force_defaults(true)`, or use [`from_message`](Self::from_message).
+    /// build with `force_defaults(true)`.
     pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
         Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
     }
@@ -111,36 +110,18 @@ impl FrameTemplate {
     }
 
     fn from_locations(finished: &[u8], locations: Vec<FieldLocation>, paths: &[&str]) -> Self {
-        let mut mask = vec![0xFF; finished.len()];
-        for location in &locations {
-            if let Some(changing) = mask.get_mut(location.range()) {
-                changing.fill(0);
-            }
-        }
         let mut hasher = DefaultHasher::new();
-        (finished, &mask, paths).hash(&mut hasher);
-        let locations = paths.iter().map(|path| Box::from(*path)).zip(locations).collect();
+        (finished, paths).hash(&mut hasher);
+        for location in &locations {
+            location.range().hash(&mut hasher);
+        }
         Self {
+            #[cfg(any(test, feature = "testing"))]
+            fixed: FixedBytes::of(finished, super::template_view::mask(finished, &locations)),
             payload: finished.into(),
-            fixed: FixedBytes::of(finished, mask),
-            locations,
+            locations: paths.iter().map(|path| Box::from(*path)).zip(locations).collect(),
             fingerprint: hasher.finish(),
         }
-    }
-
-    /// Creates a template from a message, which is built with defaults forced.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new); `Message` if the message cannot be built.
-    pub fn from_message<T: StreamSerialize>(
-        item: &T,
-        schema: &[u8],
-        paths: &[&str],
-    ) -> std::result::Result<Self, TemplateError> {
-        let mut builder = FlatBufferBuilder::new();
-        builder.force_defaults(true);
-        item.serialize(&mut builder).map_err(TemplateError::message)?;
-        Self::new(builder.finished_data(), schema, paths)
     }
 
     /// Returns the handle of a path that the template was created with.
@@ -229,32 +210,9 @@ impl FrameTemplate {
         Ok(needed)
     }
 
-    /// Returns the values of a payload of this shape, or `None` if it has another shape.
-    #[inline]
-    pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
-        self.has_shape(payload).then_some(TemplateView { template: self, payload })
-    }
-
-    /// Returns the values of a payload that is trusted to have this shape because its writer used
-    /// this template. Only the length is checked; `None` if it differs.
-    ///
-    /// A payload of the same length and another shape gives meaningless values, as a fixed layout
-    /// read with the wrong schema does. Use this only for streams of your own that have a checksum,
-    /// and [`view`](Self::view) for all others.
-    #[inline]
-    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
-        (payload.len() == self.payload.len()).then_some(TemplateView { template: self, payload })
-    }
-
-    /// Returns whether a payload equals the model except for the values that change.
-    #[inline]
-    fn has_shape(&self, payload: &[u8]) -> bool {
-        payload.len() == self.payload.len() && self.fixed.matches(payload, &self.payload)
-    }
-
     /// Returns the range of a field's value.
     #[inline]
-    fn value_range<T>(&self, field: TemplateField<T>) -> Range<usize> {
+    pub(super) fn value_range<T>(&self, field: TemplateField<T>) -> Range<usize> {
         assert!(field.fingerprint == self.fingerprint, "the field belongs to another template");
         field.at..field.at + size_of::<T>()
     }
@@ -293,35 +251,6 @@ impl<'p> TemplatePatch<'p> {
     }
 }
 
-/// A payload of the template's shape.
-#[derive(Debug, Clone, Copy)]
-pub struct TemplateView<'p> {
-    template: &'p FrameTemplate,
-    payload: &'p [u8],
-}
-
-impl<'p> TemplateView<'p> {
-    /// Returns the bytes of all elements of a list, little-endian and without gaps, or of a struct.
-    ///
-    /// # Panics
-    /// If the list belongs to another template.
-    #[inline]
-    pub fn elements(&self, list: &TemplateList) -> &'p [u8] {
-        assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
-        self.payload.get(list.range.clone()).unwrap_or_default()
-    }
-
-    /// Reads a value.
-    ///
-    /// # Panics
-    /// If the field belongs to another template.
-    #[inline]
-    pub fn get<T: Scalar>(&self, field: TemplateField<T>) -> T {
-        let range = self.template.value_range(field);
-        T::load(self.payload.get(range).unwrap_or_default())
-    }
-}
-
 impl<T> Clone for TemplateField<T> {
     fn clone(&self) -> Self {
         *self
@@ -344,6 +273,7 @@ fn buffer_too_small(needed: usize, available: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use flatbuffers::FlatBufferBuilder;
     use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
     use proptest::prelude::*;
 
@@ -398,28 +328,6 @@ mod tests {
         let template = template(&["counter", "noise"]);
         let mut output = vec![0; template.payload_bytes()];
         template.fill(&mut output).set(slot, 1);
-    }
-
-    // Proves that a message whose values equal their defaults still has them in its template.
-    #[test]
-    fn defaults_are_forced() {
-        struct Zero;
-        impl StreamSerialize for Zero {
-            fn serialize<A: flatbuffers::Allocator>(
-                &self,
-                builder: &mut FlatBufferBuilder<'_, A>,
-            ) -> Result<()> {
-                let start = builder.start_table();
-                builder.push_slot(Point::VT_COUNTER, 0_u64, 0);
-                let root = builder.end_table(start);
-                builder.finish_minimal(root);
-                Ok(())
-            }
-        }
-        let schema = include_bytes!("../../../../generated/synthetic.bfbs");
-        assert!(FrameTemplate::from_message(&Zero, schema, &["counter"]).is_ok());
-        let error = FrameTemplate::from_message(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
-        assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
     }
 
     // Proves that every fixed byte decides the shape and no other, for values that are adjacent,

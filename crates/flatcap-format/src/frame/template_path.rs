@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use flatbuffers::InvalidFlatbuffer;
 use flatbuffers_reflection::reflection::{self, BaseType, Object, Schema, Type};
-use flatcap_stream::Error;
 
 /// The location and the type of a value that may be patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +117,6 @@ impl<const N: usize> Scalar for [u8; N] {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// The message could not be built.
-    Message(Error),
     /// Not a binary schema (.bfbs), or one without a root table.
     Schema(Option<InvalidFlatbuffer>),
     /// The schema has no table of this name.
@@ -134,11 +131,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    pub(super) fn message(error: Error) -> Self {
-        Self::Message(error)
-    }
-
-    pub(super) fn unknown_path<'k>(path: &str, known: impl Iterator<Item = &'k str>) -> Self {
+    pub(crate) fn unknown_path<'k>(path: &str, known: impl Iterator<Item = &'k str>) -> Self {
         let known: Vec<&str> = known.collect();
         path_error(path, format!("not a path of this template; its paths are: {}", known.join(", ")))
     }
@@ -152,7 +145,6 @@ impl TemplateError {
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message(error) => write!(f, "template message: {error}"),
             // The verifier ends its message with empty lines.
             Self::Schema(Some(error)) => {
                 write!(f, "template schema: not a binary schema (.bfbs): {}", error.to_string().trim_end())
@@ -169,7 +161,6 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Message(error) => Some(error),
             Self::Schema(error) => error.as_ref().map(|error| error as _),
             Self::Root(_) | Self::Path { .. } => None,
         }

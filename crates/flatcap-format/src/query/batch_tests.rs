@@ -4,7 +4,7 @@ use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 
 const TEXT_BYTES: usize = 256 << 10;
 const SAMPLES: usize = 300;

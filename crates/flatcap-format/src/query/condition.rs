@@ -74,11 +74,6 @@ pub(super) struct Possible {
 }
 
 impl RowCondition {
-    /// Returns the condition as written.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
     /// Returns whether the condition holds, given the result of each comparison.
     pub(super) fn holds(&self, comparison: &dyn Fn(usize) -> bool) -> bool {
         self.root.holds(comparison)
@@ -439,7 +434,7 @@ mod tests {
         let condition = parsed(r#"disk.devices[name=~"sd.*"].reads>=5 and state = "a b""#);
         assert_eq!(condition.comparisons[0].path.as_str(), r#"disk.devices[name=~"sd.*"].reads"#);
         assert!(condition.comparisons[1].passes(FieldValue::Text("a b")));
-        assert_eq!(condition.to_string(), condition.as_str());
+        assert_eq!(condition.to_string(), r#"disk.devices[name=~"sd.*"].reads>=5 and state = "a b""#);
     }
 
     // Proves that integers are compared exactly, and that absent values and NaN pass no comparison.

@@ -149,13 +149,13 @@ impl ElementNames {
     }
 
     /// Returns whether the identity fields alone distinguish the element from others of its sample.
-    pub fn has_own_identity(&self, name: ElementName) -> bool {
+    pub(crate) fn has_own_identity(&self, name: ElementName) -> bool {
         self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
     }
 
     /// Returns the first name of the element with the same label: fields that only describe an
     /// element may change without a change of its label.
-    pub fn title(&self, name: ElementName) -> ElementName {
+    pub(crate) fn title(&self, name: ElementName) -> ElementName {
         self.names.get(name.0 as usize).map_or(name, |named| named.title)
     }
 

@@ -16,7 +16,7 @@ use crate::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
     compressed, example,
 };
-use crate::storage::Folder;
+use crate::testing::Folder;
 use crate::testing::effort;
 
 /// Compares both ways of reading. Returns the summary of the fast one.

@@ -14,7 +14,7 @@ use crate::frame::Incomplete;
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
 use crate::schema::CompiledSchema;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 use crate::testing::effort;
 
 const SCHEMA: &[u8] = include_bytes!("../../../../generated/host/process.bfbs");

@@ -87,7 +87,7 @@ impl Recording {
         if sources.is_empty() {
             return Ok(None);
         }
-        let filter = ReplayFilter { sources, fields: Vec::new(), ..filter.clone() };
+        let filter = ReplayFilter { sources, ..filter.clone() };
         let reader = MergedReader::open(self.paths(), filter)?;
         Ok(Some(KernelReader { reader, sources: Vec::new() }))
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::frame::Incomplete;
 use crate::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 
 /// Sources, the maximum in a segment.
 const SOURCES: u16 = 4096;

@@ -11,7 +11,7 @@ use super::*;
 use crate::host::ClockReading;
 use crate::schema::segment::GapCause;
 use crate::segment::{Gap, SealState, SegmentName, compressed, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 use crate::testing::effort;
 
 const PERIOD_NS: u64 = 50_000_000;

@@ -11,7 +11,7 @@ use super::*;
 use crate::frame::Incomplete;
 use crate::schema::{CompiledSchema, JsonWriter, Rates};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 use crate::testing::effort;
 fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf> {
     let cut = samples.len() / 2;

@@ -21,7 +21,7 @@ use super::segment_scan::SegmentScan;
 use super::summary::QuerySummary;
 use super::task_feed::{EventPlace, FeedStep, TaskFeed};
 use crate::host::HostName;
-use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart, WantedTimes};
+use crate::replay::{MergedReader, Notice, ReplayItem, ReplayPart, WantedTimes};
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
@@ -116,14 +116,14 @@ impl RunInfo {
 
 impl QueryResults {
     pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
-        let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
+        let filter = query.filter.clone();
         Ok(Self { paths: paths.to_vec(), ..Self::of(MergedReader::open(paths, filter)?, query) })
     }
 
     /// Queries only some segments of a recording. The caller has checked that the recording has the
     /// fields.
     pub(super) fn of_segments(segments: Vec<SelectedSegment>, query: &Query) -> Self {
-        let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
+        let filter = query.filter.clone();
         let reader = MergedReader::of_segments(segments.clone(), filter);
         Self { segments, ..Self::of(reader, query) }
     }

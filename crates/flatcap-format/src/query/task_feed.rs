@@ -64,11 +64,7 @@ impl TaskFeed {
     /// `Io` for a path that is missing or unreadable.
     pub(super) fn open(place: &EventPlace<'_>, step_ns: Option<u64>) -> Result<Self, SegmentError> {
         let around_ns = place.source.period_ns.saturating_mul(2).saturating_add(LEAD_NS);
-        let mut filter = ReplayFilter {
-            sources: [place.source.name.clone()].into(),
-            fields: Vec::new(),
-            ..place.filter.clone()
-        };
+        let mut filter = ReplayFilter { sources: [place.source.name.clone()].into(), ..place.filter.clone() };
         filter.since_ns = filter.since_ns.map(|since| since.saturating_sub_unsigned(around_ns));
         filter.until_ns = filter.until_ns.map(|until| until.saturating_add_unsigned(around_ns));
         if let Some(elapsed) = &mut filter.elapsed {

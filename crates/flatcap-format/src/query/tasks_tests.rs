@@ -13,7 +13,7 @@ use super::*;
 use crate::host::ClockReading;
 use crate::replay::ReplayFilter;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
-use crate::storage::Folder;
+use crate::testing::Folder;
 
 const MS: u64 = 1_000_000;
 /// Time at which the events begin.

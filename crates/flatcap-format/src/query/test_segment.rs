@@ -7,7 +7,7 @@ use flatcap_stream::Framer;
 
 use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::segment::{Frames, SampleSpan, SegmentHeader, SegmentName, SegmentWriter};
-use crate::storage::Folder;
+use crate::testing::Folder;
 
 /// A sample, and its time.
 pub(super) struct TimedSample {

@@ -22,13 +22,15 @@ impl TextColumn {
         self.texts.get(*self.codes.get(row)? as usize).map(|text| &**text)
     }
 
-    /// Returns for each row the index of its text in [`texts`](Self::texts).
+    /// Returns a number for each row: rows with equal values have equal numbers. Numbers count from
+    /// 0, in the order of the first rows.
     pub fn codes(&self) -> &[u32] {
         &self.codes
     }
 
     /// Returns the distinct texts, in the order of their first rows.
-    pub fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
+    #[cfg(test)]
+    pub(crate) fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
     }
 

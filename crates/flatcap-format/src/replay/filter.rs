@@ -18,8 +18,6 @@ pub struct ReplayFilter {
     pub elapsed: Option<Elapsed>,
     /// Frames of this host; `None` for all hosts.
     pub host: Option<HostIdentity>,
-    /// Dotted paths of the fields to decode; empty for all. Other fields may have any value.
-    pub fields: Vec<String>,
 }
 
 /// The identity of a host. A name alone is not enough, because several hosts may have it.

@@ -386,7 +386,7 @@ impl MergedReader {
         // A reader that follows the recording waits until the next run has recovered the segment of
         // a killed one.
         let is_live = listing.live || (self.refreshes > 1 && listing.is_active());
-        reader.project_fields(&self.filter.sources, &self.filter.fields);
+        reader.select_sources(&self.filter.sources);
         let header = reader.header().clone();
         let frame = match reader.advance() {
             Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => {

@@ -21,6 +21,7 @@ pub(crate) use item::{ReplayPart, WholeSegment};
 pub use merge::MergedReader;
 
 pub use replay_clock::{ReplayClock, Speed};
-pub use span::{first_sample, recording_span, run_ends};
+pub(crate) use span::run_ends;
+pub use span::{first_sample, recording_span};
 pub use time::{TimeError, TimeSpec};
 pub use time_range::{TimePoint, TimePointError, TimeRange};

@@ -71,15 +71,6 @@ impl BoxedDecodeError {
         };
         self
     }
-
-    /// Sets the path, unless it is already set.
-    #[cold]
-    pub(super) fn or_path(mut self, path: &str) -> Self {
-        if self.0.path.is_empty() {
-            path.clone_into(&mut self.0.path);
-        }
-        self
-    }
 }
 
 #[cold]

@@ -13,19 +13,19 @@ use super::error::SchemaError;
 use super::value::{FieldValue, ScalarType};
 
 /// Longest binary schema in bytes.
-pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
+pub(crate) const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// Largest number of tables and structs in a schema.
-pub const OBJECTS_MAX: usize = 1024;
+pub(crate) const OBJECTS_MAX: usize = 1024;
 /// Largest number of fields in all tables and structs that the root reaches.
-pub const FIELDS_MAX: usize = 16_384;
+pub(crate) const FIELDS_MAX: usize = 16_384;
 /// Largest number of values in all enums that fields use.
-pub const ENUM_VALUES_MAX: usize = 65_536;
+pub(crate) const ENUM_VALUES_MAX: usize = 65_536;
 /// Largest number of paths from the root to a field, with every table expanded wherever it is used.
-pub const PATHS_MAX: usize = 65_536;
+pub(crate) const PATHS_MAX: usize = 65_536;
 /// Longest name of an object, a field or an enum value, and longest unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest struct in bytes.
-pub const STRUCT_BYTES_MAX: usize = 1 << 20;
+pub(crate) const STRUCT_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of the verifier. They admit schemas that share and nest tables as much as possible.
 // The verifier counts tables and bytes at each use, so sharing may add up to more than the length
@@ -64,8 +64,8 @@ impl CompiledSchema {
     /// Omits deprecated fields, as generated code does.
     ///
     /// # Errors
-    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All types
-    /// that the root reaches are checked, so a later walk cannot fail because of the schema.
+    /// Any [`SchemaError`] except `NoField`. All types that the root reaches are checked, so a
+    /// later walk cannot fail because of the schema.
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;
         let objects = schema.objects();

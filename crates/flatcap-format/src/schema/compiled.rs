@@ -247,7 +247,7 @@ impl Field {
     /// Returns whether all bits of the field's values of type `ulong` are significant, as in an
     /// address, a hash or a set of flags: the field has the attribute `bits`, or is an enum with
     /// `bit_flags`.
-    pub fn uses_all_bits(&self) -> bool {
+    pub(crate) fn uses_all_bits(&self) -> bool {
         self.uses_all_bits
     }
 
@@ -257,7 +257,7 @@ impl Field {
     }
 
     /// Returns the usage that the values measure, from the attribute `usage`.
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         self.usage
     }
 

@@ -99,7 +99,7 @@ impl CountedValue {
     /// Returns the growth of the counter, over at most one wrap, or its correction, which is below
     /// 0. Returns `None` if the counter was reset, so that its growth is not known.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
-    pub fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
+    pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
         let change = match (self, before) {
             (Self::Unsigned(now), Self::Unsigned(before)) => {
                 let size = now.abs_diff(before) as f64;

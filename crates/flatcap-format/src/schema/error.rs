@@ -82,22 +82,6 @@ pub enum SchemaError {
         /// All existing names.
         known: Vec<String>,
     },
-    /// A projected path through a list without an index.
-    #[error("{path:?}: {list} is a list; add an index, as in {list}.0")]
-    NoIndex {
-        /// The whole path.
-        path: String,
-        /// The part of the path that leads to the list.
-        list: String,
-    },
-    /// A projected path that leads to an object or a text.
-    #[error("{path:?}: {type_name} is not a single number, bool or enum")]
-    NotSingle {
-        /// The whole path.
-        path: String,
-        /// The type at the end of the path.
-        type_name: String,
-    },
 }
 
 /// Largest number of names that a message lists.

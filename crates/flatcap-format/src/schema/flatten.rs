@@ -79,7 +79,8 @@ impl FlatRow {
     }
 
     /// Iterates over the values of all cells, in order.
-    pub fn values(&self) -> impl Iterator<Item = FieldValue<'_>> {
+    #[cfg(test)]
+    pub(crate) fn values(&self) -> impl Iterator<Item = FieldValue<'_>> {
         self.cells.iter().map(|cell| self.value_of(cell))
     }
 
@@ -160,7 +161,6 @@ impl Visitor for FlatRow {
 pub struct FlatColumn {
     key: Box<[usize]>,
     path: String,
-    unit: Option<Box<str>>,
     metric_kind: MetricKind,
 }
 
@@ -168,11 +168,6 @@ impl FlatColumn {
     /// Returns the names and indices from the root, joined by dots.
     pub fn path(&self) -> &str {
         &self.path
-    }
-
-    /// Returns the unit of the field.
-    pub fn unit(&self) -> Option<&str> {
-        self.unit.as_deref()
     }
 
     /// Returns the metric kind of the field.
@@ -199,13 +194,7 @@ impl FlatColumn {
                 object = last.and_then(Field::nested);
             }
         }
-        let unit = last.and_then(Field::unit).map(Into::into);
-        Self {
-            key: key.into(),
-            path,
-            unit,
-            metric_kind: last.map_or(MetricKind::Unknown, Field::metric_kind),
-        }
+        Self { key: key.into(), path, metric_kind: last.map_or(MetricKind::Unknown, Field::metric_kind) }
     }
 }
 
@@ -329,7 +318,7 @@ mod tests {
         assert_eq!(values[5..8], [FieldValue::Text("On"), FieldValue::Absent, FieldValue::Unsigned(9)]);
         assert_eq!(values[10], FieldValue::Text("eth0"));
         let user = &columns.as_slice()[3];
-        assert_eq!((user.unit(), user.metric_kind()), (Some("ns"), MetricKind::Counter));
+        assert_eq!(user.metric_kind(), MetricKind::Counter);
     }
 
     #[test]

@@ -19,9 +19,7 @@ pub mod segment {
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-pub use compile::{
-    ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
-};
+pub use compile::NAME_BYTES_MAX;
 pub(crate) use compiled::Sparse;
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
 pub use counter::{CountedValue, Growth, has_rate};
@@ -33,14 +31,14 @@ pub use gap_causes::GapCauseNames;
 pub use json::{JsonWriter, append_json_value};
 pub use nearest_name::nearest_name;
 pub use new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
-pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
+pub use numeric_fields::{NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use plain_name::{PLAIN_NAME_RULE, is_plain_field_name, is_plain_source_name};
 pub use plain_tables::PlainTables;
-pub use projection::Projection;
 pub use rate::Rates;
 pub(crate) use scalar_reader::ScalarReader;
 pub(crate) use struct_lists::{StructField, StructList};
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;
 pub use value::{ColumnType, FieldValue};
@@ -50,7 +48,6 @@ pub use visible_json::{
 pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
-mod accessed_bytes;
 mod bytes;
 mod compile;
 mod compiled;
@@ -68,12 +65,11 @@ mod numeric_fields;
 mod payload_verifier;
 mod plain_name;
 mod plain_tables;
-mod projection;
-mod projection_compiler;
 mod rate;
 mod scalar_reader;
 mod select;
 mod struct_lists;
+#[cfg(any(test, feature = "testing"))]
 mod table_slots;
 mod tables;
 mod value;

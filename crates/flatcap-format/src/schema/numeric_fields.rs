@@ -12,7 +12,7 @@ use super::value::ScalarType;
 
 /// Largest number of values, objects and texts in a payload; no fields are returned for a payload
 /// with more. Offsets may be shared, so a short payload can expand without end.
-pub const NUMERIC_FIELDS_MAX: usize = 1 << 16;
+pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,20 +150,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_where_a_projection_reads() {
-        // Proves that numbers are found with their kinds at the locations that a projection reads,
-        // through structs, tables and lists.
+    fn numbers_are_found_where_a_walk_reads() {
+        // Proves that numbers are found with their kinds at the bytes that change the value that a
+        // walk reads, through structs, tables and lists.
         let cases = [
-            (marked(), MARKED_PAYLOAD, "total.user", NumericKind::Unsigned),
-            (marked(), MARKED_PAYLOAD, "cores.0.times.user", NumericKind::Unsigned),
-            (shapes(), SHAPES_PAYLOAD, "points.1.y", NumericKind::Float),
-            (shapes(), SHAPES_PAYLOAD, "point.x", NumericKind::Signed),
+            (marked(), MARKED_PAYLOAD, "/total/user", NumericKind::Unsigned),
+            (marked(), MARKED_PAYLOAD, "/cores/0/times/user", NumericKind::Unsigned),
+            (shapes(), SHAPES_PAYLOAD, "/points/1/y", NumericKind::Float),
+            (shapes(), SHAPES_PAYLOAD, "/point/x", NumericKind::Signed),
         ];
         for (plan, payload, path, number) in cases {
-            let reach = plan.project(&[path]).unwrap().accessed_bytes(payload).unwrap();
+            let value = |payload: &[u8]| {
+                let mut json = Vec::new();
+                plan.append_json(payload, &mut json).ok()?;
+                let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+                Some(json.pointer(path).unwrap().to_string())
+            };
             let spots = plan.numeric_fields(payload).unwrap();
-            let spot = spots.iter().find(|spot| spot.bytes == reach.values[0]);
-            assert_eq!(spot.map(|spot| spot.kind), Some(number), "{path}");
+            let changes = |bytes: &std::ops::Range<usize>| {
+                let mut changed = payload.to_vec();
+                changed[bytes.start] ^= 1;
+                value(&changed) != value(payload)
+            };
+            let kinds: Vec<_> =
+                spots.iter().filter(|spot| changes(&spot.bytes)).map(|spot| spot.kind).collect();
+            assert_eq!(kinds, [number], "{path}");
         }
     }
 

@@ -11,13 +11,11 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-mod folder;
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg(not(target_os = "linux"))]
 mod portable;
 
-pub use folder::Folder;
 #[cfg(target_os = "linux")]
 pub use linux::{file_names, open_regular};
 #[cfg(not(target_os = "linux"))]

@@ -1,5 +1,5 @@
-//! For tests of programs that write or read segments: a simulated storage, recordings of known
-//! content, and the effort of a test.
+//! For tests of programs that write or read segments: a simulated storage, a plain directory,
+//! payloads and recordings of known content, and the effort of a test.
 
 #![allow(
     missing_docs,
@@ -16,7 +16,12 @@
 
 pub mod effort;
 mod fault;
+mod folder;
 pub mod memory;
 pub mod shared_names;
 pub mod simulated;
 mod simulated_disk;
+mod table_writer;
+
+pub use folder::Folder;
+pub use table_writer::{TableField, TableLayout, TableList, TablePosition, TableWriter};

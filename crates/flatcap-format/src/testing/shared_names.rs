@@ -14,7 +14,7 @@ use crate::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, s
 use crate::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use crate::storage::Folder;
+use crate::testing::Folder;
 
 /// The names of the sources of each run, by id. Each has its id as the label `thread`.
 pub const NAMES: [&str; 4] = ["app", "app", "other", "app"];

@@ -156,7 +156,7 @@ impl<'p> ProfileBatch<'p> {
     }
 
     /// Returns all objects.
-    pub fn objects(&self) -> impl Iterator<Item = CodeObjectView<'p>> + use<'p> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = CodeObjectView<'p>> + use<'p> {
         self.objects.iter().map(object_view)
     }
 

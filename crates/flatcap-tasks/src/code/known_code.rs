@@ -55,7 +55,7 @@ impl KnownCode {
 
     /// Returns an object with its build id or version. An object that was recorded without both
     /// gets them from its path, unless the path had several, or none.
-    pub fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
+    pub(crate) fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
         if object.kind != CodeKind::File || object.is_identified() {
             return object;
         }
@@ -66,7 +66,7 @@ impl KnownCode {
     }
 
     /// Returns when a process was first sampled, in monotonic nanoseconds.
-    pub fn first_sample_ns(&self, process: u32) -> Option<u64> {
+    pub(crate) fn first_sample_ns(&self, process: u32) -> Option<u64> {
         self.first_samples.get(&process).copied()
     }
 }

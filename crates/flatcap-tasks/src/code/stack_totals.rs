@@ -301,7 +301,8 @@ impl StackTotals {
     }
 
     /// Returns the CPU time of call chains beyond the limits, in nanoseconds.
-    pub fn left_out_ns(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn left_out_ns(&self) -> u64 {
         self.left_out_ns
     }
 

@@ -155,6 +155,7 @@ impl<'p> SchedBatch<'p> {
     }
 
     /// Returns the number of context switches.
+    #[cfg(any(test, feature = "testing"))]
     pub fn switches(&self) -> usize {
         self.switches.len()
     }

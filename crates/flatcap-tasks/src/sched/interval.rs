@@ -97,12 +97,13 @@ impl Interval {
     }
 
     /// Returns its length in nanoseconds.
-    pub fn length_ns(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
     /// Returns the length of its overlap with a time range, in nanoseconds.
-    pub fn overlap_ns(&self, range: &Range<u64>) -> u64 {
+    pub(crate) fn overlap_ns(&self, range: &Range<u64>) -> u64 {
         self.end_ns.min(range.end).saturating_sub(self.begin_ns.max(range.start))
     }
 }

@@ -29,7 +29,6 @@ pub struct TaskTimes {
     /// By the task numbers of the waiting and the running thread.
     pairs: HashMap<(u64, u64), (Task, u64)>,
     cpus: BTreeMap<u16, CpuTimes>,
-    left_out: u64,
 }
 
 #[derive(Debug)]
@@ -112,7 +111,6 @@ impl TaskTimes {
             threads: HashMap::new(),
             pairs: HashMap::new(),
             cpus: BTreeMap::new(),
-            left_out: 0,
         }
     }
 
@@ -170,10 +168,9 @@ impl TaskTimes {
         processes
     }
 
-    /// Returns the threads that ran while the selected threads were ready, on the CPUs on which the
-    /// selected threads ran next, sorted by run time, longest first. If a thread is still ready at
-    /// the end of the recording, the cause of that wait is unknown.
-    pub fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
+    /// Returns the threads that ran instead of the selected threads: see
+    /// [`blocking_processes`](Self::blocking_processes).
+    pub(crate) fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
             let waiting = self.threads.get(waiting).map(|count| count.times.task.info);
@@ -187,8 +184,10 @@ impl TaskTimes {
         found
     }
 
-    /// Like [`blockers`](Self::blockers), with the threads of a process merged: its id, and the
-    /// name of its thread that ran longest.
+    /// Returns the processes that ran while the selected threads were ready, on the CPUs on which
+    /// the selected threads ran next, sorted by run time, longest first. A process has the name of
+    /// its thread that ran longest. If a thread is still ready at the end of the recording, the
+    /// cause of that wait is unknown.
     pub fn blocking_processes(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found: Vec<Blocker> = Vec::new();
         for blocker in self.blockers(is_waiting) {
@@ -204,11 +203,6 @@ impl TaskTimes {
     /// Returns the times of each CPU.
     pub fn cpus(&self) -> &BTreeMap<u16, CpuTimes> {
         &self.cpus
-    }
-
-    /// Returns the number of intervals left out because of the limit on threads.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
     }
 
     /// Counts the threads that ran during a wait that has ended.
@@ -255,7 +249,6 @@ impl TimelineObserver for TaskTimes {
         }
         let is_full = self.threads.len() >= THREADS_MAX;
         if is_full && !self.threads.contains_key(&interval.task.number) {
-            self.left_out += 1;
             return;
         }
         let count = self

@@ -107,20 +107,21 @@ impl Timeline {
     }
 
     /// Reports the open intervals at the end of the last payload, as [`IntervalEnd::Open`].
-    pub fn finish(self, observer: &mut impl TimelineObserver) {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn finish(self, observer: &mut impl TimelineObserver) {
         for interval in self.active().chain(self.sleeping()) {
             observer.interval(&interval, &self.history);
         }
     }
 
     /// Returns the end of the last payload, in monotonic nanoseconds.
-    pub fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
     /// Returns the last range that was completely recorded, in monotonic nanoseconds. It ends at
     /// [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
-    pub fn stretch(&self) -> Range<u64> {
+    pub(crate) fn stretch(&self) -> Range<u64> {
         self.stretch.clone()
     }
 
@@ -153,7 +154,7 @@ impl Timeline {
     }
 
     /// Returns the open intervals of the sleeping threads, by thread id, up to now.
-    pub fn sleeping(&self) -> impl Iterator<Item = Interval> {
+    pub(crate) fn sleeping(&self) -> impl Iterator<Item = Interval> {
         let is_asleep = |record: &&TaskRecord| matches!(record.state, Some((TaskState::Sleeping, _)));
         let mut asleep: Vec<&TaskRecord> = self.tasks.values().filter(is_asleep).collect();
         asleep.sort_unstable_by_key(|record| record.task.info.thread);
@@ -161,7 +162,7 @@ impl Timeline {
     }
 
     /// Returns the recent slices of each CPU.
-    pub fn history(&self) -> &CpuHistory {
+    pub(crate) fn history(&self) -> &CpuHistory {
         &self.history
     }
 

@@ -162,15 +162,10 @@ impl DecodedMatrix {
         }
     }
 
-    /// Selects the columns and raw ranges to decompress. Selects all of them if a dependency may
-    /// change.
+    /// Selects the columns and raw ranges to decompress.
     pub(in crate::block) fn select(&mut self, source: u16, selected: &ColumnSelection<'_>) {
-        let FieldSelection::Fields { dependencies: steady, values } = selected.select(source, &self.first)
-        else {
-            return;
-        };
-        if !steady.iter().any(|field| self.may_change(*field)) {
-            self.select_fields(&values);
+        if let FieldSelection::Fields(fields) = selected.select(source) {
+            self.select_fields(&fields);
         }
     }
 

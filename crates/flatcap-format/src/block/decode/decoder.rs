@@ -48,10 +48,8 @@ pub struct BlockDecoder {
 
 /// Buffers that are reused.
 #[derive(Debug, Default)]
-pub(in crate::block) struct ReusedBuffers {
-    pub(in crate::block) bytes: Vec<u8>, // of frames or payloads: the largest returned so far
-    pub(in crate::block) lengths: Vec<u32>,
-    pub(in crate::block) compressed_lengths: Vec<u8>, // what lengths are decompressed into
+struct ReusedBuffers {
+    bytes: Vec<u8>, // of frames or payloads: the largest returned so far
     frames: Vec<BlockFrame>,
 }
 
@@ -137,16 +135,7 @@ impl BlockDecoder {
         &'a mut self,
         block: &CheckedBlock<'a>,
     ) -> Result<PartReader<'a>, BlockError> {
-        self.parts_and_buffers(block).map(|(parts, _)| parts)
-    }
-
-    /// Returns the parts of a block, and buffers for the data read from them.
-    pub(in crate::block) fn parts_and_buffers<'a>(
-        &'a mut self,
-        block: &CheckedBlock<'a>,
-    ) -> Result<(PartReader<'a>, &'a mut ReusedBuffers), BlockError> {
-        let parts = PartReader::new(&mut self.decompressor, self.announced, block)?;
-        Ok((parts, &mut self.reused))
+        PartReader::new(&mut self.decompressor, self.announced, block)
     }
 }
 
@@ -162,12 +151,14 @@ impl Block {
     }
 
     /// Returns the checksum kind of the frames inside. The Block frame itself may have another.
+    #[cfg(any(test, feature = "testing"))]
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
     }
 
     /// Returns the number of frames.
-    pub fn frames(&self) -> usize {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn frames(&self) -> usize {
         self.frames.len()
     }
 

@@ -1,8 +1,7 @@
-//! Decoding: whole blocks, selected columns, single payloads.
+//! Decoding: whole blocks, selected columns.
 
 pub(super) mod block_groups;
 pub(super) mod decoded_matrix;
-pub(super) mod decoded_payloads;
 pub(super) mod decoder;
 pub(super) mod matrix_field;
 pub(super) mod seek;

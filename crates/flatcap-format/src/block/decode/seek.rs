@@ -96,8 +96,7 @@ impl BlockDecoder {
         if self.can_skip(&packed, wall_ns)? {
             return Ok(SeekResult::End(packed.raw_bytes));
         }
-        let stamps =
-            |_: u16, _: &[u8]| FieldSelection::Fields { dependencies: Vec::new(), values: vec![WALL_TIME] };
+        let stamps = |_: u16| FieldSelection::Fields(vec![WALL_TIME]);
         let block = self.open(payload, &ColumnSelection::by(&stamps))?;
         let next = block.next_from(from, wall_ns);
         self.reuse(block);

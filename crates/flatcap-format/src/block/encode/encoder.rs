@@ -16,7 +16,6 @@ use crate::block::decode::sizes::{SourceSize, distribute_common};
 use crate::block::features::BlockFeatures;
 use crate::block::layout::grouping::{FrameGroup, FrameGrouper, GroupKey};
 use crate::block::layout::lengths;
-use crate::block::layout::payloads::Payloads;
 use crate::block::options::SourceCompression;
 use crate::schema::CompiledSchema;
 use crate::schema::envelope::ENVELOPE_BYTES;
@@ -46,12 +45,9 @@ pub struct BlockEncoder {
 /// Frames to encode as one block.
 #[derive(Clone, Copy)]
 struct EncoderInput<'r> {
-    /// The bytes that contain the payloads.
-    bytes: &'r [u8],
-    /// Whether `bytes` are payloads only, without frame headers.
-    has_only_payloads: bool,
+    /// Whole frames.
+    frames: &'r [u8],
     raw_offset: u64,
-    raw_bytes: u64,
     checksum: ChecksumKind,
     /// Raw bytes of the segment's first block, if payloads may refer to the first block.
     first_block: &'r [u8],
@@ -151,43 +147,9 @@ impl BlockEncoder {
         first_block: &[u8],
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let raw_bytes = frames.len() as u64;
-        check_raw_bytes(raw_bytes)?;
+        check_raw_bytes(frames.len() as u64)?;
         self.grouper.group(frames, checksum, &self.compression)?;
-        let bytes = frames;
-        let has_only_payloads = false;
-        self.write(
-            EncoderInput { bytes, has_only_payloads, raw_offset, raw_bytes, checksum, first_block },
-            out,
-        )
-    }
-
-    /// Appends the block that [`append`](Self::append) would make of frames with these payloads and
-    /// correct checksums. Neither frames nor checksums have to be made for it.
-    ///
-    /// # Errors
-    /// The errors of [`append`](Self::append).
-    pub fn append_payloads(
-        &mut self,
-        payloads: &Payloads,
-        raw_offset: u64,
-        checksum: ChecksumKind,
-        out: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let raw_bytes = payloads.frames_bytes(checksum);
-        check_raw_bytes(raw_bytes)?;
-        self.grouper.group_payloads(payloads, checksum, &self.compression)?;
-        self.write(
-            EncoderInput {
-                bytes: payloads.bytes(),
-                has_only_payloads: true,
-                raw_offset,
-                raw_bytes,
-                checksum,
-                first_block: &[],
-            },
-            out,
-        )
+        self.write(EncoderInput { frames, raw_offset, checksum, first_block }, out)
     }
 
     /// Writes the grouped frames. After an error, `out` is unchanged.
@@ -222,7 +184,8 @@ impl BlockEncoder {
             let group = self.encode_group(number, &run, &mut table)?;
             self.groups.push(group);
         }
-        let EncoderInput { raw_offset, raw_bytes, checksum, .. } = run;
+        let EncoderInput { raw_offset, checksum, .. } = run;
+        let raw_bytes = run.frames.len() as u64;
         let numbers = BlockNumbers { raw_offset, raw_bytes, frames, checksum: checksum_to_wire(checksum) };
         let stored_bytes = table.finish(&numbers, &self.groups, &self.parts.list)?;
         distribute_common(&mut self.sizes, raw_bytes, stored_bytes as u64);
@@ -265,7 +228,7 @@ impl BlockEncoder {
             GroupKey::Rows { source, row_bytes } => {
                 let payload = |number: usize| {
                     let (at, length) = list.rows.get(number).copied().unwrap_or_default();
-                    run.bytes.get(at as usize..(at + length) as usize).unwrap_or_default()
+                    run.frames.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
                 // Uses the field offsets of the first row. Rows with fields at other offsets take
                 // more space but stay exact: a column is bytes at an offset.
@@ -298,13 +261,7 @@ impl BlockEncoder {
             }
             GroupKey::Mixed { source, .. } => {
                 self.parts.add_lengths(list, table)?;
-                if run.has_only_payloads && self.grouper.groups.len() == 1 {
-                    // The only group contains all payloads in order, so gathering them is
-                    // unnecessary.
-                    self.parts.add(codec, run.bytes, table)?;
-                } else {
-                    self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;
-                }
+                self.parts.add_gathered(codec, payloads(list, run.frames), table)?;
                 (wire::BlockLayout::Payloads, source, 0)
             }
         };
@@ -335,7 +292,7 @@ fn payloads<'r>(list: &FrameGroup, bytes: &'r [u8]) -> impl Iterator<Item = &'r 
 
 /// Returns whether a group begins with a footer, which repeats the header, and the header is known.
 fn repeats_header(list: &FrameGroup, run: &EncoderInput<'_>) -> bool {
-    let first = payloads(list, run.bytes).next().unwrap_or_default();
+    let first = payloads(list, run.frames).next().unwrap_or_default();
     !run.first_block.is_empty() && first.get(4..8) == Some(FOOTER)
 }
 
@@ -387,7 +344,7 @@ impl PartWriter {
         run: &EncoderInput<'_>,
         table: &mut BlockBuilder<'_>,
     ) -> io::Result<()> {
-        let bytes = payloads(list, run.bytes).collect::<Vec<_>>().concat();
+        let bytes = payloads(list, run.frames).collect::<Vec<_>>().concat();
         let copies = find_copies(&bytes, run.first_block, run.checksum.frame_bytes(0));
         let (copies, rest) = encode_copies(&bytes, &copies);
         self.add(list.options.codec, &copies, table)?;

@@ -7,7 +7,6 @@ use std::io;
 use flatcap_stream::ChecksumKind;
 
 use super::directory::COLUMNS_MAX;
-use super::payloads::Payloads;
 use crate::block::options::{CompressionOptions, Layout, SourceCompression};
 use crate::schema::envelope;
 
@@ -142,81 +141,6 @@ impl FrameGrouper {
         Ok(())
     }
 
-    /// Assigns each payload to a group, as if it came in a frame with a correct checksum.
-    ///
-    /// # Errors
-    /// `InvalidData` if a payload is a Block.
-    pub(in crate::block) fn group_payloads(
-        &mut self,
-        payloads: &Payloads,
-        checksum: ChecksumKind,
-        compression: &SourceCompression,
-    ) -> io::Result<()> {
-        self.clear();
-        let header_bytes = checksum.frame_bytes(0);
-        let (mut at, mut rest, mut lengths) = (0, payloads.bytes(), payloads.lengths());
-        while let Some((length, others)) = lengths.split_first() {
-            let bytes = *length as usize;
-            let (payload, after) = rest.split_at_checked(bytes).unwrap_or_default();
-            if is_block(payload) {
-                // The offset at which the frame would begin: payloads have no headers.
-                return Err(nested_block(at + self.order.len() * header_bytes));
-            }
-            let frame = FrameInfo { offset: at, bytes, source: source_of(payload) };
-            self.add(frame, header_bytes, compression)?;
-            (at, rest, lengths) = (at + bytes, after, others);
-            let (count, bytes) = self.add_run(at, rest, lengths, header_bytes);
-            at += bytes;
-            rest = rest.get(bytes..).unwrap_or_default();
-            lengths = lengths.get(count..).unwrap_or_default();
-        }
-        self.finish(header_bytes);
-        Ok(())
-    }
-
-    /// Adds payloads as long as they belong to the last group without a lookup. Returns their
-    /// number, and their length in bytes.
-    fn add_run(
-        &mut self,
-        mut at: usize,
-        bytes: &[u8],
-        lengths: &[u32],
-        header_bytes: usize,
-    ) -> (usize, usize) {
-        let Some(group) = self.groups.get_mut(self.last) else { return (0, 0) };
-        let (capacity, row_bytes) = match self.same_group {
-            SameGroup::None => return (0, 0),
-            SameGroup::Rows(row_bytes) => (ROWS_MAX.saturating_sub(group.rows.len()), Some(row_bytes)),
-            SameGroup::All => (usize::MAX, None),
-        };
-        let (first, mut rest) = (group.rows.len(), bytes);
-        // A separate loop for payloads that need no lookup: it takes 3 ns less for each payload
-        // than `add`.
-        for length in lengths.iter().take(capacity) {
-            let Some((payload, after)) = rest.split_at_checked(*length as usize) else { break };
-            let Ok(offset) = u32::try_from(at) else { break };
-            let is_same_length = row_bytes.is_none_or(|bytes| bytes == *length);
-            if !is_same_length || is_block(payload) || source_of(payload) != self.source {
-                break;
-            }
-            group.rows.push((offset, *length));
-            at += payload.len();
-            rest = after;
-        }
-        let (count, bytes) = (group.rows.len() - first, bytes.len() - rest.len());
-        // Cannot overflow: the previous payload has the same group number.
-        let number = self.order.last().copied().unwrap_or_default();
-        self.order.resize(self.order.len() + count, number);
-        if group.is_full() {
-            self.same_group = SameGroup::None;
-        }
-        // Rows of a matrix are counted in `finish`.
-        if let (Some(source), None) = (self.source, row_bytes) {
-            *self.sums.entry(source).or_default() += (count * header_bytes + bytes) as u64;
-        }
-        (count, bytes)
-    }
-
     fn clear(&mut self) {
         let longest = self.groups.drain(..).map(|group| group.rows).max_by_key(Vec::capacity);
         if let Some(rows) = longest.filter(|rows| rows.capacity() > self.spare_rows.capacity()) {
@@ -328,7 +252,7 @@ impl FrameGrouper {
             *self.sums.entry(source).or_default() += sum;
         }
         // Counts before groups are merged, because mixed groups have no source. Mixed frames were
-        // counted in `add` and `add_run`.
+        // counted in `add`.
         for group in &self.groups {
             if let GroupKey::Rows { source, row_bytes } = group.key {
                 let sum = group.rows.len() * (header_bytes + row_bytes as usize);
@@ -424,7 +348,7 @@ mod tests {
         // sizes. Also proves that each reader refuses a group that names a source and has a frame
         // that is not a sample of it.
         let kind = ChecksumKind::Xxh3;
-        let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
+        let mut frames = Vec::new();
         for row in 0..300_u64 {
             // Sources 0 and 4 have frames of several lengths, source 4 has few samples, and all
             // frames of source 9 are equal.
@@ -442,16 +366,12 @@ mod tests {
                 payload[4..8].copy_from_slice(b"XXZZ");
             }
             kind.frame_and_write(&mut frames, &payload).unwrap();
-            payloads.push(&payload);
         }
         let options = CompressionOptions { layout: Layout::Columnar, codec: Codec::None };
         let compression = SourceCompression { general: options, sources: vec![] };
         round_trip(&frames, kind, &compression);
         let mut encoder = BlockEncoder::new(compression);
         let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
-        let mut again = Vec::new();
-        encoder.append_payloads(&payloads, 0, kind, &mut again).unwrap();
-        assert!(again == payload);
         let mut decoder = BlockDecoder::default();
         assert_eq!(decoder.sizes(&payload).unwrap(), encoder.sizes());
         let stated: Vec<Option<u16>> = {
@@ -469,7 +389,6 @@ mod tests {
         false_statement[at..at + own.0.len()].copy_from_slice(&wrong.0);
         let expected = BlockError::Group("has a frame that is no sample of the source that it states");
         assert_eq!(decoder.open(&false_statement, &ColumnSelection::ALL).unwrap_err(), expected);
-        assert_eq!(decoder.payloads(&false_statement, |_| {}).unwrap_err(), expected);
         let mut groups = decoder.groups(&false_statement).unwrap();
         assert_eq!(groups.open(0).unwrap_err(), expected);
     }

@@ -3,4 +3,3 @@
 pub(super) mod directory;
 pub(super) mod grouping;
 pub(super) mod lengths;
-pub(super) mod payloads;

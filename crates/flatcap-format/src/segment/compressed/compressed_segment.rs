@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatcap_stream::{DeframeStatus, SliceDeframer};
 
-use super::field_projection::FieldSelector;
+use super::source_selection::SourceSelector;
 use crate::block::{
     Block, BlockDecoder, BlockFeatures, ColumnSelection, FieldSelection, SeekResult, SourceSize,
 };
@@ -54,7 +54,7 @@ struct BlockCache {
     end: u64, // of the last one, in the file
     may_grow: bool,
     decoder: BlockDecoder,
-    selector: Option<Arc<FieldSelector>>, // none: everything is decompressed
+    selector: Option<Arc<SourceSelector>>, // none: everything is decompressed
     frame: BlockFrame,
     open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
@@ -205,6 +205,7 @@ impl CompressedSegment {
     ///
     /// # Errors
     /// The error of the kernel.
+    #[cfg(any(test, feature = "testing"))]
     pub fn stored_bytes(&self) -> io::Result<u64> {
         self.file.length()
     }
@@ -287,9 +288,9 @@ impl CompressedSegment {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decompresses, from now on, only the selected parts of samples. The other parts have the
+    /// Decompresses, from now on, only the selected fields of samples. The other parts have the
     /// bytes of another sample of the same source and shape.
-    pub(in crate::segment) fn set_selector(&self, selector: Arc<FieldSelector>) {
+    pub(in crate::segment) fn set_selector(&self, selector: Arc<SourceSelector>) {
         let mut cache = self.lock_cache();
         cache.selector = Some(selector);
         cache.open.clear();
@@ -480,8 +481,8 @@ impl CompressedSegment {
             return Ok(false);
         }
         let selector = cache.selector.clone();
-        let select = move |source: u16, payload: &[u8]| match &selector {
-            Some(selector) => selector(source, payload),
+        let select = move |source: u16| match &selector {
+            Some(selector) => selector(source),
             None => FieldSelection::All,
         };
         // The buffers of a removed block are reused for the next one.
@@ -590,7 +591,8 @@ pub(crate) mod tests {
         Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, SourceInfo, Verification,
         VerificationReport,
     };
-    use crate::storage::{Folder, Storage as _};
+    use crate::storage::Storage as _;
+    use crate::testing::Folder;
     use crate::testing::effort;
 
     /// Compresses the file of a segment in blocks of about `block_bytes`.

@@ -107,6 +107,16 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// Returns the name of the origin in outputs.
+    pub fn origin_name(&self) -> &'static str {
+        match self.origin {
+            MarkerOrigin::Person => "person",
+            MarkerOrigin::Trigger => "trigger",
+            MarkerOrigin::Recorder => "recorder",
+            _ => "unknown",
+        }
+    }
+
     /// Returns the payload of the Marker frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
@@ -153,7 +163,7 @@ pub struct Attachment {
 
 impl Attachment {
     /// Returns the payload of the Attachment frame.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
         let name = builder.create_string(&self.name);
         let media_type = builder.create_string(&self.media_type);

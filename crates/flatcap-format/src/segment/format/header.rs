@@ -10,7 +10,7 @@ use crate::host::{ClockReading, HostName};
 use crate::schema::segment as wire;
 
 /// The format version that this build writes, and the highest that it reads.
-pub const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 /// Checksum kind of a compressed segment's own frames, independent of the kind of the frames inside
 /// the blocks.
 pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;

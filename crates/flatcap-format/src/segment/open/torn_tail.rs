@@ -96,7 +96,8 @@ mod tests {
     use std::io::{Seek as _, SeekFrom, Write as _};
 
     use super::*;
-    use crate::storage::{Folder, Storage as _};
+    use crate::storage::Storage as _;
+    use crate::testing::Folder;
 
     // Proves that the tail of a sparse file with gigabytes of zeros is copied with its bytes at the
     // same offsets, and that the copy is sparse too.

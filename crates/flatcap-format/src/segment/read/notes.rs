@@ -32,7 +32,7 @@ fn frames_of<T>(
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, SegmentError> {
     // No source has an empty name, so no payload of a compressed segment is decompressed.
-    reader.project_fields(&BTreeSet::from([String::new()]), &[]);
+    reader.select_sources(&BTreeSet::from([String::new()]));
     let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
         // The first interval begins with the header and the attachments.
         Some(footer) => {

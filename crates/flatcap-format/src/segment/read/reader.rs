@@ -16,8 +16,8 @@ use crate::mapped_file::MappedFile;
 use crate::schema::envelope::{self, ENVELOPE_BYTES};
 use crate::schema::frame::FrameHeader;
 use crate::segment::compressed::compressed_segment::CompressedSegment;
-use crate::segment::compressed::field_projection::field_selector;
 use crate::segment::compressed::outer_footer;
+use crate::segment::compressed::source_selection::source_selector;
 use crate::segment::format::control_frames::ClockSync;
 use crate::segment::format::damage::Damage;
 use crate::segment::format::error::SegmentError;
@@ -286,20 +286,15 @@ impl SegmentReader {
         self.skip = Some(SkipBefore { wall_ns, until });
     }
 
-    /// Restricts reading to some fields: from now on samples are correct only in their envelopes
-    /// and in these fields, and samples of other sources only in their envelopes. In a compressed
-    /// segment, other fields are not decompressed, and have the bytes of another sample of the same
-    /// shape. A raw segment is read as before.
-    ///
-    /// `sources` are names, or empty for all sources. `fields` are dotted paths, or empty for all
-    /// fields. A source without any of these fields is read as if it were not selected. If a path
-    /// leads to something other than a number (a list, an object), its source is read completely.
-    pub fn project_fields(&mut self, sources: &BTreeSet<String>, fields: &[String]) {
-        let needs_all = sources.is_empty() && fields.is_empty();
+    /// Restricts reading to the sources of these names; no names mean all sources. From now on
+    /// samples of other sources are correct only in their envelopes: in a compressed segment their
+    /// fields are not decompressed, and have the bytes of another sample of the same shape. A raw
+    /// segment is read as before.
+    pub fn select_sources(&mut self, sources: &BTreeSet<String>) {
         if let Some(compressed) = self.compressed()
-            && !needs_all
+            && !sources.is_empty()
         {
-            compressed.set_selector(field_selector(self.header(), sources, fields));
+            compressed.set_selector(source_selector(self.header(), sources));
         }
     }
 
@@ -578,7 +573,7 @@ impl SegmentReader {
 mod tests {
     use super::*;
     use crate::segment::compressed::compressed_segment::tests::compressed;
-    use crate::segment::compressed::field_projection::tests::{SAMPLES, raw_segment};
+    use crate::segment::compressed::source_selection::tests::{SAMPLES, raw_segment};
     use crate::segment::verify::verification::tests::{Act, written};
 
     // Proves that skipping never skips a sample that is needed, and skips almost all others in a

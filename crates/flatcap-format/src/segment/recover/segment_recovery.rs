@@ -57,7 +57,7 @@ pub fn recover(
 ///
 /// # Errors
 /// `Storage`.
-pub fn resume(storage: &dyn Storage, name: SegmentName, dry_run: bool) -> Result<bool, RecoverError> {
+pub(crate) fn resume(storage: &dyn Storage, name: SegmentName, dry_run: bool) -> Result<bool, RecoverError> {
     let step = RecoveryStep { name };
     let (unfinished, sealed) = (name.side_file(SideFile::Recovering), name.sealed().to_string());
     let entries = storage.entries().map_err(step.fails("list the directory"))?;

@@ -98,7 +98,7 @@ impl RemovedSegments {
     }
 
     /// Adds the segments of another list.
-    pub fn extend(&mut self, other: &Self) {
+    pub(crate) fn extend(&mut self, other: &Self) {
         for (run_id, ranges) in &other.runs {
             for (first, last) in ranges {
                 self.add(*run_id, *first, *last);
@@ -144,7 +144,7 @@ impl RemovedSegments {
     }
 
     /// Returns the number of the last listed segment of a run below `number`.
-    pub fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
+    pub(crate) fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
         let (_, last) = self.runs.get(&run_id)?.range(..number).next_back()?;
         Some((*last).min(number.saturating_sub(1)))
     }

@@ -483,7 +483,8 @@ pub(crate) mod tests {
         Frames, IndexEntry, Marker, MarkerOrigin, SampleSpan, SealState, SegmentName, SegmentOptions,
         SegmentWriter,
     };
-    use crate::storage::{Folder, Storage};
+    use crate::storage::Storage;
+    use crate::testing::Folder;
     use crate::testing::effort;
 
     // Proves that lists of findings are bounded and that further findings are counted. Method:

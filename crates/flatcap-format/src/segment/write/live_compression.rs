@@ -56,6 +56,7 @@ impl LiveCompressor {
     }
 
     /// Creates a compressor with the default options for all sources.
+    #[cfg(any(test, feature = "testing"))]
     pub fn with_defaults(header: &SegmentHeader) -> Self {
         Self::new(SourceCompression::default(), header)
     }
@@ -287,7 +288,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::storage::{Folder, Storage as _};
+    use crate::storage::Storage as _;
+    use crate::testing::Folder;
     use crate::testing::effort;
     use crate::testing::simulated::SimulatedStorage;
 

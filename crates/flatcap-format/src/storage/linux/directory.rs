@@ -140,7 +140,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`create_file`](Self::create_file).
-    pub fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
+    pub(crate) fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
         self.create_with(name, OFlags::RDWR, mode)
     }
 

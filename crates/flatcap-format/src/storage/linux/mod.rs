@@ -48,7 +48,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
 /// underlying system call.
-pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result<OwnedFd> {
+pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result<OwnedFd> {
     let flags = match wanted {
         FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         _ => OFlags::RDONLY,
@@ -199,7 +199,7 @@ pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// Any error of the underlying system call.
-pub fn names(directory: impl AsFd) -> io::Result<Vec<String>> {
+pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<String>> {
     let mut entries = Dir::read_from(directory)?;
     let mut names = Vec::new();
     while let Some(entry) = entries.read() {

@@ -42,7 +42,7 @@ impl OwnerRights {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
+    pub(crate) fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
         if !geteuid().is_root() || status.st_uid == 0 {
             return Ok(None);
         }

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use super::template::{Scalar, TemplateError};
+use crate::frame::{Scalar, TemplateError};
 use crate::schema::{CompiledSchema, SlotContent, TableSlot};
 
 /// Bytes of an offset, and of the length of a list.
@@ -137,7 +137,7 @@ fn store_short(vtable: &mut [u8], at: usize, value: usize) {
 /// Writes one FlatBuffer after the other, in memory that is reused.
 ///
 /// ```
-/// use flatcap_format::frame::{TableLayout, TableWriter};
+/// use flatcap_format::testing::{TableLayout, TableWriter};
 /// use flatcap_format::schema::{CompiledSchema, segment};
 ///
 /// let schema = std::fs::read("generated/segment.bfbs")?;

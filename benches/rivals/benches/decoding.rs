@@ -1,5 +1,4 @@
-//! Measures projecting three fields of `cpu` by the schema in a segment. Budget: 1 GB/s on one
-//! core.
+//! Measures reading three fields of `cpu` by the schema in a segment. Budget: 1 GB/s on one core.
 //!
 //! All rows take turns, round by round; medians are shown. Before each turn all payloads are read
 //! once as bytes, so that no row profits from the caches of the one before. GB/s count payload
@@ -7,7 +6,7 @@
 //! counts their bytes. Payloads of this host are from its /proc/stat, those of 64 cores from a
 //! generated /proc/stat.
 //!
-//! `cargo bench --bench projection`
+//! `cargo bench --bench decoding`
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -21,12 +20,11 @@ use flatcap::sampling::{OpenContext, OpenedSampler};
 use flatcap::schemas::host::Cpu;
 use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::schema::frame::root_as_telemetry_frame;
-use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Projection, Visitor};
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde::Deserialize;
 
 const FIELDS: [&str; 3] = ["total.user", "total.idle", "context_switches"];
-const OF_A_CORE: [&str; 3] = ["cores.0.times.user", "cores.1.times.user", "context_switches"];
 const ROUNDS: usize = 41;
 
 /// Consecutive payloads of the source `cpu`, each at a multiple of 8.
@@ -151,10 +149,10 @@ struct TotalJson {
     idle: u64,
 }
 
-fn project(projection: &Projection, payload: &[u8]) -> u64 {
-    let mut values = [FieldValue::Absent; 3];
-    projection.read(payload, &mut values).unwrap();
-    values.iter().fold(0, |sum, value| number(value).wrapping_add(sum))
+fn walk(plan: &CompiledSchema, payload: &[u8]) -> u64 {
+    let mut sum = Sum(0);
+    plan.walk(payload, &mut sum).unwrap();
+    sum.0
 }
 
 type Row<'a> = (&'static str, usize, Box<dyn FnMut() -> u64 + 'a>);
@@ -187,8 +185,6 @@ fn rows(title: &str, payloads: &Payloads) {
     let entry = find("cpu").unwrap();
     let plan = CompiledSchema::compile(entry.schema, entry.root).unwrap();
     let selected = plan.select(&FIELDS).unwrap();
-    let projection = plan.project(&FIELDS).unwrap();
-    let of_a_core = plan.project(&OF_A_CORE).unwrap();
 
     let bytes = payloads.payload_bytes;
     let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -208,26 +204,13 @@ fn rows(title: &str, payloads: &Payloads) {
         }
     }
 
-    let by_projection = || payloads.sum(|payload| project(&projection, payload));
-    let by_walk = || {
-        payloads.sum(|payload| {
-            let mut sum = Sum(0);
-            selected.walk(payload, &mut sum).unwrap();
-            sum.0
-        })
-    };
+    let by_walk = || payloads.sum(|payload| walk(&selected, payload));
     let verified = || payloads.sum(|payload| add_up(root::<Cpu<'_>>(payload).unwrap()));
     let unverified = || {
         // SAFETY: the payloads were verified above; this row measures reading without verification.
         payloads.sum(|payload| add_up(unsafe { flatbuffers::root_unchecked::<Cpu<'_>>(payload) }))
     };
-    let whole_walk = || {
-        payloads.sum(|payload| {
-            let mut sum = Sum(0);
-            plan.walk(payload, &mut sum).unwrap();
-            sum.0
-        })
-    };
+    let whole_walk = || payloads.sum(|payload| walk(&plan, payload));
     let json = || {
         lines.iter().fold(0, |sum: u64, line| {
             let cpu: CpuJson = serde_json::from_slice(line).unwrap();
@@ -238,19 +221,13 @@ fn rows(title: &str, payloads: &Payloads) {
         let deframer = KindDeframer::new(ChecksumKind::Xxh3);
         SliceReader::new(black_box(&stream), deframer).fold(0, |sum: u64, frame| {
             let frame = root_as_telemetry_frame(frame.unwrap()).unwrap();
-            sum.wrapping_add(project(&projection, frame.payload().bytes()))
+            sum.wrapping_add(walk(&selected, frame.payload().bytes()))
         })
     };
     let sum = verified();
-    assert!([by_projection(), by_walk(), unverified(), from_frames()].iter().all(|other| *other == sum));
+    assert!([by_walk(), unverified(), from_frames()].iter().all(|other| *other == sum));
 
     let mut rows: Vec<Row<'_>> = vec![
-        ("projection", bytes, Box::new(by_projection)),
-        (
-            "projection with two indices",
-            bytes,
-            Box::new(|| payloads.sum(|payload| project(&of_a_core, payload))),
-        ),
         ("walk of the selected plan", bytes, Box::new(by_walk)),
         ("walk of everything", bytes, Box::new(whole_walk)),
         ("generated accessors, verified", bytes, Box::new(verified)),
@@ -260,24 +237,24 @@ fn rows(title: &str, payloads: &Payloads) {
         assert_eq!(json(), sum);
         rows.push(("serde_json, one line per frame", bytes, Box::new(json)));
     }
-    rows.push(("frames: XXH3, verified envelope, projection", stream.len(), Box::new(from_frames)));
+    rows.push(("frames: XXH3, verified envelope, walk", stream.len(), Box::new(from_frames)));
     measure(title, payloads, rows);
 }
 
-/// Measures the work per source: verifying and compiling the schema, resolving paths.
+/// Measures the work per source: verifying and compiling the schema, selecting fields.
 fn once_a_source() {
     let entry = find("cpu").unwrap();
     let mut times: Vec<f64> = (0..1000)
         .map(|_| {
             let start = Instant::now();
             let plan = CompiledSchema::compile(black_box(entry.schema), entry.root).unwrap();
-            black_box(plan.project(&FIELDS).unwrap());
+            black_box(plan.select(&FIELDS).unwrap());
             start.elapsed().as_nanos() as f64
         })
         .collect();
     times.sort_by(f64::total_cmp);
     println!(
-        "once per source: schema of {} bytes to projection, {:.1} us",
+        "once per source: schema of {} bytes to selected fields, {:.1} us",
         entry.schema.len(),
         times[500] / 1e3
     );

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use crate::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 /// A directory of the file system, accessed only through the standard library.
 #[derive(Debug, Clone)]
