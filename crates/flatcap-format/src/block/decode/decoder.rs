@@ -157,7 +157,7 @@ impl Block {
     }
 
     /// Returns the number of frames.
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(test)]
     pub(crate) fn frames(&self) -> usize {
         self.frames.len()
     }
