@@ -196,7 +196,7 @@ fn printed_rows_are_those_of_the_samples() {
                 "{seed}: {text}"
             );
             let rest = row[2].strip_prefix(label.as_str());
-            let is_its = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+            let is_its = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '#']));
             assert!(is_its, "{seed}: {} is not {label}", row[2]);
         }
         assert_eq!(rows.next(), None, "{seed}: {text}");

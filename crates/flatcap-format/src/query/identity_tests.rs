@@ -380,17 +380,16 @@ fn check_picks(folder: &Path, wide: &[Cell]) {
     let columns: BTreeSet<&str> = wide.iter().map(|cell| cell.2.as_str()).collect();
     for column in columns.into_iter().take(3) {
         let picked = values(&cells(folder, &[column], options(false, false, None)));
-        for cell in wide.iter().filter(|cell| cell.2 == column) {
-            assert!(picked.contains(&(cell.0, cell.3.clone())), "{column} lacks {cell:?}");
-        }
+        let mut own = wide.iter().filter(|cell| cell.2 == column);
+        assert!(own.all(|cell| picked.contains(&(cell.0, cell.3.clone()))), "{column}");
     }
     let named = named_values(folder);
     let labels: BTreeSet<&str> = named.iter().map(|(label, ..)| label.as_str()).collect();
     for label in labels.into_iter().take(3) {
         let path = format!("app.processes[\"{label}\"].run_time");
         let picked = values(&cells(folder, &[&path], options(true, false, None)));
-        let own = named.iter().filter(|own| own.0 == label);
-        assert_eq!(picked, own.map(|own| (own.1, own.2.clone())).collect::<Vec<_>>(), "{path}");
+        let own = named.iter().filter(|own| own.0 == label).map(|own| (own.1, own.2.clone()));
+        assert_eq!(picked, own.collect::<Vec<_>>(), "{path}");
     }
 }
 
@@ -398,13 +397,13 @@ fn check_picks(folder: &Path, wide: &[Cell]) {
 /// when all elements are known.
 fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
-    let mut reader =
-        recording.rows(&asking(&["app.processes[*].run_time"]), options(true, false, None)).unwrap();
+    let query = asking(&["app.processes[*].run_time"]);
+    let mut reader = recording.rows(&query, options(true, false, None)).unwrap();
     let mut found = Vec::new();
     while let Some(item) = reader.next().unwrap() {
         let RowItem::Row(stamp) = item else { continue };
-        let values = reader.values().iter().filter(|value| **value != HeldValue::Absent);
-        found.extend(values.map(|value| (stamp.element.unwrap(), stamp.wall_ns, value.clone())));
+        let value = reader.values().iter().find(|value| **value != HeldValue::Absent);
+        found.extend(value.map(|value| (stamp.element.unwrap(), stamp.wall_ns, value.clone())));
     }
     found.into_iter().map(|(name, wall_ns, value)| (reader.label(name).to_owned(), wall_ns, value)).collect()
 }
