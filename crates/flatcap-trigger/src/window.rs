@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use flatcap_format::query::quantile_rank;
+
 /// An aggregate that can be combined from any two parts of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
@@ -110,15 +112,8 @@ impl SortedWindow {
 
     /// Returns the smallest value that a share of the samples does not exceed, or `None` without
     /// samples.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rank"
-    )]
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
-        let rank = (share * self.sorted.len() as f64).ceil() as usize;
-        self.sorted.get(rank.saturating_sub(1)).copied()
+        self.sorted.get(quantile_rank(share, self.sorted.len()) - 1).copied()
     }
 }
 

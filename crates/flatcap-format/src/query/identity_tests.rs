@@ -416,9 +416,7 @@ fn check_counts(folder: &Path) {
     let mut results = recording.query(&asking(&["app.skipped"])).unwrap();
     let mut samples = 0;
     while let Some(item) = results.next().unwrap() {
-        if let QueryItem::Batch(batch) = item {
-            samples += batch.times.len();
-        }
+        samples += if let QueryItem::Batch(batch) = item { batch.times.len() } else { 0 };
     }
     assert_eq!(count.len(), samples);
 }

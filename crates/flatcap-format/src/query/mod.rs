@@ -49,6 +49,7 @@ mod payload_reader;
 mod pixel;
 mod plain_rows;
 mod plan;
+mod quantile;
 mod rate;
 mod recording;
 mod request;
@@ -105,6 +106,7 @@ pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamp
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};
 pub use plan::{ColumnInfo, TableInfo};
+pub use quantile::quantile_rank;
 pub use rate::{ColumnGrowth, CounterRates};
 pub use recording::{RecordedSource, Recording};
 pub use request::Query;

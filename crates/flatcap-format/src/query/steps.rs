@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::str::FromStr;
 
 use super::held_value::HeldValue;
+use super::quantile::quantile_rank;
 use crate::schema::{FieldValue, Growth};
 
 /// The function that summarizes the values of a step.
@@ -304,15 +305,8 @@ fn is_value(value: FieldValue<'_>) -> bool {
 }
 
 /// Returns the smallest value that at least this share of the values does not exceed.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rank among values in memory, clamped to them"
-)]
 fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
-    let rank = (share * values.len() as f64).ceil() as usize;
-    let at = rank.clamp(1, values.len().max(1)) - 1;
+    let at = quantile_rank(share, values.len()) - 1;
     if at >= values.len() {
         return None;
     }

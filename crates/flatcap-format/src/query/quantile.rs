@@ -1,0 +1,35 @@
+//! The rank of a quantile.
+
+/// Returns the rank, from 1, of the smallest of `count` ordered values that a share of them does not
+/// exceed. `share` is from 0 to 1. The rank of 0.56 of 25 values is 14.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rank: a recording has fewer than 2^53 values"
+)]
+pub fn quantile_rank(share: f64, count: usize) -> usize {
+    // The nearest float to 0.56 is larger than 0.56, and 25 times that is larger than 14. Rounding up
+    // would give 15.
+    const ROUNDING: f64 = 4.0 * f64::EPSILON;
+    let rank = (share * count as f64 * (1.0 - ROUNDING)).ceil() as usize;
+    rank.clamp(1, count.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that shares in percent and per thousand have the rank that integers give.
+    #[test]
+    fn ranks_are_those_of_integers() {
+        for count in 1..=4096 {
+            for percent in 1..=100_u32 {
+                let expected = (count * percent as usize).div_ceil(100);
+                assert_eq!(quantile_rank(f64::from(percent) / 100.0, count), expected, "{percent} {count}");
+            }
+            assert_eq!(quantile_rank(0.999, count), (count * 999).div_ceil(1000), "{count}");
+        }
+        assert_eq!((quantile_rank(0.0, 5), quantile_rank(1.0, 0)), (1, 1));
+    }
+}
