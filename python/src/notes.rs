@@ -2,9 +2,7 @@
 
 use flatcap_format::replay::{HostIdentity, RecordedHosts};
 use flatcap_format::schema::GapCauseNames;
-use flatcap_format::segment::{
-    self, ListedSegment, SegmentError, SegmentHeader, SegmentReader,
-};
+use flatcap_format::segment::{self, ListedSegment, SegmentError, SegmentHeader, SegmentReader};
 use pyo3::prelude::*;
 
 /// A note at a point in time.
