@@ -105,7 +105,9 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     voice.summary(&summary);
     if voice.live || (args.duration.is_some() && !args.quiet) {
         let answer = record_answer::lines(&summary.data_dir, summary.elapsed_ns);
-        answer.iter().for_each(|line| voice.print_line(line));
+        for line in answer {
+            voice.print_line(&line);
+        }
     }
     let is_lossy =
         summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);

@@ -23,20 +23,19 @@ const NAME_WIDTH: usize = "changed most".len();
 const SHORT_NS: u64 = 30_000_000_000;
 /// Maximum width of the name of a suspect.
 const SUSPECT_WIDTH: usize = 40;
-/// Maximum width of the name of a field.
-const FIELD_WIDTH: usize = 60;
+/// Maximum width of the name of a field, so that lines have 80 columns.
+const FIELD_WIDTH: usize = 80 - NAME_WIDTH - 2;
 
 /// Returns the lines about a run that has just ended in `data_dir` and took `elapsed_ns`. An answer
 /// that cannot be found is left out: the recording itself is complete.
 pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
-    let directory = shell_word(&data_dir.to_string_lossy());
-    let next = |at: &str| {
+    let next = |at: &str| -> Vec<String> {
+        // A command with a changed name would not find the directory.
+        let Some(directory) = data_dir.to_str().map(shell_word) else { return Vec::new() };
         let program = program();
-        [
-            line("next", &format!("{program} explain {directory}{at}")),
-            line("", &format!("{program} view {directory}")),
-        ]
+        let explain = line("next", &format!("{program} explain {directory}{at}"));
+        vec![explain, line("", &format!("{program} view {directory}"))]
     };
     let length_ns = elapsed_ns.min(ANSWERED_NS);
     let since_ns = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
@@ -45,7 +44,7 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
         ..ReplayFilter::default()
     };
     let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };
-    let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("").into() };
+    let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("") };
     let Some(spike) = found.departures.first() else {
         let nothing = nothing_departed(found.ranked, &found.unranked);
         let advice = if elapsed_ns < SHORT_NS { "; record for 30 s or longer" } else { "" };
@@ -55,8 +54,8 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     let at = TimePrinter::new(zone_of(false).unwrap_or(jiff::tz::TimeZone::UTC)).milliseconds(spike.wall_ns);
     let (value, usual) = (value_text(spike, spike.value), usual_range(spike));
     let mut lines = vec![
-        line("changed most", &format!("{} at {at}", fitting_name(spike, FIELD_WIDTH))),
-        line("", &format!("{value}, usually {usual}")),
+        line("changed most", &fitting_name(spike, FIELD_WIDTH)),
+        line("", &format!("{value} at {at}, usually {usual}")),
     ];
     if let Ok(explanation) = explain(&choice, spike.wall_ns, WINDOW_NS, BASELINE_NS, &mut |_| {})
         && let Some(suspect) = explanation.suspects.first()

@@ -453,9 +453,9 @@ impl<'s> SeriesPlace<'s> {
         let names = read.results.elements();
         let (source, source_id) = self.source(read);
         let column = read.results.tables().get(self.table).and_then(|table| table.columns.get(self.column));
-        let named = read.sources.iter().filter(|other| other.name == source);
+        let of_source = read.sources.iter().filter(|other| other.name == source);
         let senders: BTreeSet<&SourceSender> =
-            named.filter_map(|source| source.instances.get(&source_id)).flatten().collect();
+            of_source.filter_map(|own| own.instances.get(&source_id)).flatten().collect();
         let (value, measurement) = match measured {
             Some((value, measurement)) => (value, Some(measurement)),
             None => (parts.value, None),
