@@ -3,6 +3,21 @@
 //!
 //! The procedure is the same as in the stream library. In addition, it uses the identifiers of
 //! frames as landmarks, and rules about the order of frames in a segment.
+//!
+//! Exact limits of the rules in FORMAT.md:
+//!
+//! - Zeros: if an intact frame that can follow begins at one of the last three zero bytes, reading
+//!   continues there.
+//! - One flipped bit, the lowest first: the payload must have at least 8 bytes. The frame must end
+//!   with the file, or before a frame with a known identifier (or any identifier and a possible
+//!   length). The latter is not needed for a payload of at most 64 KiB and a checksum of at least 4
+//!   bytes.
+//! - A length counts as correct if the next frame can follow, or is of an unknown kind (but not
+//!   with checksum none).
+//! - A repaired frame ends at the frame that a search finds, or at one of the next 16 ends of
+//!   intact frames after it.
+//! - Hashing without finding a frame: at most 64 MiB, plus 8 bytes for each byte passed. Above this
+//!   limit, only frames of up to 256 bytes, and of up to 4 KiB where a frame should begin.
 
 use std::io;
 
