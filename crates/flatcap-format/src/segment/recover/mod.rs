@@ -3,8 +3,8 @@
 //! The order of writes, so that a recovery may be interrupted after any of them:
 //!
 //! - In place: copy the torn tail to `.cut` and sync it, cut it off, append, sync, rename.
-//! - Rewritten, and supplements: write `.recovering` and sync it, rename the old file to
-//!   `.damaged`, rename the new one to the sealed name, sync the directory.
+//! - Rewritten: write `.recovering` and sync it, rename the old file to `.damaged`, rename the new
+//!   one to the sealed name, sync the directory. A supplement has no old file.
 
 pub(super) mod directory_recovery;
 pub(super) mod full_scan;

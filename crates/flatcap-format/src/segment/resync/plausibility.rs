@@ -7,7 +7,8 @@
 //!   also at least `next_seq`, and from `first_seq` to `last_seq` of the footer.
 //! - A Gap: `first` is above the `seq` of the last sample, and at least `next_seq`.
 //! - An Index: it is at the end of the interval that it describes.
-//! - A SourceDescriptor or ClockSync: the footer, if any, contains it too (or has 1,024 pairings).
+//! - A `SourceDescriptor` or `ClockSync`: the footer, if any, contains it too (or has 1,024
+//!   pairings).
 //! - A Footer or Trailer of this segment, in its place. Without a footer, a header of another run.
 //! - Any Marker or Attachment. Index frames and unknown kinds are exempt from these rules while the
 //!   reader is in resync.
