@@ -3,7 +3,8 @@
 //! A segment is listed before it is removed, so that a crash between the two leaves no hole that
 //! nothing explains. A listed segment that exists was not removed. It is taken off the list with
 //! the next change, and when the next recorder starts: if it vanishes later, that is another
-//! reason.
+//! reason. If the list cannot be written first, as on a full disk, it is written after the removal.
+//! A number that the recorder gave up is listed together with a removed neighbour.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};

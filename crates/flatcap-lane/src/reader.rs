@@ -1,5 +1,24 @@
 //! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies what the writer has
 //! committed, checks the copy, and trusts nothing else.
+//!
+//! For use `k`, of which it has taken `t` bytes (both start at 0):
+//!
+//! 1. If the last look found nothing, read only the eight bytes of that state. If they are the
+//!    same, nothing is new. Otherwise, read the first 4,096 bytes. Execute an acquire fence.
+//! 2. Look at the state of slab `k % slabs`. If its use is older than `k`, nothing is new. If it is
+//!    a newer use `g`, the slab was overwritten: continue with use `g - slabs + 1` and `t = 0`.
+//! 3. Read the bytes from `t` to the committed bytes. Execute an acquire fence.
+//! 4. Read the first 4,096 bytes again. If the slab's use has changed or its committed bytes have
+//!    shrunk, discard the bytes and begin again. `begun` and `lost` in this page are at least as
+//!    new as any frame that was read.
+//! 5. Check the frames. If a check fails, read once more from step 1. If it fails twice, the lane
+//!    ends.
+//! 6. If the state was closed in step 1 and all bytes are taken: execute a release fence, write
+//!    `returned = k + 1` (a pair), and continue with use `k + 1`.
+//!
+//! Reads and writes are `pread` and `pwrite`. The fences order these too: the kernel's copies are
+//! loads and stores of the same thread. If a kernel copies an aligned word of 8 bytes with more
+//! than one access, the complement in a pair and step 4 detect the torn word.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,7 @@
 //! Imports IEX DEEP 1.0 and TOPS 1.6 from network captures.
+//!
+//! Each channel is a source, in order of appearance. The feed may restart its numbers within a day;
+//! the numbers of the samples grow with them and never step back.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -37,7 +37,8 @@ pub(in crate::segment) struct HeaderCopy {
     pub(in crate::segment) frame: Vec<u8>,
 }
 
-/// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame.
+/// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame: the copy
+/// takes at most a quarter of the raw file so far plus 64 KiB.
 pub(in crate::segment) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
     file_bytes.saturating_add(FREE_BYTES) >= SHARE * frame_bytes as u64
 }

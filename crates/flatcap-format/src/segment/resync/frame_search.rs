@@ -3,6 +3,32 @@
 //!
 //! The procedure is the same as in the stream library. In addition, it uses the identifiers of
 //! frames as landmarks, and rules about the order of frames in a segment.
+//!
+//! The first rule that matches decides; the rules are ordered by the strength of their evidence:
+//!
+//! 1. 64 or more zero bytes are empty. Reading continues after them, or at an intact frame that can
+//!    follow and begins at one of the last three zero bytes.
+//! 2. If the footer describes sources that the reader does not know yet, they are added, and the
+//!    frame is checked again.
+//! 3. If the checksum is correct for the length with one bit flipped (the lowest first), the frame
+//!    is repaired. Its payload must have at least 8 bytes. It must end with the file, or before a
+//!    frame with a known identifier (or any identifier and a possible length). The latter is not
+//!    needed for a payload of at most 64 KiB and a checksum of at least 4 bytes.
+//! 4. If, by its length, the frame ends with the file or before another intact frame, its length
+//!    counts as correct. The other frame must be able to follow, or be of an unknown kind (but not
+//!    with checksum none). The frame is a damaged range, and bytes in it that look like frames are
+//!    payload.
+//! 5. A search finds the next intact frame of a known kind that can follow. The bytes before it are
+//!    a damaged range.
+//! 6. If nothing is found, the rest of a sealed segment is damage, and the rest of another file is
+//!    its torn tail.
+//!
+//! In rules 4 and 5, if the damaged frame's checksum is correct up to the found frame, or up to one
+//! of the next 16 ends of intact frames after it, the damaged frame is repaired and ends there.
+//!
+//! Without finding a frame, at most 64 MiB, plus 8 bytes for each byte passed, are hashed. Above
+//! this limit, only frames of up to 256 bytes are hashed, and of up to 4 KiB where a frame should
+//! begin.
 
 use std::io;
 

@@ -1,6 +1,17 @@
 //! Plausibility: whether a frame can follow the frames read before. After damage, bytes that look
 //! like a frame may be part of a payload: these rules decide whether a reader accepts them
-//! (docs/FORMAT.md, "Damage").
+//! (docs/FORMAT.md, "Damage"). They refer to the last samples before the damaged range, not to
+//! samples read in resync.
+//!
+//! - A sample: `seq` is above, and `mono_ns` is not below, the last sample of its source. `seq` is
+//!   also at least `next_seq`, and from `first_seq` to `last_seq` of the footer.
+//! - A Gap: `first` is above the `seq` of the last sample, and at least `next_seq`.
+//! - An Index: it is at the end of the interval that it describes.
+//! - A `SourceDescriptor` or `ClockSync`: the footer, if any, contains it too (or has 1,024
+//!   pairings).
+//! - A Footer or Trailer of this segment, in its place. Without a footer, a header of another run.
+//! - Any Marker or Attachment. Index frames and unknown kinds are exempt from these rules while the
+//!   reader is in resync.
 
 use crate::segment::format::control_frames::{ClockSync, Gap};
 use crate::segment::format::footer::{Footer, Trailer};
