@@ -186,6 +186,7 @@ impl Display for TriggerCondition {
 impl PartialEq for TriggerCondition {
     /// Conditions are equal if their text is equal.
     fn eq(&self, other: &Self) -> bool {
+        // Compiled expressions have no equality, and the text determines all other parts.
         self.text == other.text
     }
 }

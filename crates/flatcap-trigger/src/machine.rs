@@ -110,6 +110,8 @@ impl TriggerMachine {
 
     /// Records that the condition was not observed for a while, so it may not have held.
     pub(crate) fn interrupt(&mut self) {
+        // A rule that has fired stays so: otherwise each pause of a source would make it fire
+        // again.
         if matches!(self.condition, ConditionState::Pending { .. }) {
             self.condition = ConditionState::Idle;
         }
@@ -147,12 +149,16 @@ impl TriggerMachine {
 
     fn step(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
         let mut result = self.advance(mono_ns);
+        // If both conditions hold, `clear` must lose. Otherwise the rule would rearm and fire at
+        // each sample.
         let since_ns = match (self.condition, when, clear) {
             (ConditionState::Firing, Truth::False | Truth::Unknown, Truth::True) => {
                 self.condition = ConditionState::Idle;
                 return result;
             }
             (ConditionState::Firing, ..) => return result,
+            // The condition may have been false while its result was unknown, so `for` starts
+            // again.
             (_, Truth::False | Truth::Unknown, _) => {
                 self.condition = ConditionState::Idle;
                 return result;
@@ -164,6 +170,7 @@ impl TriggerMachine {
             self.condition = ConditionState::Pending { since_ns };
             return result;
         }
+        // Also if the firing is suppressed below: one crossing of the threshold counts once.
         self.condition = ConditionState::Firing;
         match self.fire(since_ns) {
             Ok(fired) => result.fired = Some(fired),
@@ -176,6 +183,7 @@ impl TriggerMachine {
     pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
         self.now_ns = self.now_ns.max(mono_ns);
         let mut result = StepResult::default();
+        // The end is inclusive: a sample of exactly this time still belongs to the episode.
         if let EpisodeState::Open(episode) = self.episode
             && self.now_ns > episode.until_ns
         {
@@ -206,6 +214,8 @@ impl TriggerMachine {
                 Ok((episode, true))
             }
             EpisodeState::Ready => {
+                // A sliding day: with calendar days a flapping rule could use up two limits around
+                // midnight.
                 while self.firings.front().is_some_and(|first| now_ns - first >= DAY_NS) {
                     self.firings.pop_front();
                 }

@@ -55,6 +55,8 @@ impl FoldedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
+            // The older stack is refilled only when it is empty, so each sample moves once. That
+            // keeps the cost per sample constant on average.
             if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
                 return;
             }
@@ -97,6 +99,7 @@ impl SortedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         while let Some((_, value)) = self.samples.front().copied().filter(|(time, _)| *time <= mono_ns) {
             self.samples.pop_front();
+            // Searched by value, since each insertion moves the positions.
             let at = self.sorted.partition_point(|other| other.total_cmp(&value).is_lt());
             if at < self.sorted.len() {
                 self.sorted.remove(at);
@@ -117,6 +120,7 @@ impl SortedWindow {
         reason = "a rank"
     )]
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        // The nearest rank, without interpolation: a quantile is a value that was measured.
         let rank = (share * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(rank.saturating_sub(1)).copied()
     }
