@@ -73,6 +73,8 @@ impl Baseline {
         let low = of_blocks(|block| block.min, 1.0 - PEAK_QUANTILE);
         let lowest = of_blocks(|block| block.min, 0.0);
         let highest = of_blocks(|block| block.max, 1.0);
+        // The level and the ends of the range are quantiles of different numbers, so the level may
+        // lie outside of them.
         Some(Self {
             level,
             noise,
@@ -109,6 +111,7 @@ fn middle(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
     }
+    // The lower of two middle values: a median is a value that occurred.
     let at = (values.len() - 1) / 2;
     Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
@@ -124,6 +127,7 @@ fn quantile(values: &mut [f32], share: f64) -> f64 {
     let below = place.floor() as usize;
     let (_, one, above) = values.select_nth_unstable_by(below, f32::total_cmp);
     let one = f64::from(*one);
+    // `select_nth_unstable_by` does not sort the larger values, so the next one is their smallest.
     let next = above.iter().copied().min_by(f32::total_cmp).map(f64::from);
     next.map_or(one, |next| one + (next - one) * place.fract())
 }

@@ -187,8 +187,10 @@ pub fn find_causes(
     let mut causes = KernelCauses::default();
     for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {
         let own = recording.kernel_sources().filter(|(own, ..)| *own == kind);
+        // After a reload a source may have another period; the longest one reads enough.
         let Some(period_ns) = own.map(|(.., period_ns)| period_ns).max() else { continue };
         let around_ns = period_ns.saturating_mul(2).saturating_add(AROUND_NS);
+        // Only the times of tasks are compared with the time before.
         let compared_ns =
             if kind == KernelSource::Scheduler { before_ns.saturating_add(GUARD_NS) } else { 0 };
         let filter = ReplayFilter {
@@ -341,7 +343,9 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     let before = times.before.processes();
     // The usual value for the recorded length of the window.
     let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
+        // A process that did not run in the recorded time before has a usual time of 0.
         let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
+        // The product of two times in nanoseconds can exceed 64 bits.
         let scaled = u128::from(known) * u128::from(recorded_ns) / u128::from(before_ns.max(1));
         (before_ns > 0).then(|| u64::try_from(scaled).unwrap_or(u64::MAX))
     };
@@ -390,6 +394,7 @@ fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<Sleepin
         let Some(before) = before.get(&own.task.number) else { continue };
         let longest_ns = own.longest_sleeping_ns;
         let least_ns = before.longest_sleeping_ns.saturating_mul(LONGER_SLEEP_FACTOR);
+        // A preempted thread stays ready, so only its other switches begin a sleep.
         if before.switches - before.preemptions < USUAL_SLEEPS_MIN
             || longest_ns < least_ns.max(LONGER_SLEEP_NS_MIN)
         {
@@ -471,6 +476,7 @@ fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedL
             return true;
         };
         let Ok(batch) = LogBatch::read(sample.payload) else { return false };
+        // The count is a total of the run, so the first sample says nothing about this window.
         let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
         log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
         for line in batch.lines() {

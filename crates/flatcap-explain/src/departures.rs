@@ -187,6 +187,8 @@ impl Newcomers {
         let peaks = self.peaks.entry((info.table, info.column)).or_default();
         let known = peaks.entry(block).or_default();
         *known = known.max(peak);
+        // The baseline of a new element ends `LATE_BLOCKS` before its block, so more than
+        // `BLOCKS_MAX` blocks are needed.
         if peaks.len() > 2 * BLOCKS_MAX {
             peaks.pop_first();
         }
@@ -269,6 +271,7 @@ impl DepartureFinder {
                 self.departures.push(departure);
             }
         }
+        // Dropping half at once makes sorting rare.
         if self.departures.len() > DEPARTURES_MAX {
             self.departures.sort_unstable_by(|one, other| other.score.total_cmp(&one.score));
             self.departures.truncate(DEPARTURES_MAX / 2);
@@ -381,6 +384,7 @@ impl Track {
         if rests && self.finish_resting(info, block, newcomers) {
             return;
         }
+        // A gauge may rest at any level, not only at 0.
         if self.moved {
             self.rest = self.last;
             self.resting_blocks = 0;
@@ -390,6 +394,7 @@ impl Track {
         for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
             *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
         }
+        // Before any return, because the next block needs the last steps of this one.
         self.begin_steps();
         let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
         for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
@@ -437,6 +442,8 @@ impl Track {
                 ));
             }
         }
+        // After its first blocks an element has a baseline of its own and is no longer compared
+        // with new ones.
         if info.is_newcomer && self.before.len() < BLOCKS_MIN {
             newcomers.add(info, block, max);
         }
@@ -483,6 +490,7 @@ impl Track {
     /// no departure.
     fn rest_until(&mut self, block: u64) {
         let ended = block.saturating_sub(self.block.unwrap_or(block));
+        // More blocks of the same value would not change the baseline.
         let ended = usize::try_from(ended).unwrap_or(usize::MAX).min(BLOCKS_MAX - self.before.len());
         #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
         let rest = self.rest as f32;
@@ -527,6 +535,7 @@ impl Track {
     /// Returns the baseline of a series. For a new element, it is the baseline of new elements.
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
+            // If its begin is not known, the series may have had any value before.
             info.born_ns?;
             return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
         }

@@ -213,6 +213,7 @@ impl NumberCell {
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {
+        // The values of absent rows are arbitrary numbers, which must not be compared.
         let may_continue = joins && run.are_close && values.valid.are_all();
         let numbers = match &values.values {
             ColumnValues::Unsigned(numbers) if may_continue => numbers,
@@ -251,6 +252,7 @@ impl NumberCell {
             return 0;
         };
         let equal = rows.get(..equal_rows(numbers, stride, rows, last)).unwrap_or_default();
+        // Times rise, so the check of the last row usually spares the search.
         let count = match equal.last() {
             Some(last) if held.may_grow(last.from_ns) => equal.len(),
             _ => equal.partition_point(|row| held.may_grow(row.from_ns)),
@@ -374,6 +376,7 @@ impl StateCell {
         span: (u64, u64),
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
+        // Before this sample is counted, so that a new state cannot become the usual one by itself.
         let usual = (0..self.known.len()).max_by_key(|at| self.known.get(*at).map(|state| state.seen));
         let Some((before, now)) = self.follow(value, span) else { return };
         let info = |state: Box<str>| SeriesInfo { state: Some(state), ..place.info(column, Measure::STATE) };

@@ -33,6 +33,8 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     by_score.sort_by(|one, other| score(other).total_cmp(&score(one)));
     let mut is_joined = vec![false; departures.len()];
     let mut events = Vec::new();
+    // The strongest departure takes its neighbours first, since it is most likely to name the
+    // event.
     for at in by_score {
         let Some(best) = departures.get(at).filter(|_| is_joined.get(at) == Some(&false)) else { continue };
         let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - JOINED_NS);
@@ -52,6 +54,7 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
 /// Returns the event of the best of some departures, which are in the order of time.
 fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usize) -> String) -> Event {
     let source = source_of(best.table);
+    // Fields of one source often move together, so only another source confirms an event.
     let other = departures
         .iter()
         .filter(|departure| source_of(departure.table) != source)

@@ -45,9 +45,11 @@ impl FreshCell {
         let begin = |store: &mut SeriesStore<'_, _>, measure, state: &str| {
             let born_ns = place.born_ns.or(is_known(row.from_ns).then_some(row.from_ns));
             let info = SeriesInfo { state: Some(state.into()), born_ns, ..place.info(column, measure) };
+            // The series is new, but its element is not.
             store.begin(SeriesInfo { is_newcomer: false, ..info })
         };
         let observed = |value: f64| [Observation { from_ns: row.from_ns, to_ns: row.to_ns, value }];
+        // Most fields always have a value, so a series begins only with the first missing one.
         if value.is_none() && first_ns.is_some() && self.absent.is_none() {
             self.absent = Some(begin(store, Measure::ABSENT, ABSENT));
         }

@@ -245,6 +245,7 @@ impl SeriesSamples {
                 let parent = values.get(row);
                 matches!(parent, FieldValue::Unsigned(parent) if Some(parent) == wanted.pid())
             } else {
+                // An element has many rows, and comparing identities is slow.
                 *known.entry(element).or_insert_with(|| wanted.is_of(names, batch.name(row)))
             };
             if !is_own {
@@ -257,6 +258,8 @@ impl SeriesSamples {
                 FieldValue::Text(text) => Some(text.into()),
                 _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
             };
+            // The sample before the first one is outside of the span, so `dump` could not show this
+            // growth.
             let growth = growths.and_then(|growths| growths.get(row)).filter(|_| !self.own.is_empty());
             let growth = growth.copied().unwrap_or(Growth::UNKNOWN);
             let value = SampledValue { number: number(values, row), text, growth };

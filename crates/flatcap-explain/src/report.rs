@@ -65,6 +65,8 @@ pub fn find_spikes(
     };
     let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
     let explained = explained(&departures, &actors);
+    // Before departures are joined, so that a device seldom names an event in which a process takes
+    // part.
     for (departure, (actor, is_explained)) in departures.iter_mut().zip(actors.iter().zip(explained)) {
         if matches!(actor.kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
@@ -77,6 +79,7 @@ pub fn find_spikes(
     events.truncate(limit);
     let wanted: Vec<WantedSeries> =
         events.iter().map(|event| wanted_departure(&event.departure, &read)).collect();
+    // Measuring reads samples a second time, so only the reported events are measured.
     let measured = measure(choice, &read.recording, &wanted)?;
     let spikes = events.into_iter().zip(measured).map(|(event, measured)| {
         let place = SeriesPlace::of_departure(&event.departure);
@@ -237,6 +240,8 @@ fn described_suspect(
     describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
 ) -> Option<Suspect> {
     let SuspectedElement { element, kind, score, evidence, children } = found;
+    // The ranking compares means over time, but `dump` prints samples. A suspect whose samples show
+    // no excess would contradict them.
     let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
     let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
         departures.iter().filter_map(describe).filter(is_more).collect()
@@ -424,6 +429,7 @@ impl<'s> SeriesPlace<'s> {
     fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
         let (names, (source, source_id)) = (read.results.elements(), self.source(read));
         let name = self.element.map(|element| read.set.name_at(names, element, window.end));
+        // After a reload a source may have another period; the longest one reads enough.
         let periods = read.sources.iter().filter(|other| other.name == source);
         let field = read_field(measure, self.field(read));
         WantedSeries {

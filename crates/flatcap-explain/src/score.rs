@@ -53,6 +53,7 @@ pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure)
     let times = if measure.is_relative && baseline.is_constant() {
         // A value that was constant for n blocks may change once in n blocks.
         let levels = (departure / baseline.level).abs();
+        // With a level of 0 the quotient is infinite or NaN.
         let magnitude = if levels.is_finite() { levels.max(1.0).log10().min(LEVELS_MAX) } else { 0.0 };
         times.min(f64::from(baseline.blocks) * (1.0 + magnitude))
     } else {

@@ -112,6 +112,7 @@ pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: 
     while let Some(at) = next.pop() {
         let slot = slots.get(at as usize).and_then(Option::as_ref);
         for child in slot.into_iter().flat_map(|slot| &slot.children) {
+            // Ids are used again, so parents may form a circle; each element is taken once.
             if !reading.has_element(*child) && !found.contains(child) && found.len() < EXITS_MAX {
                 found.push(*child);
                 next.push(*child);
@@ -129,6 +130,7 @@ pub(super) fn ends_at(
     reading: &RowReading<'_>,
     (processes, elements): (&HashMap<u32, ProcessFacts>, &HashMap<u64, u32>),
 ) -> bool {
+    // Bounded, because ids that are used again may form a circle.
     for _ in 0..PARENTS_MAX {
         if pid == ancestor {
             return true;

@@ -296,6 +296,7 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let count = pairs.len() as f64;
     let (sum_one, sum_other) =
         pairs.iter().fold((0.0, 0.0), |(one, other), pair| (one + pair.0, other + pair.1));
+    // Without pairs the means and the scale are NaN, which the last comparison turns into 0.
     let (mean_one, mean_other) = (sum_one / count, sum_other / count);
     let (mut product, mut square_one, mut square_other) = (0.0, 0.0, 0.0);
     for (one, other) in pairs {
@@ -350,6 +351,7 @@ impl Observer for WindowSteps {
         }
         self.held += steps;
         track.steps = vec![TimedMean::default(); steps];
+        // Before its begin an element has used nothing, which is known, not absent.
         let born = info
             .born_ns
             .map_or(0, |born_ns| shifted(born_ns).saturating_sub(origin_ns) / self.window.step_ns);
