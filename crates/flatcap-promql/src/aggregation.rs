@@ -54,6 +54,7 @@ impl Aggregation {
         match self {
             Self::Sum => Some(exact_sum(all)),
             Self::Average => Some(exact_sum(all) / values.len() as f64),
+            // `f64::min` and `f64::max` ignore NaN, as Prometheus does.
             Self::Min => all.reduce(f64::min),
             Self::Max => all.reduce(f64::max),
             Self::Count => Some(values.len() as f64),

@@ -69,6 +69,7 @@ impl Operation {
         let (many_keys, one_keys) =
             if is_swapped { (&keys.right, &keys.left) } else { (&keys.left, &keys.right) };
         let steps = many.iter().chain(one).map(|series| series.values.len()).max().unwrap_or_default();
+        // By pairs of series, because a series may match another one at each step.
         let mut found: BTreeMap<(usize, usize), Vec<Option<f64>>> = BTreeMap::new();
         let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
         let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
@@ -106,6 +107,7 @@ impl Operation {
                     *at = Some(result);
                 }
             }
+            // Checked at each step, before the result grows further.
             check_size(found.len(), steps)?;
         }
         let result = found.into_iter().filter_map(|((place, matched), values)| {

@@ -115,6 +115,7 @@ impl Engine {
         if selections.is_empty() {
             selections.push(Selection::new(Vec::new()));
         }
+        // The counter of lost samples is not a field, so it is listed separately.
         selections.retain(|selection| selection.passes_name(LOST_TOTAL));
         if !selections.is_empty() {
             let mut losses = self.recording.losses(host)?;

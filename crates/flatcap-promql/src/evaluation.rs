@@ -39,6 +39,7 @@ impl Evaluation<'_> {
                     series.extend(evaluation.scan.read_losses(selection, shape)?);
                     Ok(series)
                 })?;
+                // Without their names, series of several metrics may have the same labels.
                 if shape.function.drops_name() {
                     for series in &mut series {
                         series.labels = series.labels.without_name();
@@ -178,6 +179,7 @@ impl Evaluation<'_> {
         };
         self.scan.grid = TimeGrid::instant(at_ms);
         let read = read(self);
+        // Restored before an error returns, because other nodes use the same scan.
         self.scan.grid = grid;
         let mut series = read?;
         check_size(series.len(), grid.steps())?;
@@ -210,6 +212,8 @@ impl Evaluation<'_> {
                     values: numbers.into_iter().map(Some).collect(),
                 }],
             };
+            // The windows of a long range with a short step overlap, so the work can grow with the
+            // square of the number of values.
             let in_window =
                 (shape.range_ms / step_ms).unsigned_abs().saturating_add(1).min(inner.steps() as u64);
             let visited = in_window.saturating_mul((grid.steps() as u64).saturating_mul(series.len() as u64));

@@ -16,6 +16,8 @@ pub(crate) enum LabelRule {
 
 impl PartialEq for LabelRule {
     fn eq(&self, other: &Self) -> bool {
+        // Compiled expressions have no equality, but their debug form contains the text of the
+        // pattern.
         format!("{self:?}") == format!("{other:?}")
     }
 }
@@ -31,6 +33,7 @@ impl LabelRule {
         from: &str,
         pattern: &str,
     ) -> Result<Self, PromqlError> {
+        // Prometheus anchors the expression at both ends.
         let pattern = Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
             PromqlError::Expression(format!("label_replace: {pattern:?} is no regular expression: {error}"))
         })?;

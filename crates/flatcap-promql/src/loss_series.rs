@@ -95,6 +95,7 @@ impl SeriesScan<'_> {
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
+        // Earlier samples are outside of all windows.
         let mut at_ms = begin_ms.max(first_ms.saturating_sub(interval_ms));
         while at_ms <= last_ms.min(end_ms.unwrap_or(last_ms)) {
             while let Some((_, count)) = losses.next_if(|(ns, _)| ns.div_euclid(NS_PER_MS) <= at_ms) {
@@ -107,6 +108,7 @@ impl SeriesScan<'_> {
             let loss_ms = losses.peek().map_or(next_ms, |(ns, _)| ns.div_euclid(NS_PER_MS));
             at_ms = next_ms.min(loss_ms);
         }
+        // The counter continues in the next run, so losses after the last sample count, too.
         *total = losses.fold(*total, |total, (_, count)| total.saturating_add(*count));
         if let Some(end_ms) = end_ms {
             window.end(end_ms.saturating_add(1), shape, &self.grid);

@@ -49,6 +49,7 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
             expression.len()
         )));
     }
+    // Counted in the text, before the parser recurses.
     let is_operator = |word: &&str| OPERATOR_WORDS.iter().any(|own| own.eq_ignore_ascii_case(word));
     let signs = expression.bytes().filter(|byte| OPERATORS.contains(byte)).count();
     let operators =
@@ -190,6 +191,7 @@ impl Planner {
         let numbers: Result<Vec<f64>, _> =
             parameters.iter().map(|parameter| number(parameter, name)).collect();
         let of = self.plan(of)?;
+        // Constant numbers are checked now; all other parameters differ from step to step.
         if let Ok(numbers) = numbers {
             let function = Function::named(name, &numbers);
             return Ok(function.map(|function| Node::Call(function, Box::new(of))));
@@ -219,6 +221,7 @@ impl Planner {
                 let offset_ms = offset_of(offset.as_ref());
                 let shape =
                     WindowShape { function: function(offset_ms), range_ms: milliseconds(*range), offset_ms };
+                // Steps are divisors, so the shortest one is 1 ms.
                 let step_ms = step.map_or(SUBQUERY_STEP_MS, milliseconds).max(1);
                 let (of, at) = (self.plan(expr)?, at.as_ref().map(fixed_time));
                 Ok(Node::Subquery(Box::new(Subquery { of, shape, step_ms, at })))

@@ -35,6 +35,7 @@ pub(crate) fn list_series(
     if first.is_empty() {
         return Ok(BTreeSet::new());
     }
+    // Listing reads all samples of the time, so a long time is cut to its newest part.
     let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
     let mut results = ask(recording, (&first, Vec::new()), host, (since_ns, to_ns))?;
     let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
@@ -44,6 +45,7 @@ pub(crate) fn list_series(
             QueryItem::Batch(batch) => batch,
             QueryItem::Run(run) => {
                 labels = HostLabels::of(&run);
+                // The next run may belong to another host, whose labels differ.
                 known.clear();
                 continue;
             }

@@ -43,6 +43,7 @@ impl MovingWindow {
         }
         self.last_ms = Some(ms);
         self.settle(ms, shape, grid);
+        // Only the newest sample counts, so older ones need no memory.
         if shape.function.is_current() || shape.function == WindowFunction::Last {
             self.samples.clear();
         }
@@ -81,6 +82,8 @@ impl MovingWindow {
         while self.values.len() < grid.steps() {
             let end_ms = grid.at(self.values.len()).saturating_sub(shape.offset_ms);
             let first_ms = end_ms.saturating_sub(shape.range_ms);
+            // Removed even if no step ends here. Otherwise long steps would hold the samples
+            // between two windows.
             while self.samples.front().is_some_and(|(ms, _)| *ms < first_ms) {
                 self.samples.pop_front();
             }
