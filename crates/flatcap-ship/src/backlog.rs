@@ -43,6 +43,7 @@ impl UnshippedFiles {
     pub(crate) fn add(&mut self, file: &SealedFile) {
         let created_s = file.name.created_s;
         self.segments += 1;
+        // Retention may remove the file at any time, so a missing one counts without bytes.
         self.bytes += fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
         self.snapshots += u64::from(file.snapshot.is_some());
         self.oldest_s = Some(self.oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
@@ -94,6 +95,7 @@ fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
     let folder = data_dir.join(SNAPSHOTS);
     let failed = |error| ShipError::Directory { path: folder.clone(), error };
     let entries = match fs::read_dir(&folder) {
+        // Only recorders that kept a snapshot have this directory.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };

@@ -77,6 +77,7 @@ impl HttpService for BoundedService {
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let status = response.status();
+        // The body of a failed request is an error text, which needs no more space than a list.
         let is_object = !is_list && status.is_success();
         let bytes_max = if is_object { OBJECT_BYTES_MAX } else { ANSWER_BYTES_MAX };
         let response = response
@@ -84,6 +85,7 @@ impl HttpService for BoundedService {
         if is_list && matches!(status.as_u16(), UNAUTHORIZED | FORBIDDEN) {
             let text = response.into_body().bytes().await.unwrap_or_default();
             let text = String::from_utf8_lossy(&text).chars().take(REFUSAL_CHARS_MAX).collect();
+            // The library does not repeat a request after an error of this kind.
             return Err(HttpError::new(
                 HttpErrorKind::Decode,
                 ListRefused { status: status.to_string(), text },

@@ -142,6 +142,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let outbox = messenger.as_ref().map(Messenger::outbox);
     let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
     let mut state = ShipState::new();
+    // An output that cannot be written does not stop shipping, and is reported at the end.
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
         if unprinted.is_ok() {
@@ -150,6 +151,8 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     };
     let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
     unprinted?;
+    // Receipts come before messages, so that a bus that fails does not keep the recorder from
+    // removing segments.
     if let Some(path) = &config.receipts {
         write_receipts(path, &done)?;
     }
@@ -168,6 +171,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             print(&[format!("{} sent", counted(messages.sent, "message"))])?;
         }
     }
+    // The report is printed before its error ends the call.
     state.messages.as_ref().map_or(Ok(()), check_sent)?;
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
@@ -217,6 +221,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
+    // `Read` does not create a store: there is nothing to merge in a new one.
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
@@ -256,6 +261,7 @@ fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messe
     let Some(settings) = &config.nats else { return Ok(None) };
     let bus = open_bus(settings, stop)?;
     let outbox = SharedOutbox::open(&settings.outbox, config.to()?)?;
+    // The messenger repeats failed attempts itself, and counts them.
     let lake = Lake::open(config.to()?, StoreAccess::Read, stop.clone(), None)?.without_repetitions();
     Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
 }

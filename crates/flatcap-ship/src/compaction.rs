@@ -61,6 +61,7 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
             Err(error) => return Err(error),
         }
     }
+    // Queries that listed the store before an hour was merged may still read its hot objects.
     remove_merged(lake, state, options.now_s.saturating_sub(seconds(options.grace)), &mut report)?;
     Ok(report)
 }
@@ -114,6 +115,7 @@ fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Re
 fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Result<Manifest, ShipError> {
     let group = hour.group();
     let (name, own) = (group.plan(), HourPlan { format: FORMAT, segments: numbers.to_vec() });
+    // Only one compactor can create the plan, so all merge the same segments.
     let plan = match lake.create(&name, &Bytes::from(to_json(&own)))? {
         Created::New => own,
         Created::Existed => {
@@ -131,6 +133,7 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
             let what = format!("its segment {number} has no manifest or no objects");
             return Err(ShipError::Object { name, what });
         };
+        // An object that the manifest does not name would be missing in the hour.
         if let Some(unnamed) = state.hot.get(segment).and_then(|names| unnamed(names, manifest)) {
             let what = format!("the manifest of its segment does not name it: {}", segment.manifest());
             return Err(ShipError::Object { name: unnamed.to_owned(), what });
@@ -138,6 +141,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
+    // Another compactor may have been faster. Its manifest is the same, because it follows from the
+    // plan and the rows.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }
@@ -182,6 +187,7 @@ impl LakeState {
         }
         let partitions: BTreeSet<Partition> = state.hot.keys().map(|group| group.partition.clone()).collect();
         for partition in &partitions {
+            // Hours come first, because the segments of merged hours are not read.
             state.read_hours(lake, partition)?;
             state.read_segments(lake, partition)?;
         }

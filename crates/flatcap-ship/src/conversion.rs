@@ -213,6 +213,8 @@ impl<'s> Conversion<'s> {
             match item {
                 RowBatchItem::Rows { layout, batch, times } => {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
+                    // An object has one schema. So a source whose schema changed within the segment
+                    // gets further objects.
                     let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
                         writer: ObjectWriter::new(self.origin.schema(columns)),

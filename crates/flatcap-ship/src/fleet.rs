@@ -156,6 +156,7 @@ impl FleetReader {
         self.numbers.entry((id.clone(), manifest.run)).or_default().insert(manifest.segment);
         let last_ns = manifest.last_wall_ns.unwrap_or(manifest.clocks.wall_ns);
         let known = self.last_ns.entry(id.clone()).or_insert(i64::MIN);
+        // Manifests are read in any order, so the one with the latest sample describes the host.
         if last_ns >= *known {
             *known = last_ns;
             host.id = id;
@@ -220,6 +221,8 @@ impl FleetReader {
         let mut hosts = self.hosts;
         for ((id, _), numbers) in &self.numbers {
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { continue };
+            // Earlier and later segments may belong to days that are not read, so only numbers in
+            // between are expected.
             let missing = (last - first).saturating_add(1).saturating_sub(numbers.len() as u64);
             if let Some(host) = hosts.get_mut(id) {
                 host.missing_segments = host.missing_segments.saturating_add(missing);

@@ -59,6 +59,7 @@ pub(crate) fn check_hour(
                 // Rows of a segment whose objects were removed.
                 None => drop(merged.take(count)),
                 Some((own, rows)) => {
+                    // The batches of the two streams end at different rows.
                     let count = count.min(rows);
                     if own.take(count) != merged.take(count) {
                         return Err(differ(segment));

@@ -20,6 +20,7 @@ pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option
     match host.machine_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) {
         Some(machine_id) => Some(derived(machine_id)),
         None if host.name.is_empty() => None,
+        // The prefix keeps a host name apart from a derived identity.
         None => Some(format!("name-{}", file_stem(&host.name))),
     }
 }

@@ -106,6 +106,7 @@ impl ObjectGroup {
     /// Returns the group of a snapshot with this name. Characters that are not allowed in a name
     /// are replaced.
     pub(crate) fn of_snapshot(partition: Partition, run_id: u64, name: &str) -> Self {
+        // A dot begins the number of a part, so a stem must not contain one.
         let name = plain_name(name).replace('.', "_");
         Self { tier: Tier::Snapshot, partition, stem: format!("{run_id:016x}-{name}") }
     }
@@ -207,6 +208,7 @@ pub(crate) fn source_table(source: &str) -> String {
 /// Returns whether a string can be a part of a name unchanged.
 pub(crate) fn is_plain(text: &str) -> bool {
     let is_ours = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    // Query engines ignore names that begin with `_` or `.`.
     text.len() <= NAME_BYTES_MAX
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(is_ours)

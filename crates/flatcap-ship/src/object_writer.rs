@@ -190,6 +190,7 @@ fn array_bytes(array: &dyn Array) -> usize {
             let offsets = array.as_string::<i32>().value_offsets();
             size_of_val(offsets) + span(offsets).map_or(0, |(_, bytes)| bytes)
         }
+        // Booleans have no width in bytes.
         other => array.len() * other.primitive_width().unwrap_or(1),
     }
 }

@@ -53,6 +53,7 @@ impl RowCounts {
 
     fn add(&mut self, lake: &Lake, name: &str, end: &Bytes, object_bytes: u64) -> Result<(), ShipError> {
         let counted = match row_count(end, object_bytes) {
+            // Some footers are longer than the bytes read first; the error states the length.
             Err(ParquetError::NeedMoreData(bytes)) => {
                 let longer = lake.read_end(name, object_bytes.saturating_sub(bytes as u64))?;
                 row_count(&longer.unwrap_or_default(), object_bytes)

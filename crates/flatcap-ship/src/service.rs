@@ -230,6 +230,7 @@ fn ship_files(
 ) -> Result<Vec<SegmentName>, ShipError> {
     let mut done = Vec::new();
     for file in files {
+        // A refused segment is not converted again, because the error would be the same.
         if state.refused.contains_key(&file.path) {
             state.waiting.remove(&file.path);
             continue;
@@ -240,6 +241,7 @@ fn ship_files(
                     state.add(&segment);
                     watch(ShipEvent::Shipped(&segment));
                 }
+                // The recorder waits for receipts of segments only.
                 if file.snapshot.is_none() {
                     done.push(file.name);
                 }

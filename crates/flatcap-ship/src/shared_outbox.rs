@@ -77,6 +77,7 @@ impl SharedOutbox {
             let problem = format!("{manifest} is not announced: {UNSENT_MAX} messages are unsent already");
             state.problem = Some(problem);
         }
+        // Unlocked before the messenger wakes, which locks the state at once.
         drop(state);
         self.posted.notify_one();
     }
@@ -142,6 +143,8 @@ impl SharedOutbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState> {
+        // The state is consistent after each call, so a panic of the other thread does not make it
+        // unusable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

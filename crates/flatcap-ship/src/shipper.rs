@@ -96,6 +96,7 @@ impl<'l> Shipper<'l> {
     pub(crate) fn is_shipped(&mut self, file: &SealedFile) -> Result<bool, ShipError> {
         let group = self.group(file)?;
         let folder = manifests(group.tier, &group.partition);
+        // Listed once per folder: afterwards this process knows what it adds.
         if !self.known.contains_key(&folder) {
             let listed = self.lake.list(&folder)?;
             let ours =
@@ -128,6 +129,7 @@ impl<'l> Shipper<'l> {
     pub(crate) fn ship(&mut self, file: &SealedFile) -> Result<ShippedSegment, ShipError> {
         let group = self.group(file)?;
         let host = self.host(file)?;
+        // Before the first object, so that two hosts with one identity cannot mix their rows.
         if !self.verified.contains(&host.id) {
             self.verify(&host, &file.path)?;
             self.verified.insert(host.id.clone());
@@ -143,6 +145,8 @@ impl<'l> Shipper<'l> {
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));
+        // Noted before the manifest is put. If the process ends in between, the next one finds out
+        // whether the message is due.
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
@@ -199,6 +203,7 @@ impl<'l> Shipper<'l> {
             name: object.clone(),
             what: format!("no record of a host: {error}"),
         })?;
+        // The boot id changes with each restart, so only the name identifies the host.
         if known.name == own.name {
             return Ok(());
         }
@@ -314,6 +319,8 @@ fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> 
 
 /// Returns whether an object has this length and these last bytes.
 fn has_end(lake: &Lake, name: &str, length: u64, end: &[u8]) -> Result<bool, ShipError> {
+    // A range that begins beyond the end of the object is an error, so the length is compared
+    // first.
     if lake.size(name)? != Some(length) {
         return Ok(false);
     }

@@ -40,6 +40,7 @@ impl ShipStatus {
                 Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
                 Ok(true) => {}
                 Ok(false) => status.backlog.add(&file),
+                // Retention removed it after the listing.
                 Err(error) if error.is_gone() => {}
                 Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
                 Err(error) => return Err(error),
