@@ -66,6 +66,8 @@ impl BlockScan {
         {
             return Ok(step);
         }
+        // Its templates go back to the pool first, because the next block mostly needs the same
+        // ones.
         if let Some(block) = self.open.take() {
             block.close(&mut self.templates);
         }
@@ -126,6 +128,7 @@ fn read_rows(
             summary.samples += taken as u64;
         }
         (Some(OpenGroup::Rows { matrix, row }), Some(collector)) => {
+            // Rows of several shapes have no common template, so each is rebuilt as a frame.
             matrix.patch_row(run.rows.start, row);
             add(collector, row, names, summary);
         }

@@ -74,6 +74,7 @@ impl Collector {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         let Self { plan, tables, templates, .. } = self;
         if let Some((template, is_same)) = templates.find(sample.payload) {
+            // The previous sample had the same template, so its elements still have these names.
             if !is_same {
                 template.name_elements(names);
             }
@@ -128,6 +129,8 @@ impl Collector {
         names: &mut ElementNames,
     ) {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+        // These rows name their elements by another template, so the next payload must name its own
+        // again.
         self.templates.interrupt();
         template.name_elements(names);
         let slice = MatrixSlice { matrix, rows: rows.clone() };
@@ -172,6 +175,7 @@ impl Collector {
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
             .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
         let mut all: Vec<ColumnBatch> = all.collect();
+        // Before the filter, which keeps only the requested columns.
         plan.counters.add_to(&mut all);
         match filter {
             Some(filter) => batches.extend(filter.apply(plan, all)),
@@ -191,6 +195,7 @@ pub(super) fn walk_payload(
     payload: &[u8],
     number: u32,
 ) -> Result<(), DecodeError> {
+    // A walk may fail in the middle of a payload, after it has appended rows.
     let before: Vec<usize> = tables.iter().map(TableRows::rows).collect();
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();

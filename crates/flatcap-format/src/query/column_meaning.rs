@@ -64,6 +64,7 @@ impl ColumnMeaning {
     /// Returns whether the part states the type, the unit or the kind.
     pub(super) fn has(&self, part: &MeaningPart) -> bool {
         let unit = self.unit.as_deref();
+        // A unit may have the name of a kind, such as `state`. Then only quotes select the unit.
         if part.is_quoted || !is_reserved(&part.text) {
             return unit == Some(&*part.text);
         }

@@ -47,6 +47,8 @@ pub(super) fn compared_fields(
         }
         compared.push(field.clone());
     }
+    // The fields of the query alone: a field that another comparison added is in no requested
+    // table.
     let asked = selected.clone();
     let mut add = |field: SelectedField| {
         let known = selected.iter().position(|own| own.leaf == field.leaf && own.picks == field.picks);

@@ -146,7 +146,9 @@ impl OpenElements {
                 row += 1;
                 let Some(element) = element else { continue };
                 let before = self.see(element);
+                // An element that occurs twice in a sample counts once.
                 present += usize::from(before != self.samples);
+                // The identity is read only when an element appears, and only if ends are listed.
                 if before == 0 && listed.is_some() {
                     self.processes.extend(process_key(names, element).map(|key| (key, element)));
                 }
@@ -154,6 +156,7 @@ impl OpenElements {
             let exits = listed.and_then(|listed| listed.get(&sample));
             let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
             self.exited.extend(known);
+            // Most samples have all open elements, so nothing can have ended.
             if present == self.open.len() {
                 continue;
             }

@@ -236,6 +236,7 @@ impl ElementNames {
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
+        // No sample has this number, so the element is in none yet.
         let (latest, sample) = (ElementName::NONE, u64::MAX);
         let first = first.unwrap_or(element);
         self.elements.push(SeenElement { list, latest, first, names: Vec::new(), sample, count: 0 });
@@ -254,6 +255,7 @@ impl ElementNames {
                     && *own.identity == *label.identity
             })
         };
+        // Most elements keep their name, so the latest one is compared first.
         let known =
             if is_same(&seen.latest) { Some(seen.latest) } else { seen.names.iter().copied().find(is_same) };
         let name = match known {

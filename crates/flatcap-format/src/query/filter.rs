@@ -180,6 +180,7 @@ impl RowFilter {
                     }
                 },
             });
+            // A list may be empty, and then no comparison with its elements passes.
             let own = own.fold(if table.is_list { Some(none) } else { None }, |all, own| {
                 Some(all.map_or(own, |all: Possible| all.or(own)))
             });

@@ -74,6 +74,7 @@ impl SampleJoin {
             })
         });
         self.last = Some((key, origin));
+        // A new number makes all values of the last sample invalid without a visit to each.
         if let Some(begun) = self.begun.get_mut(origin) {
             *begun += 1;
         }

@@ -109,6 +109,7 @@ impl RowLayout {
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
+        // Which elements a list has is known only from the samples.
         selected.retain(|column| options.is_long || !column.name.contains("[*]"));
         let mut layout = Self {
             columns: Vec::new(),
@@ -164,6 +165,8 @@ impl RowLayout {
         if self.tables.get(number).is_none_or(|own| own.by_element.contains_key(&name)) {
             return;
         }
+        // Columns belong to the title, so that a field that only describes an element does not add
+        // columns when it changes.
         let title = names.title(name);
         let places = table.columns.iter().enumerate();
         let columns =

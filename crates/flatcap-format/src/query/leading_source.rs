@@ -101,6 +101,7 @@ impl LeadingSource {
             return *number;
         }
         let number = self.sources.len();
+        // A source without a period must not lead, because its samples may be far apart.
         let period_ns = periods.get(name).copied().filter(|period_ns| *period_ns > 0).unwrap_or(u64::MAX);
         let first_column = (usize::MAX, 0);
         self.sources.push(NamedSource { period_ns, first_column, has_list: false, came: None });

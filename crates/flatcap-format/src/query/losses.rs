@@ -40,6 +40,8 @@ impl Recording {
                     continue;
                 }
                 let Ok(gaps) = gaps(&mut reader) else { continue };
+                // The copy in the footer also has the sources that were added after the begin of
+                // the segment.
                 let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
                 let offset_ns = header.clocks.wall_offset_ns();
                 for source in &header.sources {

@@ -111,6 +111,7 @@ impl BatchMerge {
         let Some(open) = self.open.get_mut(sample.batch) else { return };
         open.next_sample += 1;
         open.next_row = sample.end_row;
+        // Changing the top in place sorts it once, where a pop and a push sort twice.
         if let Some(mut top) = self.next.peek_mut() {
             let Reverse((_, is_last, rank, number)) = *top;
             match open.batch.times.mono_ns.get(open.next_sample) {

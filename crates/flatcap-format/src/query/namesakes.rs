@@ -46,6 +46,8 @@ impl Namesakes {
         for sources in by_name.values() {
             let mut own: Vec<(u64, u64)> =
                 sources.iter().filter_map(|source| spans.get(&source.id).copied()).collect();
+            // In the order of their begins, two spans overlap if one begins before the latest end
+            // so far.
             own.sort_unstable();
             let mut end_ns = None;
             let overlap = own.iter().any(|(first_ns, last_ns)| {

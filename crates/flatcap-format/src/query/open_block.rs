@@ -80,6 +80,7 @@ impl OpenBlock {
         }
         let mut groups = Vec::with_capacity(parts.len());
         for number in 0..parts.len() {
+            // A group of an unwanted source is not even opened.
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
             let group = if is_other { GroupRows::Other } else { parts.open(number)? };
             groups.push(match group {
@@ -92,6 +93,7 @@ impl OpenBlock {
         }
         let mut block = Self { groups, queues: Vec::new(), newest_ns: 0 };
         let wanted = block.wanted_rows(sources, times);
+        // Reading the order of the frames takes time, and only sources in several groups need it.
         if are_in_order_by_groups(&wanted) {
             for (source, run) in wanted {
                 block.push(source, run);
@@ -290,6 +292,7 @@ fn open_matrix(
     times: &WantedTimes,
 ) -> Result<OpenGroup, BlockError> {
     let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
+    // The bounds of the time columns show it without decoding a value.
     if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
         return Ok(OpenGroup::Skipped);
     }
@@ -299,12 +302,14 @@ fn open_matrix(
         return Ok(OpenGroup::Rows { matrix, row });
     };
     let mut passing = None;
+    // If all rows are kept for rates, loading the compared columns first would save nothing.
     if let Some(filter) = collector.filter.as_ref().filter(|filter| !filter.keeps_all) {
         let tables = template.tables();
         if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
             templates.give_back(matrix.source(), template);
             return Ok(OpenGroup::Skipped);
         }
+        // Until a row is known to pass, only the compared columns are loaded.
         let fields = filter.fields(&matrix, tables);
         parts.load(&mut matrix, &fields)?;
         let rows = filter.rows_of(&collector.plan, &matrix, tables);
@@ -322,6 +327,7 @@ fn open_matrix(
 
 /// Returns ranges of values. A wanted row is in all of them.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
+    // Ranges of values include both ends, and the largest time means that there is no end.
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
     let wall_end = times.wall_ns.end;
     let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };

@@ -119,6 +119,7 @@ impl Recording {
         let dropped = cache.dropped();
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
             let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
+            // An open segment grows, so its summary is valid only once.
             let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
             let summary = if is_cached {
                 let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
@@ -130,6 +131,7 @@ impl Recording {
                     break;
                 } else {
                     summarized += 1;
+                    // The summary covers the whole segment, so that it serves all later ranges.
                     let segment = SelectedSegment { mono_ns: None, ..segment };
                     let summary =
                         Arc::new(SegmentOverview::read(segment, (&whole, self.namesakes()), &reading)?);

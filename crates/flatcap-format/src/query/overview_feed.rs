@@ -97,6 +97,7 @@ impl OverviewFeed {
                 (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
                 _ => {}
             }
+            // Values that were read stay in the run, and the next call continues there.
             if !has_time() {
                 return Ok(Vec::new());
             }
@@ -137,9 +138,11 @@ impl FeedRows {
         for cell in cells {
             let first_ns = cell.values.first_ns;
             let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
+            // Earlier cells are read only for the last value before the range.
             if cell.number < self.first {
                 continue;
             }
+            // After the clock was set back, the gap would end before it begins.
             if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
                 rows.push(OverviewRow::Gap(before_ns..first_ns));
             }

@@ -303,6 +303,7 @@ impl<'t> PathParser<'t> {
             };
             let start = self.at;
             let tested = self.value()?;
+            // Compiled already here, so that the error states the place in the path.
             if operator == TestOperator::Matches && whole_match(&tested).is_err() {
                 self.at = start;
                 return Err(self.error("not a regular expression"));

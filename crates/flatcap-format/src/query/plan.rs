@@ -231,6 +231,8 @@ impl SourcePlan {
             places.push(None);
             let Some(leaf) = leaves.get(field.leaf) else { continue };
             let Some(column_type) = leaf.field.column_type() else { continue };
+            // The path contains the picks: the same list with other picks is another table with
+            // other rows.
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
             let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
                 tables.push(TableInfo { source: source.into(), instance: None, list, columns: Vec::new() });
@@ -260,10 +262,12 @@ impl SourcePlan {
         let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
+        // In the order of the schema, because the fields of `narrowed` have this order.
         needed.sort_unstable();
         needed.dedup();
         let paths: Vec<&str> =
             needed.iter().filter_map(|leaf| Some(leaves.get(*leaf)?.path.as_str())).collect();
+        // A walk skips all fields that the reduced schema lacks.
         let narrowed = schema.select(&paths)?;
         let mut root = PlanNode::default();
         for (leaf, number) in narrowed.fields().zip(&needed) {
@@ -334,6 +338,7 @@ impl PlanNode {
         let list = structs.positions.iter().try_fold(self, |node, position| node.children.get_mut(*position));
         let Some(list) = list else { return };
         let plan = StructPlan::new(&list.children, &structs.fields);
+        // A pick is tested element by element, so such a list cannot be read column by column.
         let is_plain =
             |own: &&mut Box<ListPlan>| own.picks.is_empty() && (own.number.is_some() || !plan.has_text());
         if let Some(own) = list.list.as_mut().filter(is_plain) {
@@ -343,6 +348,7 @@ impl PlanNode {
 
     /// Adds a table to the list at `path`, and its picks to the lists on the way.
     fn add_table(&mut self, schema: &CompiledSchema, path: &str, table: usize, picks: &[ElementPick]) {
+        // `cores` is also the beginning of `cores_total`, so a dot must follow.
         let below = |leaf: &LeafField<'_>| {
             leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -442,6 +448,7 @@ fn naming_leaves<'l>(
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
             if is_key || is_text {
                 let path = leaf.path.get(list.len() + 1..).unwrap_or_default();
+                // Of the fields that identify elements, only times have a unit.
                 let is_time = leaf.field.unit().is_some();
                 naming.push((number, leaf, NamingField { path, is_text, is_key, is_time }));
             }

@@ -63,6 +63,7 @@ impl CounterRates {
         if found.is_empty() {
             return found;
         }
+        // Sources may share a table, but not their counters.
         let history = self.tables.entry((batch.table, batch.source)).or_default();
         let (mut first_row, mut places) = (0, Vec::new());
         for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {

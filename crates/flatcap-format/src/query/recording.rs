@@ -127,6 +127,7 @@ impl Recording {
         if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
             return Ok(());
         }
+        // A misspelled path is the better explanation, so each path is checked alone first.
         for comparison in &condition.comparisons {
             self.check(&Query { fields: vec![comparison.path.clone()], ..query.clone() })?;
         }
@@ -158,6 +159,8 @@ impl Recording {
 
     /// Checks that each path of the query leads to fields.
     pub(super) fn check(&self, query: &Query) -> Result<(), QueryError> {
+        // Reading unsealed segments in full is slow, so it is done only for a path that leads
+        // nowhere.
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }
@@ -238,6 +241,7 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
         instances: [(None, BTreeSet::new())].into(),
     };
     if has_events {
+        // Before a recorded source with the same name, as the documentation of `fields` states.
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
     }

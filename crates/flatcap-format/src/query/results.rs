@@ -240,6 +240,7 @@ impl QueryResults {
             ReplayItem::Sample(sample) => {
                 let sample = &sample.telemetry;
                 let Some(collector) = self.sources.get_mut(&sample.source) else { return Ok(true) };
+                // Only this collector has changed, so the others need not be counted again.
                 let before = collector.values();
                 #[cfg(any(test, feature = "fuzzing"))]
                 let added = if self.is_walking {
@@ -302,6 +303,7 @@ impl QueryResults {
     }
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), QueryError> {
+        // The rows of the run that ends come before the next run.
         self.end_tasks()?;
         self.flush(Some(u64::MAX));
         self.sources.clear();
@@ -317,6 +319,7 @@ impl QueryResults {
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
+        // No recorder uses this id, but a foreign file may.
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();
         for source in all.filter(is_wanted) {
@@ -390,6 +393,7 @@ impl QueryResults {
         };
         plan.tables.iter_mut().for_each(|table| table.instance = instance);
         let tables = &mut self.tables;
+        // Tables that only a condition or a rate needs are not returned, so they have no number.
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
@@ -491,6 +495,7 @@ impl QueryResults {
         batches.sort_by_key(|batch| batch.times.mono_ns.first().copied());
         self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         self.count_held();
+        // Without new rows, a reader has nothing to merge.
         if let Some(reached_ns) = reached_ns.filter(|_| self.ready.len() > before) {
             self.ready.push_back(QueryItem::Complete(reached_ns));
         }

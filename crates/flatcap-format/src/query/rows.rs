@@ -113,8 +113,10 @@ impl RowReader {
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
         let periods = selected.periods;
+        // A step consists of whole samples of the computed source.
         query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
         let mut window = RowWindow::default();
+        // The rates of the first rows need the samples before them.
         if options.is_rate {
             let longest = periods.values().copied().max().unwrap_or_default();
             window.widen(&mut query, longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS));
@@ -213,6 +215,7 @@ impl RowReader {
                 }
             } else if let Some(waiting) = self.waiting.take() {
                 match &waiting {
+                    // The last step belongs to the run that ends, so its rows come first.
                     RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
                     RowItem::Run(run) => {
                         self.begin_run(&run.clone());
@@ -224,6 +227,7 @@ impl RowReader {
                 self.add(item);
             } else if !self.merge.is_empty() || !self.events.is_empty() {
                 self.is_merging = true;
+            // A recording that grows may still add samples to the last step.
             } else if self.options.is_growing || !self.end_steps() {
                 return Ok(None);
             }
@@ -318,6 +322,7 @@ impl RowReader {
         if self.steps.is_some() || sample.name != leading {
             return;
         }
+        // The next table belongs to the same sample, so its values complete the same row.
         if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
         }
@@ -332,6 +337,7 @@ impl RowReader {
         }
         for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
             self.ages_ns.push(match self.periods.get(&*column.source) {
+                // A source without a period has no time after which a value would be too old.
                 None | Some(0) => u64::MAX,
                 Some(period) => period.saturating_mul(PERIODS_HELD),
             });
@@ -374,6 +380,7 @@ impl RowReader {
                 }
             }
         }
+        // Samples before the first row only serve the rates.
         if is_before {
             self.steps.iter_mut().for_each(StepRows::forget_values);
         }
@@ -412,6 +419,7 @@ impl RowWindow {
         }
         let Some((start, ns)) = &self.elapsed else { return false };
         let is_same_boot = start.boot_id.is_some() && start.boot_id == self.boot_id;
+        // Monotonic times can be compared only within one boot.
         if start.run_id == self.run_id || is_same_boot {
             sample.mono_ns < start.mono_ns.saturating_add(*ns)
         } else {

@@ -182,6 +182,7 @@ impl RunFold {
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
         if table.source.is_some_and(|source| source != batch.source) {
+            // Another source with this name has other counters.
             table.history = CounterHistory::default();
         }
         let mut kinds = element_rows(&mut table.history, batch, names);
@@ -249,6 +250,7 @@ impl RunFold {
                     history.has_ended(u64::from(*element))
                         || latest.get(*element as usize).is_some_and(|(_, latest)| latest != name)
                 };
+                // A later element may have the same key, and no rate may join the two.
                 if element.as_ref().is_some_and(has_ended) {
                     own.end();
                 }
@@ -344,6 +346,7 @@ impl TableFold {
             self.begin((batch.element(row), batch.name(row)), names, limit);
         }
         let Self { columns, places, series, limits, .. } = self;
+        // Only tables without elements have exactly one row in each sample.
         let whole = match (&batch.rows, places.as_slice()) {
             (RowSource::Samples, [ElementPlace::At(0)]) => {
                 WholeTimes::of(&batch.times, rows.clone(), limits.series_ns())
@@ -388,6 +391,8 @@ impl TableFold {
             let Some(own) = self.latest.get_mut(place) else { continue };
             let title = names.title(name);
             let (_, before) = std::mem::replace(own, (name, title));
+            // A field that only describes the element may change at any time, so only another title
+            // begins a series.
             if *kind == ElementPresence::Known && before != ElementName::NONE && before != title {
                 *kind = ElementPresence::New;
             }
@@ -402,6 +407,7 @@ impl TableFold {
         limit: &mut SeriesLimit,
     ) {
         if element == Some(NO_ELEMENT) || name == Some(ElementName::NONE) {
+            // Elements without a number cannot be counted, so at least one counts as left out.
             limit.left_out = limit.left_out.max(self.columns.len() as u64);
             return;
         }
@@ -414,6 +420,7 @@ impl TableFold {
         }
         let key = element.zip(name.map(|name| names.title(name)));
         let known = key.and_then(|key| self.known.get(&key)).copied();
+        // An element has all of its series or none.
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);

@@ -41,6 +41,8 @@ impl SelectedColumns {
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         match Self::new(recording.sources(), recording.shared_paths(), (query, options)) {
             Err(error @ QueryError::NoField { .. }) => {
+                // Reading unsealed segments in full is slow, so it is done only for a path that
+                // leads nowhere.
                 let sources = recording.all_sources()?;
                 let shared = Arc::new(SharedPaths::of(sources.iter().filter_map(RecordedSource::known)));
                 Self::new(&sources, &shared, (query, options)).map_err(|_| error)

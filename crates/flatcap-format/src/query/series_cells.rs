@@ -245,6 +245,7 @@ impl SeriesFold {
             }
         } else {
             self.begins_after_hole = hole_end_ns > 0;
+            // The growth up to the first sample of a new element belongs to an earlier element.
             let head = SamplePoint { counted: point.counted.filter(|_| !is_new), ..point };
             self.ends = Some((head, point));
             if self.is_rate {
@@ -278,6 +279,7 @@ impl SeriesFold {
         let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
         while let Some(first_ns) = wall_ns.first() {
             let number = first_ns >> self.bits;
+            // Wall times never fall here, so the values of a cell are adjacent.
             let count = wall_ns.partition_point(|ns| ns >> self.bits == number);
             let (own_ns, later_ns) = wall_ns.split_at(count);
             let (own, later) = values.split_at(count);

@@ -65,6 +65,7 @@ impl StepRows {
             let shift_ns = sample.wall_ns.saturating_sub(mono_ns.saturating_add(offset_ns));
             self.ended_shift_ns = std::mem::replace(&mut self.shift_ns, shift_ns);
         }
+        // Samples of several sources may step back in time, but a step that has ended stays so.
         self.current = Some(self.current.map_or(number, |current| current.max(number)));
         ended
     }
@@ -96,6 +97,7 @@ impl StepRows {
     ) {
         self.has_samples = true;
         if let (Some(element), _) = place
+            // Most values of an element follow each other, so the set is seldom searched.
             && self.elements.last() != Some(&element)
             && self.seen.insert(element)
         {

@@ -221,6 +221,7 @@ impl NumberCell {
 impl RateCell {
     /// Adds the growth of the counter since the previous sample.
     pub(super) fn add(&mut self, growth: Growth) {
+        // The growth over a longer time says too little about this step.
         if growth.elapsed_ns <= self.age_max_ns {
             self.sum = self.sum.plus(growth);
         }
@@ -316,6 +317,7 @@ fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     if at >= values.len() {
         return None;
     }
+    // One rank is needed, so the values need not be sorted.
     let (_, value, _) = values.select_nth_unstable_by(at, |own, other| own.order(*other));
     Some(*value)
 }

@@ -10,6 +10,7 @@ pub(super) struct StridedRows {
 
 impl StridedRows {
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        // `step_by` panics at 0.
         (self.start..).step_by(self.stride.max(1)).take(self.count)
     }
 

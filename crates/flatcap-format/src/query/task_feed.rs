@@ -120,6 +120,8 @@ impl TaskFeed {
                 let sample = &sample.telemetry;
                 let Ok(batch) = SchedBatch::read(sample.payload) else { return Ok(FeedStep::Undecodable) };
                 self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
+                // The steps keep the clock of the first sample, so that they have equal lengths if
+                // the clock is set.
                 if self.is_in_steps && !std::mem::replace(&mut self.has_begun, true) {
                     steps.set_offset(self.offset_ns);
                 }

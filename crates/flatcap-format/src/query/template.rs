@@ -160,6 +160,7 @@ impl SampleTemplate {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
         };
         let texts = self.cells().filter(|cell| cell.reader.is_none()).map(|cell| &cell.bytes);
+        // Payloads of another length may have other offsets although all fixed bytes are the same.
         !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.ranges().iter().chain(texts).any(may_change)
     }
 

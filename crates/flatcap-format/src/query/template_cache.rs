@@ -48,6 +48,7 @@ impl TemplateCache {
 
     /// Makes a template of a payload that has none, if it is likely to be useful.
     pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
+        // The payload was walked, so the next one must name its elements again.
         self.interrupt();
         // A shape that occurs once does not justify a template.
         let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());

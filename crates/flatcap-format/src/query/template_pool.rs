@@ -41,6 +41,7 @@ impl TemplatePool {
         let (_, payload) = split(matrix.first())?;
         let made = match own.renewed(plan, payload) {
             Some(template) => Some(template),
+            // If templates seldom fit, making them costs more than they save.
             None if own.failed >= ATTEMPTS + own.served => return None,
             None => SampleTemplate::of(plan, payload, names).ok(),
         };
