@@ -81,6 +81,7 @@ impl ChartFeed {
                 fields.push(exact_path(&chart.source, &field.path));
                 owners.push((number, at));
             }
+            // The change of the first values is computed from earlier samples.
             lead_ns = lead_ns.max(change_time(chart).most_ns);
         }
         let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
@@ -176,6 +177,7 @@ impl ChartSeries {
         let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         let column = |number: i64| {
             let column = self.columns.get(number);
+            // Steps before the newest value that lack one had no sample, so nothing is held there.
             let is_held = column.extrema.is_none() && number > held_from;
             StepColumn {
                 extrema: column.extrema.or(held.filter(|_| is_held).map(|held| (held, held))),
@@ -251,6 +253,7 @@ impl ChartFold {
 
 impl StreamVisitor for ChartFold {
     fn begin_run(&mut self) {
+        // Counters begin again with the run.
         self.histories.clear();
     }
 
@@ -309,6 +312,7 @@ impl StreamVisitor for ChartFold {
     fn add_gap(&mut self, source: &str, lost_ns: Range<i64>) {
         for (chart, series) in self.charts.iter().zip(&mut self.series) {
             if chart.source == source {
+                // The samples before and after the loss exist, so their own steps are not lost.
                 series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
             }
         }

@@ -90,6 +90,7 @@ impl Formula {
         let part = sum(|field| field.part);
         let Some(factor) = self.quotient else { return Some(part) };
         let whole = sum(|field| field.whole);
+        // A disk without requests has no time per request.
         (whole.abs() > 0.0).then(|| factor * part / whole)
     }
 }
@@ -114,6 +115,7 @@ impl Number {
             FieldValue::Bool(value) => f64::from(u8::from(value)),
             FieldValue::Text(_) | FieldValue::Absent => return None,
         };
+        // A chart cannot be scaled to an infinite value.
         number.is_finite().then_some(Self::Float(number))
     }
 

@@ -39,6 +39,7 @@ impl History {
         numbers: Numbers,
         time: ChangeTime,
     ) -> Option<f64> {
+        // Gauges need no earlier readings.
         if !formula.has_counters() {
             let numbers: Vec<Option<f64>> = numbers.iter().map(|number| number.map(Number::float)).collect();
             return formula.value(&numbers);
@@ -66,6 +67,8 @@ impl History {
                 .collect();
             formula.value(&rates)
         });
+        // Closer readings would not make the interval more exact, and a fast source would fill the
+        // memory.
         let spacing_ns = time.wanted_ns / READINGS;
         if self.readings.back().is_none_or(|(at, _)| mono_ns.saturating_sub(*at) >= spacing_ns) {
             self.readings.push_back((mono_ns, numbers));

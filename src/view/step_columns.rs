@@ -33,6 +33,7 @@ impl StepColumn {
 impl StepColumns {
     /// Creates steps of the given length that start at a wall time.
     pub(super) fn new(step_ns: i64, from_ns: i64) -> Self {
+        // A step of 0 would divide by zero.
         let step_ns = step_ns.max(1);
         Self { step_ns, first: from_ns.div_euclid(step_ns), columns: VecDeque::new() }
     }

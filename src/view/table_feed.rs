@@ -102,6 +102,8 @@ impl TableFeed {
         let wanted_ns = step_ns.unsigned_abs().min(CHANGE_MAX_NS);
         let period_ns = i64::try_from(table.period_ns).unwrap_or(i64::MAX);
         let held_ns = period_ns.saturating_mul(2).max(HELD_MIN_NS);
+        // Samples leave processes out between full passes, so the time of two passes is read: one
+        // for the values and an earlier one for their change.
         let from_ns = wall_ns.saturating_sub_unsigned(wanted_ns).saturating_sub(held_ns.saturating_mul(2));
         let request = StreamRequest { fields, host: host.cloned(), since_ns: from_ns };
         let fold = TableFold {
@@ -202,6 +204,7 @@ impl TableFold {
 
 impl StreamVisitor for TableFold {
     fn begin_run(&mut self) {
+        // Counters begin again with the run, but the elements stay visible until the next sample.
         for cell in self.elements.values_mut().flat_map(|element| &mut element.cells) {
             cell.history.clear();
             cell.number = None;
@@ -257,6 +260,8 @@ impl StreamVisitor for TableFold {
             }
         }
         if let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1))) {
+            // Elements are kept longer than they are shown, so that one that returns keeps its
+            // history.
             let oldest_ns = wall_ns.saturating_sub(self.held_ns.saturating_mul(4));
             self.elements.retain(|_, element| element.seen_ns >= oldest_ns);
         }

@@ -51,6 +51,7 @@ pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance
         let name = shortened(&appearance.text(&name), NAME_WIDTH);
         let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
         let from = time_of_day(departure.wall_ns, zone);
+        // The first line states hour and minute.
         lines.push(line + "  " + from.get(6..).unwrap_or(&from));
         for sender in departure.senders.iter().take(1) {
             let user = sender.user.as_deref().unwrap_or("unknown");

@@ -88,8 +88,10 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
         return Err(ViewError::NoTerminal("TERM=dumb"));
     }
     let recording = Recording::open(&session.paths)?;
+    // Signals are handled before the terminal changes, so that it is always restored.
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    // Created first, so that an initialization that fails halfway is undone, too.
     let _restored = RestoredTerminal;
     let mut terminal = ratatui::try_init()?;
     let mut run = ViewRun::new(session, Feeds::new(recording, session.host.clone()));
@@ -131,6 +133,7 @@ impl<'s> ViewRun<'s> {
                 is_changed = true;
                 continue;
             }
+            // More is to be read, so keys are only polled.
             let wait = if !is_complete {
                 Duration::ZERO
             } else if self.state.movement == Movement::Paused {
@@ -139,6 +142,8 @@ impl<'s> ViewRun<'s> {
                 Duration::from_nanos(next_tick_ns.saturating_sub(monotonic_ns()))
             };
             let mut has_event = event::poll(wait)?;
+            // All pending keys are handled before the next frame, so that a repeated key does not
+            // lag.
             while has_event {
                 is_changed = true;
                 if self.handle(&event::read()?)? == Some(Request::Quit) {
@@ -178,6 +183,7 @@ impl<'s> ViewRun<'s> {
     /// Handles a terminal event.
     fn handle(&mut self, event: &Event) -> Result<Option<Request>, ViewError> {
         let Event::Key(key) = event else { return Ok(None) };
+        // Some terminals also report the release of a key.
         if key.kind == KeyEventKind::Release {
             return Ok(None);
         }
@@ -219,6 +225,7 @@ impl<'s> ViewRun<'s> {
             None if is_forward => self.state.message = Some(format!("{source} has no later sample")),
             None => self.state.message = Some(format!("{source} has no earlier sample")),
         }
+        // Playing would leave the sample at once.
         if self.state.movement == Movement::Playing {
             self.state.movement = Movement::Paused;
         }

@@ -213,6 +213,7 @@ impl ViewState {
     /// Applies a key. Returns a request to the loop, if any.
     pub fn press(&mut self, key: KeyEvent) -> Option<Request> {
         self.message = None;
+        // In raw mode the terminal sends no signal for Ctrl-C.
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
         }
@@ -332,6 +333,7 @@ impl ViewState {
             _ => {}
         }
         if kind == InputKind::Filter {
+            // The rows change with each letter, so the selection starts at the first.
             self.filter.clone_from(&text);
             (self.selected, self.first) = (0, 0);
         }

@@ -56,6 +56,7 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
             Some(pid) => format!("{pid:>PID_WIDTH$} "),
             None => " ".repeat(pid_width),
         };
+        // `shortened` counts characters, and some take two cells.
         line += &padded(&shortened(&row.name, name_width), name_width);
         for (number, cell) in row.cells.iter().enumerate().take(fitting) {
             let width = cell_width(number);

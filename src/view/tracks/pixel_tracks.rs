@@ -123,6 +123,7 @@ impl PixelTracks {
 
     fn add_wait(&mut self, wait: &WallInterval) {
         let Some(range) = self.grid.range(wait.begin_ns, wait.end_ns) else { return };
+        // The whole wait, so that a long one is visible at each zoom.
         let length_ns = wait.end_ns.abs_diff(wait.begin_ns);
         for index in range.pixels.clone() {
             if let Some(cell) = self.waiting.get_mut(index) {
@@ -165,6 +166,7 @@ impl CpuTrack {
             let Some(cell) = self.cells.get_mut(index) else { continue };
             let part_ns = grid.part_ns(&range, index);
             cell.known_ns = cell.known_ns.saturating_add(part_ns);
+            // A slice that spans several pixels counts once, in the pixel of its begin.
             cell.switches = cell.switches.saturating_add(u32::from(begins == Some(index)));
             if slice.task.is_idle() {
                 continue;

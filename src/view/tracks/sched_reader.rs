@@ -65,6 +65,7 @@ impl SchedSource {
     /// and a read must not take long before the first sample.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
+        // A growing recording gets further segments, so its directories are read.
         if listings.iter().any(|listing| listing.live) {
             return Ok(self.paths.clone());
         }
@@ -74,6 +75,7 @@ impl SchedSource {
     }
 
     fn may_be_in(&self, listing: &ListedSegment) -> bool {
+        // A segment that cannot be opened may have samples, and the reader reports the reason.
         let Ok(Some(reader)) = listing.open() else { return true };
         let Some(footer) = reader.footer() else { return true };
         let sources = footer.header.sources.iter().filter(|source| source.name == self.name);

@@ -76,10 +76,14 @@ impl SliceTracks {
     }
 
     fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
+        // Removed even for a slice outside of the range, so that the waits of threads that ran do
+        // not accumulate.
         let waited = self.waits.remove(&slice.task.number).unwrap_or_default();
         if slice.begin_ns >= self.wall_ns.end || slice.end_ns < self.wall_ns.start {
             return;
         }
+        // Counted even if nothing is kept, because the caller must learn that the limit is
+        // exceeded.
         self.slices += 1;
         self.threads.insert(slice.task.info);
         self.threads.extend(waited.waker);

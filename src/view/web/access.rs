@@ -31,12 +31,14 @@ impl PageAccess {
     /// The port is not compared, because it may be forwarded.
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
         let host = only(headers, &HOST).unwrap_or_default();
+        // A request in absolute form must not name another host than its header.
         if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {
             return Err(ApiError::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "the header Host must name this host itself, as 127.0.0.1 or localhost",
             ));
         }
+        // Clients other than browsers send no Origin.
         if !headers.contains_key(ORIGIN) {
             return Ok(());
         }
@@ -77,6 +79,7 @@ fn shows(headers: &HeaderMap, secret: &str) -> bool {
     let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
     // Constant-time comparison: a wrong byte takes as long as a right one.
     let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
+    // The time shows only the length, which is no secret.
     shown.len() == secret.len() && difference == 0
 }
 
@@ -91,6 +94,7 @@ pub(super) fn new_token() -> io::Result<String> {
 /// Returns the value of a header that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
+    // With two values, another program might have checked the other one.
     let value = values.next()?;
     values.next().is_none().then(|| value.to_str().ok()).flatten()
 }

@@ -131,12 +131,14 @@ impl ApiRequest {
             "/snapshot" => ("POST", Self::Snapshot(parameters.number("last", 1, SNAPSHOT_SECONDS_MAX)?)),
             _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
         };
+        // After the path, so that the error can name the method of this path.
         if method.as_str() != allowed {
             return Err(ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format!("/api/v1{path} supports only {allowed}"),
             ));
         }
+        // A misspelled parameter would otherwise be ignored.
         parameters.check_names(request.parameters())?;
         Ok(request)
     }
@@ -161,6 +163,7 @@ impl Parameters {
     fn parse(query: &str) -> Result<Self, ApiError> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            // Programs differ in which of two values they use.
             if parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 return Err(ApiError::bad(format!("the parameter {name} is there twice")));
             }

@@ -93,6 +93,7 @@ impl LiveHub {
 fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
     while let Ok(viewer) = coming.recv() {
         let mut viewers = VecDeque::from([viewer]);
+        // Created with the first viewer, so that nothing is read without one.
         let mut tail = LiveTail::new(shown.clone());
         while !viewers.is_empty() {
             match coming.recv_timeout(EVENT) {
@@ -108,6 +109,7 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
             }
             let read = || tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS)).encode();
             let event = budget.run(read);
+            // A viewer whose queue is full does not read, and would only hold memory.
             viewers.retain(|viewer| viewer.events.try_send(event.clone()).is_ok());
         }
     }

@@ -103,6 +103,7 @@ impl LiveTail {
     /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
     /// read, there are no new rows; the page gets the error with its next request.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
+        // Only whole rows: a row that was sent must not change later.
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
         let since_ns = until_ns.saturating_sub(BACK_NS);
         // After the clock was set back, no row would be new for a long time.
@@ -181,6 +182,7 @@ impl LiveFeeds {
                 computed.push(chart.clone());
             }
         }
+        // One pixel of the length of a row, because the feed continues with pixels of this length.
         let request = OverviewRequest {
             fields,
             wall_ns: since_ns..since_ns.saturating_add(ROW_NS),

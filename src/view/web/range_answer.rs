@@ -88,6 +88,7 @@ impl RangeRow {
                 gap_from = gap_from.or(Some(start_ns));
                 continue;
             };
+            // Nothing is known before the first value, so this is not a gap.
             if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
                 rows.push(Self::gap(from_ns, start_ns));
             }

@@ -95,6 +95,7 @@ impl RecordingReader {
     /// Reopens the recording if it grows and was opened at least [`OPEN_NS`] ago.
     fn refresh(&mut self) -> Result<(), ViewError> {
         let now_ns = monotonic_ns();
+        // Listing the directories is slow, so the age is compared first.
         if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
             self.recording = Recording::open(&self.shown.paths)?;
             self.catalog = Catalog::of(&self.recording);
@@ -213,6 +214,7 @@ impl RecordingReader {
     fn feed_range(&mut self, chart: &Chart, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
         let WallRange { from_ns, to_ns } = request.wall_ns;
         let shortest_ns = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
+        // A power of two, so that a slightly different width asks for the same steps.
         let step_ns =
             i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
         let is_usable = |open: &OpenFeed| {

@@ -117,10 +117,12 @@ impl PageServer {
     /// The address is not a loopback address or is in use, or the recording cannot be read.
     pub fn bind(options: PageOptions) -> Result<Self, ViewError> {
         let PageOptions { paths, host, host_name, client, listen, token } = options;
+        // The token is sent in clear text, which no other host may see.
         if !listen.ip().is_loopback() {
             return Err(ViewError::NotLoopback(listen));
         }
         let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
+        // Opened before the port is taken, so that a wrong path is reported first.
         let reader = RecordingReader::open(shown.clone())?;
         let failed = |error| ViewError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).map_err(failed)?;
@@ -292,6 +294,7 @@ enum AnswerEnd {
 
 async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<ListenerState>) {
     loop {
+        // Connections take CPU time, too, so they also wait for the budget.
         state.wait_for_budget(|| {}).await;
         let Ok((connection, _)) = listener.accept().await else {
             sleep(ACCEPT_RETRY_DELAY).await;
@@ -370,6 +373,7 @@ impl PageContext {
     }
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
+        // Checked before anything else, so that a page of another origin learns nothing.
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
             // The answer of Prometheus. It has no recorded data, so it needs no token.

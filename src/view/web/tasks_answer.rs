@@ -108,6 +108,7 @@ impl AnsweredThreads {
 
 impl TasksAnswer {
     pub(super) fn encode(&self) -> Vec<u8> {
+        // The columns are encoded first, because they decide which threads the header names.
         let mut table = AnsweredThreads::default();
         let mut columns = Vec::new();
         self.encode_waiting(&mut columns);
@@ -179,6 +180,7 @@ impl TasksAnswer {
 
     /// Returns the share of the pixel; never 0 for a time longer than 0.
     fn share(&self, length_ns: u64) -> u16 {
+        // For pixels of more than 3 days the product exceeds 64 bits.
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
         let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
         u16::try_from(share).unwrap_or(u16::MAX)

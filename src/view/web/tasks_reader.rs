@@ -60,6 +60,7 @@ impl TasksReader {
                 break (timeline, is_complete);
             }
         };
+        // The open intervals still grow, so they are added to a copy.
         let mut tracks = timeline.tracks.clone();
         timeline.reader.open_intervals(&mut tracks);
         let mut answer = pixels_answer(&tracks, request.wall_ns);

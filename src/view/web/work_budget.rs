@@ -32,6 +32,7 @@ impl WorkBudget {
         loop {
             let now_ns = monotonic_ns();
             let wait_ns = self.throttle.wait_ns(now_ns);
+            // At the end, a wait must not delay the exit.
             if wait_ns == 0 || self.stop.is_set() {
                 break;
             }

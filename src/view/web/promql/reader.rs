@@ -46,6 +46,7 @@ impl PromqlReader {
         };
         let answer = opened.refresh(&self.shown).map_err(ApiError::from);
         let answer = answer.and_then(|()| self.answer_from(&opened.engine, request));
+        // Put back even after an error, because the next request may succeed.
         self.opened = Some(opened);
         answer
     }

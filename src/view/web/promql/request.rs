@@ -110,6 +110,7 @@ struct PromqlParameters(Vec<(String, String)>);
 impl PromqlParameters {
     fn parse(query: &str, body: &str) -> Self {
         let of = |text: &str| form_urlencoded::parse(text.as_bytes()).into_owned().collect::<Vec<_>>();
+        // The body comes first, as in the forms of Go, which Prometheus uses.
         let mut parameters = of(body);
         parameters.extend(of(query));
         Self(parameters)
@@ -173,6 +174,7 @@ fn duration_ms(name: &str, text: &str) -> Result<i64, ApiError> {
 #[allow(clippy::cast_possible_truncation, reason = "checked to be within i64")]
 fn milliseconds(seconds: f64) -> Option<i64> {
     let ms = (seconds * 1000.0).round();
+    // Larger numbers do not fit 64 bits.
     (ms.abs() < 9e18).then_some(ms as i64)
 }
 
