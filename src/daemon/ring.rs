@@ -1,5 +1,5 @@
-//! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs,
-//! or on disk if configured.
+//! The ring buffer of recent samples: the last seconds of every source at its own rate, in a
+//! directory of segments on tmpfs, or on disk if configured.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Latency histograms: one thread fills them for an interval, another one sums them for a run.
+//! Latency histograms and their tail latencies: one thread fills them for an interval, another one
+//! sums them for a run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 

@@ -1,4 +1,5 @@
-//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep.
+//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep. It
+//! measures how full the queues become (their high watermark).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Latencies of all threads, collected once a second: published for the self source and the live
-//! line, added up for the segment's footer and the run's summary.
+//! Latencies of all threads (median, tail latency, maximum), collected once a second: published for
+//! the self source and the live line, added up for the segment's footer and the run's summary.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Retention: decides which files to remove for lack of space or for their age, from names, sizes
-//! and ages. No clock, no file.
+//! Retention: decides which files to remove (evict) for lack of space or for their age, from names,
+//! sizes and ages. No clock, no file.
 
 use std::fmt;
 

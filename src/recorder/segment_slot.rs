@@ -1,5 +1,5 @@
-//! The slot of the open segment: creates, rotates and seals segments, and recovers from storage
-//! errors.
+//! The slot of the open segment: creates, rotates and seals segments. After a storage error it
+//! tries again, with exponential backoff.
 
 use std::io;
 use std::sync::Arc;

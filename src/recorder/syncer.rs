@@ -1,5 +1,5 @@
 //! The syncer thread: operations that may take long and are independent of the order of the data,
-//! such as syncing a file and publishing a sealed segment under its final name.
+//! such as the fsync of a file and the publication of a sealed segment under its final name.
 //!
 //! The first sync of a file also syncs its name: without a name, its data cannot be found. A file
 //! whose sync has failed is never synced again: the kernel may report success the second time

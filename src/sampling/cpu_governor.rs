@@ -1,5 +1,5 @@
-//! The CPU governor keeps the whole recorder within its share of the processors. Pure: times and
-//! costs are passed in.
+//! The CPU governor throttles sources to keep the whole recorder within its share of the
+//! processors. Pure: times and costs are passed in.
 //!
 //! Every source gets the same cap, the highest one at which total usage fits the budget. So the
 //! most expensive sources are throttled first, and sources that cost less than the cap are not

@@ -1,5 +1,5 @@
-//! The schedule of a group: which source is due, how late it is, and how many ticks it missed.
-//! Pure: time is passed in.
+//! The schedule of a group: which source is due, how late it is (its jitter), and how many ticks it
+//! missed. Pure: time is passed in.
 
 /// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never
 /// accumulates.

@@ -1,5 +1,5 @@
-//! The spin margin: how long before a deadline a thread must be awake to meet it. Pure:
-//! measurements are passed in.
+//! The spin margin: how long before a deadline a thread must be awake to meet it, in spite of the
+//! jitter of wake-ups. Pure: measurements are passed in.
 
 /// One sleep in this many may end later than the margin allows for. That is less than half of what
 /// the 99th percentile permits; the rest is for delays that no margin helps against.

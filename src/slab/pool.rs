@@ -1,4 +1,4 @@
-//! The pool of free slabs.
+//! The pool of free slabs: an object pool, so that no buffer is allocated after the start.
 
 use crossbeam_queue::ArrayQueue;
 

@@ -1,4 +1,6 @@
-//! One queue per group: bounded, lock-free, first in first out, with a policy for a full queue.
+//! One queue per group, with one producer and one consumer (SPSC): bounded, lock-free, first in
+//! first out. Backpressure: if the queue is full, its policy decides whether the group drops its
+//! newest or its oldest slab or waits.
 //!
 //! Three protocols build on the channel.
 //!

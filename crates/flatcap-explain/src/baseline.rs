@@ -1,4 +1,5 @@
-//! The usual level and range of a series, from the blocks before.
+//! The usual level and range of a series, from the blocks before: quantiles, which a few outliers
+//! hardly change.
 
 /// Statistics of the windows of a block of a series, in four numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]

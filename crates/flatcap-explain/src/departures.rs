@@ -1,4 +1,5 @@
-//! Finds departures in a whole recording: the times at which a series differs from its usual range.
+//! Anomaly detection: finds departures in a whole recording, the times at which a series differs
+//! from its usual range.
 //!
 //! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
 //! before it. Memory is bounded: a series keeps its current block, and four numbers for each

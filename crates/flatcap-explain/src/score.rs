@@ -1,4 +1,5 @@
-//! Scores how unusual a value is.
+//! Scores how unusual a value is: similar to a z-score, but relative to the usual departure of the
+//! series instead of its standard deviation.
 
 use super::baseline::Baseline;
 use super::measure::Measure;

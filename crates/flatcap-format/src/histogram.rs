@@ -1,4 +1,4 @@
-//! Latency histograms, as a segment's footer stores them.
+//! Latency histograms, as a segment's footer stores them, and their percentiles.
 
 use hdrhistogram::Histogram;
 

@@ -1,4 +1,4 @@
-//! A whole file mapped into memory, for files that no longer change.
+//! A whole file mapped into memory (mmap), for files that no longer change.
 //!
 //! A map is read straight from the page cache; reading through a buffer copies each byte once more.
 //! The risk: if the file is truncated while it is mapped, the kernel ends the process (SIGBUS). So

@@ -1,4 +1,5 @@
-//! The writer of a lane: one thread, which uses only loads and stores (docs/PUSH.md, "Protocol").
+//! The writer of a lane: a single producer (SPSC) that uses only loads and stores and never waits
+//! (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 

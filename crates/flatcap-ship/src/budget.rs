@@ -1,4 +1,5 @@
-//! Budgets of bytes and of CPU time, by the generic cell rate algorithm.
+//! Rate limits of bytes and of CPU time, by the generic cell rate algorithm, a form of token
+//! bucket.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The store: puts, reads, lists and removes objects. Repeats failed requests, within the budget of
-//! bytes, until the stop signal.
+//! The store: puts, reads, lists and removes objects. Repeats failed requests with exponential
+//! backoff and jitter, within the budget of bytes, until the stop signal.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Reads frames from bytes in memory or in a memory map, without copying.
+//! Reads frames from bytes in memory or in a memory map, without copying (zero-copy).
 
 use super::deframer::{DeframeStatus, Frame, SliceDeframer};
 use super::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! The state machine of a rule, which turns a condition over time into firings. Depends only on
+//! The state machine of a rule, which turns a condition over time into firings (alerts). A second
+//! condition that ends a firing gives it hysteresis; `hold_off` is its cooldown. Depends only on
 //! samples and times.
 
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! Reads elements that may hang individually, such as mounts and sensors.
+//! Reads elements that may hang individually, such as mounts and sensors. An element that hangs is
+//! tried again with exponential backoff.
 //!
 //! A helper thread reads the elements of a source in turn. If it makes no progress, its current
 //! element is suspended together with the thread, and another thread reads the others. When the

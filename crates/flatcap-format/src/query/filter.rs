@@ -1,5 +1,5 @@
-//! Applies a condition to rows: to a whole matrix by bounds, to the rows of a matrix by their
-//! columns, and to collected rows.
+//! Applies a condition to rows: to a whole matrix by bounds (predicate pushdown), to the rows of a
+//! matrix by their columns, and to collected rows.
 //!
 //! If the condition picks no elements, a comparison with a field of a list uses the row's own
 //! element in tables of that list. In other tables, the comparison is true if any picked element

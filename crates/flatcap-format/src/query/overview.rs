@@ -1,4 +1,4 @@
-//! Overviews: summaries of fields over a range of time, for drawing.
+//! Overviews: values of fields aggregated over time (a rollup), for drawing a range.
 //!
 //! An overview reads every value. Reading only the bounds of columns would be far faster
 //! (docs/BENCHMARKS.md), but they include neither last values nor rates, and a block can be as long

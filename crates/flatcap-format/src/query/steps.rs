@@ -1,4 +1,4 @@
-//! Summarizes values over equal steps of time.
+//! Downsamples values: summarizes them over equal steps of time.
 
 use std::cmp::Ordering;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Recovery: makes a sealed segment of the data that a crash left.
+//! Recovery: makes a sealed segment of the data that a crash left, also if its last write is torn.
 
 pub(super) mod directory_recovery;
 pub(super) mod full_scan;

@@ -1,5 +1,5 @@
-//! A pool of threads that scan a mapped segment chunk by chunk, ahead of its reader. While the
-//! reader waits, it also scans.
+//! A thread pool that scans a mapped segment chunk by chunk, ahead of its reader. While the reader
+//! waits, it also scans.
 //!
 //! The pool only saves time; it never changes the result of a verification. See [`BatchScan`].
 
