@@ -79,13 +79,14 @@ struct PlaceQuestion<'p> {
     kind: &'static str,
     path: &'p str,
     build_id: Option<String>,
-    /// Of a file without a build id.
+    /// The version of a file without a build id.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<VersionQuestion>,
-    /// Of memory without a file.
+    /// The process, for memory without a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<ProcessQuestion>,
-    /// Of a kernel and a process: addresses of modules and process ids change with each boot.
+    /// The boot id, for a kernel and a process: addresses of modules and process ids change with
+    /// each boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_id: Option<&'p str>,
     offset: u64,
@@ -104,7 +105,7 @@ struct ProcessQuestion {
     first_ns: u64,
 }
 
-/// Its answer.
+/// The program's answer to a question.
 #[derive(Deserialize)]
 struct NamesAnswer {
     names: Vec<String>,

@@ -105,7 +105,7 @@ pub enum CliError {
     /// The snapshots of a data directory cannot be read or changed.
     #[error("cannot read or change the snapshots in {}: {error}; check its permissions", path.display())]
     Snapshots {
-        /// Their directory.
+        /// The directory of the snapshots.
         path: PathBuf,
         /// The error of the kernel.
         #[source]

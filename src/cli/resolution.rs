@@ -23,7 +23,7 @@ pub(super) struct TimeResolution {
     step_ns: u64,
     /// Readings that were compared with the one before.
     readings: u64,
-    /// Those in which any time of any core differed.
+    /// The times in which any value of any core differed.
     moved: u64,
     /// Time between two readings, in nanoseconds.
     distance_ns: u64,

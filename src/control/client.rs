@@ -85,11 +85,11 @@ pub enum ClientError {
 /// A recorder that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundRecorder {
-    /// Its socket.
+    /// The recorder's socket.
     pub socket: PathBuf,
-    /// Its process id.
+    /// The recorder's process id.
     pub pid: u32,
-    /// Its data directory.
+    /// The recorder's data directory.
     pub data_dir: String,
 }
 

@@ -121,9 +121,9 @@ impl ListenerState {
 /// The output of the future that finished first.
 #[derive(Debug)]
 pub enum FirstDone<A, B> {
-    /// Of the left one.
+    /// The output of the left future.
     Left(A),
-    /// Of the right one.
+    /// The output of the right future.
     Right(B),
 }
 

@@ -44,7 +44,7 @@ pub struct PushStatus {
     pub open: bool,
     /// Clients that are connected.
     pub clients: u64,
-    /// Their lanes.
+    /// The clients' lanes.
     pub lanes: u64,
     /// Memory of the lanes and of what is kept of pushed sources, in bytes.
     pub memory_bytes: u64,
@@ -54,11 +54,11 @@ pub struct PushStatus {
     pub lanes_waiting: u64,
     /// Sources that were pushed.
     pub sources: u64,
-    /// Their samples begun.
+    /// The number of samples that clients have begun.
     pub begun: u64,
-    /// Their samples passed to the kernel for writing.
+    /// The number of pushed samples passed to the kernel for writing.
     pub recorded: u64,
-    /// Their samples that the files report as lost.
+    /// The number of pushed samples that the files report as lost.
     pub lost: u64,
     /// Bytes of their frames in the files.
     pub bytes: u64,
@@ -88,15 +88,15 @@ pub struct PushStatus {
 pub struct SenderStatus {
     /// The name that it gave itself.
     pub client: String,
-    /// Its user, as the kernel reports it.
+    /// The user that the application runs as, as the kernel reports it.
     pub user: Option<String>,
     /// Path of its program, as the kernel reports it.
     pub program: Option<String>,
-    /// Its sources.
+    /// The number of the application's sources.
     pub sources: u64,
-    /// Their samples passed to the kernel for writing.
+    /// The number of the application's samples passed to the kernel for writing.
     pub recorded: u64,
-    /// Their samples that the files report as lost.
+    /// The number of the application's samples that the files report as lost.
     pub lost: u64,
     /// Bytes of their frames in the files.
     pub bytes: u64,
@@ -106,7 +106,7 @@ pub struct SenderStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RingStatus {
-    /// Its directory.
+    /// The ring's directory.
     pub path: String,
     /// The configured window, in seconds.
     pub window_s: f64,
@@ -128,9 +128,9 @@ pub struct RingStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessStatus {
-    /// Its version.
+    /// The recorder's version.
     pub version: String,
-    /// Its process id.
+    /// The recorder's process id.
     pub pid: u32,
     /// The run's id, 16 hexadecimal digits, as in the names of segments.
     pub run_id: String,
@@ -159,9 +159,9 @@ pub struct ProcessStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourceStatus {
-    /// Its full name.
+    /// The source's full name.
     pub name: String,
-    /// Its id in this run's files.
+    /// The source's id in this run's files.
     pub id: u16,
     /// The configured period, in nanoseconds.
     pub period_ns: u64,
@@ -222,7 +222,7 @@ pub struct SourceStatus {
 pub struct FormerStatus {
     /// Number of these sources.
     pub sources: u64,
-    /// Their samples that the files report as lost.
+    /// The number of the sources' samples that the files report as lost.
     pub lost: u64,
     /// Failed reads.
     pub failed: u64,
@@ -256,9 +256,9 @@ impl From<LatencySummary> for LatencyStatus {
 pub struct SegmentStatus {
     /// Whether a segment is open; if not, samples are being lost.
     pub open: bool,
-    /// Its file's name.
+    /// The segment's file's name.
     pub name: String,
-    /// Its number.
+    /// The segment's number.
     pub number: u64,
     /// Bytes written to it.
     pub bytes: u64,
@@ -308,7 +308,7 @@ pub struct StorageStatus {
     pub segments: u64,
     /// Number of the oldest of them.
     pub oldest_number: Option<u64>,
-    /// Its creation time by its name, in seconds since 1970.
+    /// The creation time of the oldest segment by its name, in seconds since 1970.
     pub oldest_created_s: Option<u64>,
     /// Files that this run has removed to stay within the limits.
     pub removed: u64,
@@ -387,7 +387,7 @@ pub struct QueueStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupStatus {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// Slabs queued.
     pub slabs: u64,

@@ -47,9 +47,9 @@ pub(super) const LINK_NAME: &str = "ring";
 pub(super) struct Ring {
     /// The directory, limited in bytes and age.
     pub(super) storage: Arc<QuotaStorage>,
-    /// Its path.
+    /// The ring's path.
     pub(super) path: PathBuf,
-    /// Its counters: those of its recorder, directory and compression.
+    /// The counters of the ring's recorder, directory and compression.
     pub(super) metrics: Arc<Metrics>,
     compressor: (CompressWorkerHandle, CompressWorker),
 }

@@ -125,9 +125,9 @@ fn settle(ring: &RecorderHandle) -> bool {
 /// The window of an ordered snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
-    /// Its length before now.
+    /// The length of the window before now.
     pub(super) last: Duration,
-    /// Its length after now.
+    /// The length of the window after now.
     pub(super) after: Duration,
     /// The user whose application orders it, or `None` for a person or a signal.
     pub(super) user: Option<u32>,

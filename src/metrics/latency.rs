@@ -98,7 +98,7 @@ impl IntervalHistogram {
 /// Latencies that one sampler thread measures in an interval.
 #[derive(Debug, Clone, Default)]
 pub struct GroupLatencies {
-    /// One per source of the group.
+    /// The latencies of each source of the group.
     pub sources: Vec<SourceLatencies>,
     /// Building a payload; one in 64 is timed.
     pub build: IntervalHistogram,

@@ -54,12 +54,12 @@ pub struct PushMetrics {
     pub recorder_ns: Counter,
     /// Sources that were pushed in this run. Written by the daemon, as are the following.
     pub sources: Counter,
-    /// Their samples begun.
+    /// The number of pushed samples begun.
     pub begun: Counter,
-    /// Their frames handed to the kernel.
+    /// The number of pushed frames passed to the kernel.
     pub recorded: Counter,
     /// Bytes of those frames.
     pub bytes: Counter,
-    /// Their samples covered by Gap frames.
+    /// The number of pushed samples covered by Gap frames.
     pub lost: Counter,
 }

@@ -21,12 +21,13 @@ const RULES_MAX: usize = 256;
 /// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One per source, in the order of source ids. Sources may be added while others read.
+    /// The metrics of each source, in the order of source ids. Sources may be added while others
+    /// read.
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
-    /// One per sampler group.
+    /// The metrics of each sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
-    /// One per rule that the run has had, in the order of their addition. Rules may be added while
-    /// others read.
+    /// The metrics of each rule that the run has had, in the order of their addition. Rules may be
+    /// added while others read.
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
@@ -341,9 +342,9 @@ pub struct RecorderMetrics {
     pub enqueue: PublishedLatency,
     /// From the queueing of a slab until the recorder takes it.
     pub queue_wait: PublishedLatency,
-    /// One append to a segment.
+    /// The latency of an append to a segment.
     pub write: PublishedLatency,
-    /// One fdatasync.
+    /// The latency of an fdatasync.
     pub sync: PublishedLatency,
 }
 

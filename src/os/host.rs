@@ -255,7 +255,7 @@ pub struct HostFile {
 pub enum RecordStructure {
     /// Unknown: only an empty read shows the end.
     Unknown,
-    /// One record (`single_open`): a read that does not fill the buffer is complete.
+    /// The file has one record (`single_open`): a read that does not fill the buffer is complete.
     One,
     /// Records, mostly lines, of at most this many bytes. The kernel collects whole records in a
     /// buffer of at least [`KERNEL_BUFFER_BYTES`], so a read is short only if the next record does

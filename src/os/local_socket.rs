@@ -39,7 +39,7 @@ pub enum SocketError {
         "the path has {bytes} bytes, more than the {PATH_BYTES_MAX} of a socket address; choose a shorter path"
     )]
     TooLong {
-        /// Its length.
+        /// The length of the path.
         bytes: usize,
     },
     /// The path exists and is not a socket.

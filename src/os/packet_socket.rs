@@ -36,9 +36,9 @@ pub struct PacketConnection {
 /// A packet that was received.
 #[derive(Debug)]
 pub struct ReceivedPacket {
-    /// Its length in bytes; 0 if the peer has closed the connection.
+    /// The packet's length in bytes; 0 if the peer has closed the connection.
     pub bytes: usize,
-    /// Its descriptors.
+    /// The packet's descriptors.
     pub descriptors: Vec<PeerDescriptor>,
     /// Whether the packet was longer than the buffer, or not all of its descriptors were received.
     pub is_cut: bool,

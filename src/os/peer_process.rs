@@ -14,7 +14,7 @@ use super::poll_event::wait_readable;
 #[derive(Debug)]
 pub struct PeerProcess {
     descriptor: OwnedFd, // readable once it has ended
-    /// Its process id.
+    /// The process's process id.
     pub id: i32,
     /// The path of its program; `None` if this user may not read it.
     pub executable: Option<String>,

@@ -66,7 +66,7 @@ pub enum ProcessEvent {
     Exited {
         /// The process.
         pid: u32,
-        /// Its parent.
+        /// The parent of the process.
         parent: u32,
         /// Wait status (wait(2)): signal in the low seven bits, exit code in the second byte.
         status: u32,

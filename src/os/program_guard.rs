@@ -69,7 +69,7 @@ enum TrustError {
         path.display(), rights.mode
     )]
     SharedDirectory { path: PathBuf, rights: OwnerAndMode },
-    /// It belongs to neither root nor this process's user.
+    /// The program belongs to neither root nor this process's user.
     #[error(
         "{} belongs to user {} (mode {:04o}), neither root nor user {user} that flatcap runs as, \
          so the command is not run; chown root {}",

@@ -68,8 +68,8 @@ pub(super) struct StoredFile {
     /// Whether it is part of the history that `min_bytes` protects: all of our files except
     /// snapshots.
     pub(super) is_history: bool,
-    /// Its segment, if it may be removed: a sealed segment, or a file set aside from one. No other
-    /// file is ever removed.
+    /// The segment of the file, if it may be removed: a sealed segment, or a file set aside from
+    /// one. No other file is ever removed.
     pub(super) removable: Option<SegmentName>,
     /// Age of its segment; `None` if unknown.
     pub(super) age_ns: Option<u64>,

@@ -38,9 +38,9 @@ pub struct CpuUsage {
 pub enum Allowance {
     /// As much as their own budgets allow.
     All,
-    /// This many nanoseconds of a core per second for each source, at least 1.
+    /// Each source may use this many nanoseconds of a core per second, at least 1.
     Cap(u64),
-    /// None: the overhead alone uses the whole budget.
+    /// Sources may use no CPU time: the overhead alone uses the whole budget.
     Nothing,
 }
 

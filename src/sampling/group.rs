@@ -25,7 +25,7 @@ use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::{WakeEvent, WakeReason};
 use crate::slab::{Causes, SampleMeta, SlabProducer};
 
-/// One build in this many is timed per source: two clock reads cost more than a small build.
+/// One build in this number is timed per source: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
 /// Poll interval for offloaded reads. A sample carries its own times; only its frame is delayed.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
@@ -46,7 +46,7 @@ const IDLE_NS: u64 = 3600 * NS_PER_S;
 pub struct GroupSettings {
     /// The sources that it samples.
     pub sources: Vec<GroupSource>,
-    /// Its name.
+    /// The group's name.
     pub name: GroupName,
     /// The timing, priority and CPUs of its thread.
     pub thread: ThreadSettings,

@@ -17,7 +17,7 @@ use crate::slab::OnFull;
 /// The new state of a group.
 #[derive(Debug)]
 pub struct GroupUpdate {
-    /// Its sources from now on, in this order. Sources of the group that are not listed are
+    /// The group's sources from now on, in this order. Sources of the group that are not listed are
     /// removed.
     pub sources: Vec<SourceUpdate>,
     /// The settings of its thread.
@@ -33,7 +33,7 @@ pub struct GroupUpdate {
 pub enum SourceUpdate {
     /// A source that the group already has, kept as it is.
     Keep {
-        /// Its id.
+        /// The source's id.
         id: u16,
         /// The new CPU budget in basis points of a core, if it changes.
         budget: Option<u32>,
@@ -61,7 +61,7 @@ pub(super) struct PendingUpdate {
 #[derive(Debug)]
 pub(super) struct UpdatedSources {
     pub(super) active: Vec<ActiveSource>,
-    /// Their next ticks, in the same order.
+    /// The next ticks of the sources, in the same order.
     pub(super) ticks: Vec<Tick>,
     /// Positions of sources whose budget starts afresh.
     pub(super) reset_budgets: Vec<usize>,

@@ -28,7 +28,7 @@ pub(super) struct ReadOutcome {
     /// Begin and end of the read, in monotonic nanoseconds.
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// Its CPU time in nanoseconds.
+    /// The CPU time of the read, in nanoseconds.
     pub(super) cpu_ns: u64,
     /// Success means that the sampler can build a payload.
     pub(super) result: Result<(), ReadError>,

@@ -26,7 +26,7 @@ pub struct SourceSettings<'a> {
 /// Settings that only one source has.
 #[derive(Debug, Clone, Copy)]
 pub enum OwnSettings<'a> {
-    /// None.
+    /// The source has no settings of its own.
     None,
     /// Settings of the `synthetic` source.
     Synthetic(SyntheticConfig),

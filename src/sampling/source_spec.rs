@@ -49,7 +49,7 @@ pub struct SourceSpec {
 /// The keys of a source's table in addition to the keys of all sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
-    /// None.
+    /// The table has no keys of its own.
     None,
     /// Shape, size and seed of generated values.
     Synthetic,

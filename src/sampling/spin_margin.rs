@@ -1,8 +1,8 @@
 //! The spin margin: how long before a deadline a thread must be awake to meet it, in spite of the
 //! jitter of wake-ups. Pure: measurements are passed in.
 
-/// One sleep in this many may end later than the margin allows for. That is less than half of what
-/// the 99th percentile permits; the rest is for delays that no margin helps against.
+/// One sleep in this number may end later than the margin allows for. That is less than half of
+/// what the 99th percentile permits; the rest is for delays that no margin helps against.
 const LATE_ONE_IN: u64 = 250;
 /// A sleep that ended too late lengthens the margin by this part of itself; any other sleep
 /// shortens it by this part divided by `LATE_ONE_IN`. The two balance when exactly one sleep in

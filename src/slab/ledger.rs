@@ -81,7 +81,7 @@ pub struct Loss {
     pub first_seq: u64,
     /// Number of samples.
     pub count: u64,
-    /// Their causes.
+    /// The causes of the loss.
     pub causes: Causes,
 }
 

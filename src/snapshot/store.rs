@@ -82,7 +82,7 @@ impl SnapshotFolder for DirectoryTree {
 pub struct ListedSnapshot {
     /// Name of the directory.
     pub name: String,
-    /// Its description.
+    /// The description of the snapshot.
     pub record: SnapshotRecord,
     /// Disk space that it occupies, in bytes.
     pub bytes: u64,

@@ -35,9 +35,9 @@ pub struct TableFeed {
 /// An element and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElementValues {
-    /// Its name.
+    /// The element's name.
     pub name: String,
-    /// Its process id, if it has one.
+    /// The element's process id, if it has one.
     pub pid: Option<u64>,
     /// The numbers, by column; `None` for a string or an absent value.
     pub numbers: Vec<Option<f64>>,

@@ -25,7 +25,7 @@ pub(crate) struct FieldColumns {
 #[derive(Debug)]
 pub(crate) struct FieldColumn {
     pub(crate) name: String,
-    /// Its place among the reader's columns.
+    /// The column's place among the reader's columns.
     pub(crate) place: usize,
     pub(crate) data_type: DataType,
 }

@@ -42,7 +42,7 @@ pub struct FieldsReader {
 enum FieldRows {
     /// Batches of columns.
     Plain(Box<PlainRows>),
-    /// One by one, and a notice that came after the rows of the last batch.
+    /// Rows joined one by one, and a notice that came after the rows of the last batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
 

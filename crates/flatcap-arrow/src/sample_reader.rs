@@ -10,7 +10,7 @@ use flatcap_format::segment::{Gap, Marker};
 /// Samples of one source of one run.
 #[derive(Debug, Clone)]
 pub struct SampleBatch {
-    /// One batch per table of the source, all of the same samples.
+    /// One batch per table of the source. All batches contain the same samples.
     pub tables: Vec<ColumnBatch>,
 }
 

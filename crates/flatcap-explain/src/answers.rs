@@ -33,7 +33,7 @@ pub struct FieldDeparture {
     pub usual_range: (f64, f64),
     /// The unit.
     pub unit: ValueUnit,
-    /// Its score, as docs/ARCHITECTURE.md defines it.
+    /// The departure's score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
     /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
     pub wall_ns: i64,
@@ -78,7 +78,7 @@ pub struct ChildrenUse {
 pub struct UnrankedFields {
     /// Why.
     pub reason: UnrankedReason,
-    /// Their names, with the source.
+    /// The fields' names, with the source.
     pub fields: BTreeSet<String>,
 }
 
@@ -86,13 +86,13 @@ pub struct UnrankedFields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnrankedReason {
-    /// Its values are states, strings or reservations.
+    /// The field's values are states, strings or reservations.
     NoQuantity,
     /// The recording has too few samples of it before the time.
     ShortBaseline,
-    /// Its payloads have no schema.
+    /// The source's payloads have no schema.
     NoSchema,
-    /// Its payloads contain events, not values at the time of a sample.
+    /// The source's payloads contain events, not values at the time of a sample.
     Events,
 }
 
@@ -148,9 +148,9 @@ pub struct Spikes {
 pub struct Suspect {
     /// What it is.
     pub kind: SuspectKind,
-    /// Its name.
+    /// The suspect's name.
     pub name: String,
-    /// Its process id.
+    /// The suspect's process id.
     pub pid: Option<u64>,
     /// The score of its activity above the usual.
     pub score: f64,

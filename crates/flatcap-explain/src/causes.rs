@@ -100,7 +100,7 @@ impl TaskCauses {
 pub struct RunningProcess {
     /// Process id.
     pub process: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
     /// Time on CPUs.
     pub on_cpu_ns: u64,
@@ -116,7 +116,7 @@ pub struct RunningProcess {
 pub struct WaitingProcess {
     /// Process id.
     pub process: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
     /// Time ready to run, waiting for a CPU.
     pub run_delay_ns: u64,

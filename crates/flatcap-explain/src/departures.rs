@@ -82,7 +82,7 @@ struct Track {
     /// The series is at rest while it has this value: 0, or the last one of the last block in which
     /// it moved.
     rest: f64,
-    /// It had another value in the current block or in the previous one.
+    /// Whether the value changed in the current block or in the previous one.
     moves: bool,
     moved: bool,
     last: f64,

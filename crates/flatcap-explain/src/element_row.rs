@@ -17,7 +17,7 @@ pub(super) struct ElementRow {
     pub(super) to_ns: u64,
     /// The time of the previous sample, whether it has the element or not.
     pub(super) before_ns: u64,
-    /// Its element is new, and did not exist at `from_ns`.
+    /// Whether the element is new and did not exist at `from_ns`.
     pub(super) is_born: bool,
     /// A complete sample in between lacks it, so this is another element with the same identity.
     pub(super) is_another: bool,

@@ -10,7 +10,7 @@ use super::observation::{Observer, SeriesStore};
 /// The rows of a batch that are not observed yet.
 #[derive(Debug, Default)]
 pub(super) struct ElementRows {
-    /// Of each slot.
+    /// The rows of each slot.
     rows: Vec<Vec<ElementRow>>,
     /// The slots that have rows.
     used: Vec<usize>,

@@ -45,7 +45,7 @@ pub(super) struct ElementSlot {
     pub(super) fresh: Box<[FreshCell]>,
     /// The elements of its child processes.
     pub(super) children: Vec<u32>,
-    /// It is a thread of the kernel, which waits for the work of others.
+    /// Whether the element is a kernel thread, which waits for the work of others.
     pub(super) is_of_kernel: bool,
 }
 

@@ -104,7 +104,7 @@ fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
 struct SampledValue {
     number: Option<Number>,
     text: Option<Box<str>>,
-    /// Of a counter: its growth since the sample before with the element, as in all outputs.
+    /// The growth of a counter since the previous sample with the element, as in all outputs.
     growth: Growth,
 }
 

@@ -28,14 +28,14 @@ pub struct Measurement {
 /// How `dump` shows the samples of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownValues {
-    /// Its one row is the value: the change per second of a counter.
+    /// `dump` shows one row: the change per second of a counter.
     Rate,
-    /// Its one row is the value: the mean.
+    /// `dump` shows one row: the mean.
     Mean,
-    /// Its one row is the count of a new element's counter, in the unit of its schema; the value is
-    /// this count per second.
+    /// `dump` shows one row: the count of a new element's counter, in the unit of its schema. The
+    /// value is this count per second.
     Last,
-    /// Its rows are the samples; the value is a share or a number of them.
+    /// `dump` shows the samples. The value is a share or a number of them.
     Samples,
 }
 

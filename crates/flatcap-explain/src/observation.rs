@@ -20,7 +20,7 @@ pub(super) struct SeriesInfo {
     pub(super) state: Option<Box<str>>,
     /// The series was 0 before this monotonic time; `None` if that is not known.
     pub(super) born_ns: Option<u64>,
-    /// Its element is new.
+    /// Whether the element of the series is new.
     pub(super) is_newcomer: bool,
 }
 

@@ -158,7 +158,7 @@ fn raw_bytes(segments: &[ListedSegment]) -> u64 {
 /// The notices so far: the same damage is met by several readings.
 #[derive(Default)]
 struct SeenNotices {
-    /// Their hashes: damaged recordings may have millions of them.
+    /// The hashes of the notices, not the notices: damaged recordings may have millions of them.
     hashes: HashSet<u64>,
     is_unreadable: bool,
     hasher: RandomState,

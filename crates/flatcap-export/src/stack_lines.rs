@@ -93,7 +93,7 @@ struct StackCollector<'o> {
     run: KernelRun,
     window: Range<u64>,
     totals: StackTotals,
-    /// Of the files of the run so far.
+    /// The code of the run's files so far.
     known_code: KnownCode,
     /// The names of processes of the run: those of their first threads.
     processes: HashMap<u32, TaskName>,

@@ -55,7 +55,8 @@ pub struct Metric {
     pub family: String,
     /// The base unit of its values, as a word that the family's name ends with; none without one.
     pub unit: Option<&'static str>,
-    /// Its elements are metrics of recorded Prometheus text, with names and labels of their own.
+    /// Whether the elements of the list are metrics of recorded Prometheus text, with names and
+    /// labels of their own.
     pub has_named_elements: bool,
 }
 

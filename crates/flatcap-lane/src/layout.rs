@@ -129,7 +129,7 @@ pub enum LaneLayoutError {
     Number {
         /// Where.
         offset: usize,
-        /// Its value.
+        /// The number's value.
         value: u64,
     },
 }

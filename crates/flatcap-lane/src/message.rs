@@ -78,7 +78,7 @@ pub struct SourceRegistration {
     pub number: u32,
     /// Nominal period in nanoseconds; 0 if there is none.
     pub period_ns: u64,
-    /// Its name.
+    /// The source's name.
     pub name: String,
     /// Full name of its payload's root table; empty if it is opaque.
     pub root: String,
@@ -89,7 +89,7 @@ pub struct SourceRegistration {
 /// A lane of an earlier connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneResumption {
-    /// Its run.
+    /// The lane's run.
     pub run_id: u64,
     /// The lane's number in the run.
     pub lane: u32,
@@ -152,7 +152,7 @@ pub enum PushReply {
     /// the recording, or the run of the lane does not exist any more. The client need not keep the
     /// lane.
     Rescued {
-        /// Its run.
+        /// The lane's run.
         run_id: u64,
         /// The lane's number in the run.
         lane: u32,
@@ -189,15 +189,15 @@ pub enum MessageError {
     /// The packet ends within a field, or does not end with the last one.
     #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
     Length {
-        /// Its kind.
+        /// The packet's kind.
         kind: u32,
-        /// Its length.
+        /// The packet's length.
         bytes: usize,
     },
     /// A field has an invalid value.
     #[error("a packet of kind {kind} with a wrong {field}: {expected}")]
     Value {
-        /// Its kind.
+        /// The packet's kind.
         kind: u32,
         /// The field.
         field: &'static str,

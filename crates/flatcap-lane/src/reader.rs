@@ -77,7 +77,7 @@ pub struct LaneFrame {
     pub header_bytes: usize,
     /// The source's slot.
     pub slot: u8,
-    /// Its envelope.
+    /// The frame's envelope.
     pub sample: SampleHeader,
     /// Number of samples that are missing before it.
     pub missing: u64,

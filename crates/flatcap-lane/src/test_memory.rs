@@ -18,7 +18,7 @@ pub(crate) struct Mutation {
     pub(crate) after: usize,
     /// Where.
     pub(crate) at: usize,
-    /// Its new value.
+    /// The byte's new value.
     pub(crate) value: u8,
 }
 

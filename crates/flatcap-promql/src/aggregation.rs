@@ -15,9 +15,9 @@ pub(crate) enum Aggregation {
     Deviation,
     Variance,
     Quantile(f64),
-    /// This number of series, the ones with the largest values.
+    /// The given number of series with the largest values.
     Largest(usize),
-    /// This number of series, the ones with the smallest values.
+    /// The given number of series with the smallest values.
     Smallest(usize),
 }
 

@@ -48,7 +48,7 @@ pub struct QueryAnswer {
 /// The series that pass some selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeriesAnswer {
-    /// Their labels.
+    /// The labels of the series.
     pub series: BTreeSet<Labels>,
     /// What could not be read, a sentence each.
     pub warnings: Vec<String>,

@@ -32,7 +32,7 @@ pub(crate) enum WindowFunction {
     Present,
     /// Standard deviation of all values.
     Deviation,
-    /// Its square.
+    /// The square of the standard deviation.
     Variance,
     /// The quantile, which is the parameter.
     Quantile(f64),

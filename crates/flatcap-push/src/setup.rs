@@ -73,7 +73,7 @@ impl Default for ClientOptions {
 /// The options of a source. The default is opaque: its payloads are any bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
-    /// Its name.
+    /// The source's name.
     pub name: &'a str,
     /// Full name of its payload's root table; empty if it is opaque.
     pub root: &'a str,

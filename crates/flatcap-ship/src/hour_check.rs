@@ -20,7 +20,7 @@ const SEGMENT: &str = "segment";
 /// The objects of a table, in the order of their parts.
 #[derive(Debug, Default)]
 struct TableObjects {
-    /// Of each segment, by its number.
+    /// The objects of each segment, by its number.
     of_segments: BTreeMap<i64, Vec<String>>,
     of_hour: Vec<String>,
 }

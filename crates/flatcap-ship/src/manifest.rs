@@ -90,7 +90,7 @@ impl Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestHost {
-    /// Its identity.
+    /// The host's identity.
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) boot_id: String,

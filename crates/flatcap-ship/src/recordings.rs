@@ -27,9 +27,9 @@ pub(crate) const LOST: u64 = 3;
 /// A segment to write.
 #[derive(Debug, Clone)]
 pub(crate) struct TestSegment {
-    /// Its run.
+    /// The segment's run.
     pub(crate) run_id: u64,
-    /// Its number, from 0 in each run.
+    /// The segment's number, from 0 in each run.
     pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
     pub(crate) samples: u64,
@@ -77,7 +77,7 @@ impl TestSegment {
         }
     }
 
-    /// Its file name.
+    /// The segment's file name.
     pub(crate) fn name(&self) -> SegmentName {
         SegmentName {
             number: self.number,

@@ -87,7 +87,7 @@ pub enum DeframeStatus<'a> {
 /// The length of a frame by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameLength {
-    /// This many bytes, header included.
+    /// The frame has this many bytes, header included.
     Bytes(usize),
     /// Too few bytes for a length field.
     Unknown,

@@ -118,7 +118,7 @@ impl AdaptiveWatermarkPolicy {
     /// A buffer that doubles as it grows is up to twice as large as needed; four times is left over
     /// from a larger message.
     pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
-    /// One small message among large ones is not a change of load; five are.
+    /// The default: one small message among large ones is not a change of load; five are.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
 
     /// Releases by message count, down to the default baseline.

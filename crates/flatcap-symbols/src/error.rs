@@ -33,7 +33,7 @@ pub enum SymbolError {
         path: PathBuf,
         /// The part.
         what: &'static str,
-        /// Its length in bytes.
+        /// The part's length in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,

@@ -7,7 +7,7 @@ pub(crate) const GO_RANK: u8 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FunctionSpan {
     pub(crate) begin: u64,
-    /// Of functions at one address the first one is shown.
+    /// The rank of the function: of several functions at one address, the first one is shown.
     pub(crate) rank: u8,
     /// Offset of its name.
     pub(crate) name: u32,

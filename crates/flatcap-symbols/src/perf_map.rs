@@ -51,7 +51,7 @@ struct CompiledFunction {
 struct RunningProcess {
     folder: OwnedFd,
     user: u32,
-    /// Its number, as it sees it itself.
+    /// The process id within the process's own namespace.
     own_id: u32,
     /// When it started, since boot.
     start_ns: u64,

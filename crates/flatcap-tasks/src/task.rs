@@ -25,7 +25,7 @@ pub struct ThreadInfo {
 pub struct Task {
     /// Number of the task in its timeline, from 1; 0 for the idle loops.
     pub number: u64,
-    /// Its ids, and its name at that time.
+    /// The task's ids, and its name at that time.
     pub info: ThreadInfo,
 }
 

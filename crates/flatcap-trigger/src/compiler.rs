@@ -33,7 +33,7 @@ pub(crate) struct RuleCompiler<'s> {
     sources: &'s [RuleSource<'s>],
     /// Name and schema of each source with a schema.
     known: Vec<(&'s str, &'s CompiledSchema)>,
-    /// Their positions among all sources.
+    /// The positions of the named sources among all sources.
     positions: Vec<usize>,
     /// By source: the fields to read, including fields of the lists that contain them.
     pub(crate) fields: Vec<Vec<FieldPath>>,

@@ -20,14 +20,14 @@ use crate::truth::Truth;
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TriggerRule {
-    /// Its name.
+    /// The rule's name.
     pub name: Arc<str>,
     /// The condition that fires it.
     pub when: TriggerCondition,
     /// The condition that rearms the rule after a firing; `None` to rearm when `when` no longer
     /// holds.
     pub clear: Option<TriggerCondition>,
-    /// Its times and limits.
+    /// The rule's times and limits.
     pub times: TriggerTimes,
 }
 

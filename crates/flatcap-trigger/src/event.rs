@@ -37,7 +37,7 @@ pub struct TriggerEvent {
 /// A change of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerChange {
-    /// It began.
+    /// The episode began.
     Fired,
     /// The rule fired again before the end of the range, which was extended.
     Extended,

@@ -65,11 +65,11 @@ pub(crate) struct StepResult {
 /// The state of the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConditionState {
-    /// It does not hold.
+    /// The condition does not hold.
     Idle,
-    /// It has held since this time, for less than `for`.
+    /// The condition has held since this time, for less than `for`.
     Pending { since_ns: u64 },
-    /// It held long enough, and has not been cleared.
+    /// The condition held long enough, and has not been cleared.
     Firing,
 }
 

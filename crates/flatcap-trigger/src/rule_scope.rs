@@ -13,10 +13,10 @@ use crate::rule_source::RuleSource;
 /// The sources of a run that a rule sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleScope {
-    /// Those that the recorder reads. They have no labels.
+    /// The sources that the recorder reads. They have no labels.
     Own,
-    /// Those, and the one with this id. Threads of applications push sources of one name at the
-    /// same time, so a rule sees one of them.
+    /// The sources that the recorder reads, and the one with this id. Threads of applications push
+    /// sources of one name at the same time, so a rule sees one of them.
     With(u16),
     /// All that no application pushes: those that the recorder reads, and imported ones.
     Imported,

@@ -41,7 +41,7 @@ pub struct Packet<'c> {
     pub offset: u64,
     /// Capture time in nanoseconds since 1970, UTC; 0 if unknown.
     pub wall_ns: i64,
-    /// Its `LINKTYPE_`, as listed at tcpdump.org.
+    /// The packet's link type (`LINKTYPE_`), as listed at tcpdump.org.
     pub link: u32,
     /// The captured bytes.
     pub bytes: &'c [u8],

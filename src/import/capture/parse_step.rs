@@ -30,7 +30,7 @@ pub(super) enum ParseStep {
 pub(super) struct PacketLocation {
     /// Capture time in nanoseconds since 1970, UTC.
     pub(super) wall_ns: i64,
-    /// Its `LINKTYPE_`.
+    /// The packet's link type (`LINKTYPE_`).
     pub(super) link: u32,
     /// The range of its bytes.
     pub(super) range: Range<usize>,

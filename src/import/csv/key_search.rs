@@ -62,7 +62,7 @@ const KEY_NAMES: [&str; 32] = [
 /// A column, or a pair of columns, that may be the key.
 #[derive(Debug)]
 struct KeyCandidate {
-    /// One or two columns.
+    /// The positions of the column or the pair.
     positions: Vec<usize>,
     /// Whether the titles are usual ones of key columns.
     is_named: bool,

@@ -49,23 +49,23 @@ pub(super) struct Arrival {
 /// The classification of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// Its messages are next, except for this many that are recorded already.
+    /// The segment's messages are next, except for the given number, which are recorded already.
     Next(u16),
-    /// Its messages are ahead: [hold](ReorderBuffer::hold) it.
+    /// The segment's messages are ahead: [hold](ReorderBuffer::hold) it.
     Ahead,
     /// All of it is recorded already.
     Repeat,
-    /// It is in a recorded gap.
+    /// The segment is in a recorded gap.
     Late,
-    /// It belongs to an old epoch.
+    /// The segment belongs to an old epoch.
     OldEpoch,
-    /// It belongs to an old epoch and was captured before the current one began: the captures are
-    /// in the wrong order.
+    /// The segment belongs to an old epoch and was captured before the current one began: the
+    /// captures are in the wrong order.
     WrongOrder,
-    /// It begins a new epoch: call [`begin_epoch`](ReorderBuffer::begin_epoch), then classify it
-    /// again.
+    /// The segment begins a new epoch: call [`begin_epoch`](ReorderBuffer::begin_epoch), then
+    /// classify it again.
     NewEpoch,
-    /// It has no messages and shows no gap.
+    /// The segment has no messages and shows no gap.
     Heartbeat,
 }
 

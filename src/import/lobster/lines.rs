@@ -20,7 +20,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 pub(super) struct TextLine<'b> {
     /// Offset of its start in the decompressed content, in bytes.
     pub(super) offset: u64,
-    /// Its content.
+    /// The line's content.
     pub(super) text: LineText<'b>,
 }
 

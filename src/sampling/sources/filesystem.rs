@@ -123,7 +123,7 @@ struct Mount {
 /// A query about a mount, and its answer.
 #[derive(Debug)]
 struct MountQuery {
-    /// Its path including the root, ended by a zero byte.
+    /// The mount's path including the root, ended by a zero byte.
     path: Vec<u8>,
     is_own: bool,
     identity: MountIdentity,

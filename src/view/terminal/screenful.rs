@@ -47,9 +47,9 @@ pub struct ChartRow {
 pub struct TableRow {
     /// The element's name.
     pub name: String,
-    /// Its process id.
+    /// The process id of the row's process.
     pub pid: Option<u64>,
-    /// Its values as strings, by column.
+    /// The row's values as strings, by column.
     pub cells: Vec<String>,
 }
 

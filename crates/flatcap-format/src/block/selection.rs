@@ -21,9 +21,9 @@ pub enum ValueType {
 pub struct FieldRef {
     /// Offset of its first byte.
     pub at: u32,
-    /// Its length, 1 to 8 bytes, little-endian.
+    /// The value's length, 1 to 8 bytes, little-endian.
     pub bytes: u8,
-    /// Its type.
+    /// The value's type.
     pub kind: ValueType,
 }
 

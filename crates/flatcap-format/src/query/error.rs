@@ -34,7 +34,7 @@ pub enum ConditionError {
     Several {
         /// The path.
         path: String,
-        /// Their number.
+        /// The number of fields.
         count: usize,
         /// The first ones of these fields.
         fields: String,

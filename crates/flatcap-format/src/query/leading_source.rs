@@ -28,8 +28,8 @@ struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// Its position in the order of the first samples in the run, or `None` before its first
-    /// sample.
+    /// The source's position in the order of the first samples in the run, or `None` before its
+    /// first sample.
     came: Option<usize>,
 }
 

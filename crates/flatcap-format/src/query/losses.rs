@@ -14,7 +14,7 @@ pub struct SourceLosses {
     pub run: RunInfo,
     /// The name of the source.
     pub source: String,
-    /// Its id, if other sources of the run have the same name at the same time.
+    /// The source's id, if other sources of the run have the same name at the same time.
     pub instance: Option<u16>,
     /// Wall time of the begin of the first segment with the source, in nanoseconds since 1970.
     pub since_ns: i64,

@@ -52,7 +52,7 @@ pub(super) struct MergedSample {
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// Its rows in the batch.
+    /// The sample's rows in the batch.
     pub(super) first_row: usize,
     pub(super) end_row: usize,
 }

@@ -59,7 +59,7 @@ pub enum SparseSamples {
 /// An element of a list in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadElement {
-    /// Its number.
+    /// The element's number.
     pub number: u32,
     /// The number of the first element of the payload with the same identity. Elements with the
     /// same identity cannot be distinguished in the next payload.

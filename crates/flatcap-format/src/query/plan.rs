@@ -146,7 +146,7 @@ pub(super) struct Naming {
     pub(super) field: Arc<str>,
     /// Whether the field is a part of the key.
     pub(super) is_key: bool,
-    /// Its role in the label.
+    /// The field's role in the label.
     pub(super) rule: LabelRole,
 }
 

@@ -37,11 +37,11 @@ const SENDERS_MAX: usize = 16;
 /// schema.
 #[derive(Debug, Clone)]
 pub struct RecordedSource {
-    /// Its name.
+    /// The source's name.
     pub name: String,
-    /// Its nominal period, in nanoseconds; 0 if it has none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
-    /// Its schema, or `None` for a malformed one. A payload without a schema is one field.
+    /// The source's schema, or `None` if it is malformed. A payload without a schema is one field.
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
@@ -51,9 +51,9 @@ pub struct RecordedSource {
     /// the samples of another source. A query returns them only if it names the source or one of
     /// its fields.
     pub is_computed: bool,
-    /// Its ids in runs in which several sources share the name, and `None` for runs in which the
-    /// name identifies the source. The values are the programs that pushed the samples, at most 16.
-    /// They are empty if the recorder measured or imported the samples.
+    /// The source's ids in runs in which several sources share the name. The key is `None` for runs
+    /// in which the name identifies the source. The values are the programs that pushed the
+    /// samples, at most 16. They are empty if the recorder measured or imported the samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 

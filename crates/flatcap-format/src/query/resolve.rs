@@ -23,7 +23,7 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
-    /// Its id, which a path may contain: `orders[3]`. `None` accepts any id.
+    /// The source's id, which a path may contain: `orders[3]`. `None` accepts any id.
     pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
     /// Whether its samples are computed from the samples of another source.

@@ -94,7 +94,7 @@ pub enum QueryItem {
 /// The run of the values that follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunInfo {
-    /// Its id.
+    /// The run's id.
     pub run_id: u64,
     /// The host that recorded it.
     pub host: HostName,

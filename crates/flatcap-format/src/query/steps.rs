@@ -88,7 +88,7 @@ pub(super) enum StepCell {
 pub(super) enum StepKind {
     /// An aggregate of its numbers. Its texts have their last value.
     Aggregate(Aggregate),
-    /// Its last value.
+    /// The last value.
     Last,
     /// The mean change per second of a counter. A value may be compared with a value that is at
     /// most this much older, in nanoseconds.

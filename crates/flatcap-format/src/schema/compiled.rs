@@ -343,7 +343,7 @@ pub enum MetricKind {
     Counter,
     /// A level that rises and falls.
     Gauge,
-    /// One of several states, or an identity.
+    /// A state, one of several, or an identity.
     State,
     /// Text.
     Text,

@@ -30,7 +30,7 @@ pub enum NumericKind {
 pub struct NumericField {
     /// Range of its bytes.
     pub bytes: Range<usize>,
-    /// Its kind.
+    /// The number's kind.
     pub kind: NumericKind,
 }
 

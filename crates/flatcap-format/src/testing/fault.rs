@@ -16,9 +16,10 @@ pub enum CrashKind {
 pub enum CrashPoint {
     /// Before it has any effect.
     Before,
-    /// It may have had an effect, an append in part; no result is returned.
+    /// The crash happens within the operation, which may have had an effect, an append in part. No
+    /// result is returned.
     Within,
-    /// It has taken effect, and its caller has the result.
+    /// The operation has taken effect, and its caller has the result.
     After,
 }
 

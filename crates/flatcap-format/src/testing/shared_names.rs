@@ -43,7 +43,7 @@ pub struct KnownSample {
 pub struct KnownDevice {
     /// Identifies it, with its source.
     pub pid: u64,
-    /// Its name in this sample; not UTF-8 in some.
+    /// The device's name in this sample, which may be invalid UTF-8.
     pub name: Vec<u8>,
     pub size: u64,
     pub count: u64,

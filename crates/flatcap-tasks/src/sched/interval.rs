@@ -9,11 +9,11 @@ use crate::task::Task;
 /// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskState {
-    /// It runs on a CPU.
+    /// The thread runs on a CPU.
     Running,
-    /// It is runnable, and waits for a CPU.
+    /// The thread is runnable, and waits for a CPU.
     Ready,
-    /// It waits for something else.
+    /// The thread waits for something else.
     Sleeping,
 }
 
@@ -42,7 +42,7 @@ pub enum IntervalEnd {
 pub struct Interval {
     /// The thread.
     pub task: Task,
-    /// Its state.
+    /// The thread's state.
     pub state: TaskState,
     /// The CPU that it ran on. For a ready or sleeping thread, the CPU that it ran on next, if it
     /// did.

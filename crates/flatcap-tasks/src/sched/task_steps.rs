@@ -49,13 +49,14 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// Its number: its time on the clock that steps are multiples of, divided by the step.
+    /// The number of the sample: its time on the clock that steps are multiples of, divided by the
+    /// step.
     pub number: u64,
-    /// Its time, in monotonic nanoseconds.
+    /// The sample's time, in monotonic nanoseconds.
     pub time_ns: u64,
     /// Whether it is at the begin of the known range, and not at the end of a step.
     pub is_begin: bool,
-    /// Its payload, in the schema [`TASKS`](crate::schema::TASKS).
+    /// The sample's payload, in the schema [`TASKS`](crate::schema::TASKS).
     pub payload: &'s [u8],
 }
 

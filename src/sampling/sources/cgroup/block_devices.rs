@@ -66,7 +66,7 @@ pub(super) enum DeviceRole {
     Repeated,
     /// The devices below it are not visible.
     Unknown,
-    /// It was not looked at yet: [`BlockDevices::learn`].
+    /// The device was not looked at yet: [`BlockDevices::learn`].
     New,
 }
 

@@ -22,11 +22,11 @@ const PROCESSES: &str = "cgroup.procs";
 /// The relation of the paths that the kernel shows to the paths in the host's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupNaming {
-    /// They are the same.
+    /// The paths are the same.
     AsShown,
-    /// They are relative to this group of the tree.
+    /// The paths are relative to this group of the tree.
     Below(Vec<u8>),
-    /// They are relative to a group that was not found.
+    /// The paths are relative to a group that was not found.
     Unknown,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct ProcessSlot {
     pub(super) exit: ExitState,
     /// Whether its files reported that at the last sample.
     pub(super) is_gone: bool,
-    /// Its start time at the last sample.
+    /// The process's start time at the last sample.
     pub(super) start: u64,
     /// Number of its user.
     pub(super) user: u64,
@@ -69,7 +69,7 @@ pub(super) enum ExitState {
     NotReported,
     /// The process may still be listed, until its parent has waited for it.
     Reported,
-    /// It may be among the lost events; the next sample decides.
+    /// The exit may be among the lost events; the next sample decides.
     Uncertain,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct ContentSpan {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessContent<'a> {
     pub(super) stat: &'a [u8],
-    /// None if it could not be read.
+    /// The content of the file `io`, or `None` if it could not be read.
     pub(super) io: Option<&'a [u8]>,
     pub(super) is_io_denied: bool,
 }

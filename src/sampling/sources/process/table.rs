@@ -49,7 +49,7 @@ const EMFILE: i32 = 24;
 pub(super) enum PassScope {
     /// All of them.
     All,
-    /// Those that are active, and those with an exec or an exit since the last pass.
+    /// Processes that are active, and processes with an exec or an exit since the last pass.
     Active,
 }
 

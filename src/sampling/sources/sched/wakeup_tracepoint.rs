@@ -21,7 +21,7 @@ const OFFSET_MAX: usize = 4096;
 /// The tracepoint, as this kernel numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WakeupTracepoint {
-    /// Its number.
+    /// The tracepoint's number.
     pub(super) number: u64,
     thread_offset: usize,
 }

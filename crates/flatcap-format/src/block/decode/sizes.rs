@@ -18,8 +18,8 @@ pub struct SourceSize {
     pub source: u16,
     /// Length of its whole frames, in bytes.
     pub raw_bytes: u64,
-    /// Its part of the block, in bytes: the data of its own groups, and a share of the rest in
-    /// proportion to its raw bytes.
+    /// The source's part of the block, in bytes: the data of its own groups, and a share of the
+    /// rest in proportion to its raw bytes.
     pub stored_bytes: u64,
 }
 

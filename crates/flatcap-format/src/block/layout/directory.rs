@@ -22,7 +22,7 @@ pub(in crate::block) const RAW_RANGE_BYTES_MIN: u32 = 32;
 /// A field whose values differ between rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct BlockColumn {
-    /// Its location in a row, and the order of its bounds.
+    /// The field's location in a row, and the order of its bounds.
     pub(in crate::block) field: FieldRef,
     /// The encoding of its values, unless it follows another column.
     pub(in crate::block) encoding: ColumnEncoding,

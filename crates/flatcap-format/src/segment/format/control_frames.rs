@@ -96,9 +96,9 @@ impl ClockSync {
 /// A note at a point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// Its time, in monotonic nanoseconds.
+    /// The marker's time, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// Its time, in wall nanoseconds.
+    /// The marker's time, in wall nanoseconds.
     pub wall_ns: i64,
     /// The origin: who or what set the marker.
     pub origin: MarkerOrigin,
@@ -139,15 +139,15 @@ impl Marker {
 /// A named file that belongs to the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its name.
+    /// The attachment's name.
     pub name: String,
-    /// Its MIME type; empty if unknown.
+    /// The attachment's MIME type; empty if unknown.
     pub media_type: String,
     /// Time at which it was attached, in monotonic nanoseconds.
     pub mono_ns: u64,
     /// Time at which it was attached, in wall nanoseconds.
     pub wall_ns: i64,
-    /// Its bytes.
+    /// The attachment's bytes.
     pub content: Vec<u8>,
 }
 

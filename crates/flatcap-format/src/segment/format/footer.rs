@@ -14,7 +14,7 @@ use crate::schema::segment as wire;
 pub struct Footer {
     /// A copy of the header.
     pub header: SegmentHeader,
-    /// One per source, in the order of the header.
+    /// One entry per source, in the order of the header.
     pub totals: Vec<FooterTotals>,
     /// Number of frames before the footer.
     pub frames: u64,

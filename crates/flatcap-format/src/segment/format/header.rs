@@ -59,9 +59,9 @@ pub struct SegmentHeader {
 /// Descriptor of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceInfo {
-    /// Its id, unique within the segment.
+    /// The source's id, unique within the segment.
     pub id: u16,
-    /// Its name.
+    /// The source's name.
     pub name: String,
     /// Labels: keys and values that distinguish the source from others of its kind.
     pub labels: Vec<(String, String)>,

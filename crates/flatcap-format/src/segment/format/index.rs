@@ -10,15 +10,15 @@ use crate::schema::segment as wire;
 /// One interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexEntry {
-    /// Its offset.
+    /// The interval's offset.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The interval's length in bytes.
     pub bytes: u64,
     /// Number of frames of every kind.
     pub frames: u64,
     /// Time bounds of its samples, or `None` without samples.
     pub bounds: Option<Bounds>,
-    /// Its samples by source.
+    /// The interval's samples by source.
     pub sources: Vec<IndexedSource>,
     /// The digest at its end.
     pub digest: u64,

@@ -12,9 +12,9 @@ use crate::storage;
 /// One segment file to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSegment {
-    /// Its path.
+    /// The segment's path.
     pub path: PathBuf,
-    /// Its parsed name, or `None` for a file with any other name.
+    /// The segment's parsed name, or `None` for a file with any other name.
     pub name: Option<SegmentName>,
     /// Whether a recorder is writing the segment: then bytes after its last intact frame are in
     /// flight, not torn.

@@ -56,7 +56,7 @@ struct WaitingGap {
 pub enum SequenceFinding {
     /// The number was passed before, is both recorded and in a gap, or is in two gaps.
     Repeated,
-    /// This many numbers are neither recorded nor counted as lost.
+    /// The given number of samples are neither recorded nor counted as lost.
     Unexplained(u64),
 }
 

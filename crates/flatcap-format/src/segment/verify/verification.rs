@@ -32,9 +32,9 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 pub struct SegmentFlaw {
     /// The file.
     pub path: PathBuf,
-    /// Its offset.
+    /// The offset of the damage.
     pub offset: u64,
-    /// Its length in bytes; 0 if the description is about a whole interval.
+    /// The length of the damage in bytes; 0 if the description is about a whole interval.
     pub length: u64,
     /// A short description.
     pub what: String,

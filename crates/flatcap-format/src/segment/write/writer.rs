@@ -173,12 +173,12 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Its name.
+    /// The segment's name.
     pub fn name(&self) -> SegmentName {
         self.name
     }
 
-    /// Its header.
+    /// The segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
