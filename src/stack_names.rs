@@ -16,7 +16,7 @@ const PROGRAM: &str = "flatcap-export";
 
 /// How long to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
-/// Most places that are asked about; later ones have no names.
+/// Maximum number of places that are asked about; later ones have no names.
 const PLACES_MAX: usize = 4096;
 
 /// The functions that have the code of stacks.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::causes::{FunctionNames, blocker_name, top_functions};
 
-/// Most lines of the kernel log in JSON.
+/// Maximum number of lines of the kernel log in JSON.
 const LINES_WRITTEN: usize = 100;
 
 /// What the kernel's events say, in JSON. A list is absent if the recording has no such source, and

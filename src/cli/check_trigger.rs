@@ -22,7 +22,7 @@ use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
 use crate::config::{self, TriggerConfig};
 
-/// Most firings that are listed: a rule that fires more often is to be tuned, not read.
+/// Maximum number of listed firings: a rule that fires more often needs tuning.
 const LISTED_MAX: usize = 10_000;
 
 /// Replay a rule over recordings and list its firings.

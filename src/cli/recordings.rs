@@ -12,10 +12,10 @@ use crate::os::storage::default_directory;
 /// The unit's `StateDirectory=`, for a call outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
 
-/// Most subdirectories that an error names: a line stays readable.
+/// Maximum number of subdirectories that an error names: a line stays readable.
 const NAMED_MAX: usize = 5;
-/// Most entries of a directory that are looked at for an error: a directory with more is none that
-/// a person keeps recordings in.
+/// Maximum number of entries of a directory that are examined for an error: nobody keeps recordings
+/// in a larger one.
 const EXAMINED_MAX: usize = 1_000;
 
 /// Returns the directory that `record` writes to without a configuration, else that of the service;

@@ -9,7 +9,7 @@ use super::instance_name::is_instance_name;
 use crate::sampling::SourceSpec;
 use crate::sampling::sources::find;
 
-/// Largest number of sources with a codec or layout of their own.
+/// Maximum number of sources with a codec or layout of their own.
 pub const COMPRESS_SOURCES_MAX: usize = 256;
 
 /// The compression of one source: `NAME=CODEC/LAYOUT`, or `NAME=CODEC` for the general layout.

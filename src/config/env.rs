@@ -21,7 +21,7 @@ use super::value_error::ValueError;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
-/// Largest number of settings from the environment; one more is an error.
+/// Maximum number of settings from the environment; one more is an error.
 pub const VARIABLES_MAX: usize = 256;
 /// Variables of flatcap that are not settings.
 // The log filter is set before the configuration is read, so it is no setting. The others are

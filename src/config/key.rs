@@ -76,7 +76,7 @@ pub(super) trait Table: Any {
     /// [`Problem::BadValue`]; the setting is unchanged.
     fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), Problem>;
 
-    /// Returns the value of a key as TOML; none if other settings leave it without effect.
+    /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
     fn write(&mut self, key: &str) -> Option<String>;
 
     /// Returns whether a key has the same value in the settings of another table of this kind.

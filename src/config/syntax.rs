@@ -13,7 +13,7 @@ use super::merge::shifted;
 const DUPLICATE: &str = "duplicate key";
 /// Messages after which the parser skips the values that follow.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
-/// Largest number of parses: each one blanks the lines that hid errors from the one before. Errors
+/// Maximum number of parses: each one blanks the lines that hid errors from the one before. Errors
 /// that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 

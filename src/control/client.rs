@@ -26,7 +26,7 @@ const STATUS_WAIT: Duration = Duration::from_secs(5);
 const COMMAND_WAIT: Duration = Duration::from_secs(35);
 /// The group's permission bits in a file mode.
 const GROUP_PERMISSIONS: u32 = 0o070;
-/// Longest answer in bytes: enough for the status of thousands of sources.
+/// Maximum length of an answer in bytes: enough for the status of thousands of sources.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Errors of a request to the recorder.

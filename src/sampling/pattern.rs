@@ -2,7 +2,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// Largest number of patterns in one list.
+/// Maximum number of patterns in one list.
 pub const PATTERNS_MAX: usize = 64;
 /// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;

@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct SnapshotRecord {
     /// Name of its directory.
     pub name: String,
-    /// The rule that fired; none if a person or a signal ordered it.
+    /// The rule that fired; `None` if a person or a signal ordered it.
     pub rule: Option<String>,
     /// Why, for people.
     pub reason: String,
@@ -79,7 +79,7 @@ impl SnapshotRecord {
 pub struct CapturedLog {
     /// Which one.
     pub log: HostLog,
-    /// Name of the attachment; none if it is not attached.
+    /// Name of the attachment; `None` if it is not attached.
     pub attachment: Option<String>,
     /// Why it is not attached.
     pub error: Option<String>,

@@ -412,7 +412,7 @@ impl StateCell {
         (has_text && before.is_some() && is_interval).then_some((before, now))
     }
 
-    /// Returns the number of a state; none for a further one of too many.
+    /// Returns the number of a state, or `None` if too many states are known already.
     fn number(&mut self, text: &str) -> Option<usize> {
         let known = self.known.iter().position(|state| *state.text == *text);
         known.or_else(|| {

@@ -53,7 +53,7 @@ pub struct Metric {
     pub field: FieldInfo,
     /// The name of its family: that of its samples without suffix.
     pub family: String,
-    /// The base unit of its values, as a word that the family's name ends with; none without one.
+    /// The base unit of its values, as a word that the family's name ends with; `None` without one.
     pub unit: Option<&'static str>,
     /// Whether the elements of the list are metrics of recorded Prometheus text, with names and
     /// labels of their own.

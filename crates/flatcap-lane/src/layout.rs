@@ -15,7 +15,8 @@ pub const SLABS_MIN: usize = 2;
 pub const SLABS_MAX: usize = 256;
 /// Smallest slab: a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
-/// Largest slab: its length fits the 23 bits of a state, and a frame of this size is rare.
+/// Maximum size of a slab: its length fits the 23 bits of a state, and a frame of this size is
+/// rare.
 pub(crate) const SLAB_BYTES_MAX: usize = 4 << 20;
 /// Smallest ring that a client is given, in bytes.
 pub const LANE_BYTES_MIN: u64 = 256 << 10;

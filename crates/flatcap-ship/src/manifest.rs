@@ -10,9 +10,9 @@ use crate::names::{ObjectGroup, Partition};
 
 /// Version of the manifests.
 pub(crate) const FORMAT: u32 = 1;
-/// Longest manifest that is read, in bytes: far more than one of 4096 sources has.
+/// Maximum length of a manifest that is read, in bytes: far more than one of 4096 sources has.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
-/// Most damaged ranges in a manifest.
+/// Maximum number of damaged ranges in a manifest.
 pub(crate) const DAMAGE_MAX: usize = 100;
 
 /// What a manifest is about.
@@ -55,7 +55,7 @@ pub(crate) struct Manifest {
     /// The clocks when the segment was created: of a host whose time of day is wrong, these are
     /// right.
     pub(crate) clocks: ManifestClocks,
-    /// Times of the first and the last sample; none without samples.
+    /// Times of the first and the last sample; `None` without samples.
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
     /// Whether the segment was completed after a crash.

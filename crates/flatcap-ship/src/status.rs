@@ -20,7 +20,7 @@ pub(crate) struct ShipStatus {
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
     pub(crate) unreadable: Vec<String>,
-    /// What the service says; none if it writes no state.
+    /// The state that the service reports, or `None` if it writes no state.
     pub(crate) service: Option<ShipState>,
 }
 

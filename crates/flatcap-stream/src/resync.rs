@@ -9,10 +9,10 @@ use super::framer::LENGTH_BYTES;
 /// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
 /// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
 pub const ZEROS_MIN: usize = 64;
-/// Longest frame that is hashed without regard to the budget during a search.
+/// Maximum length of a frame that is hashed without regard to the budget during a search.
 pub const SHORT_BYTES_SEARCHED: u64 = 256;
-/// Longest frame that is hashed without regard to the budget where one is expected: after another
-/// frame.
+/// Maximum length of a frame that is hashed without regard to the budget where one is expected:
+/// after another frame.
 pub const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
 /// Number of frame ends after a damaged frame that are tried as its end.
 pub(super) const REPAIR_ATTEMPTS_MAX: usize = 16;

@@ -1,6 +1,6 @@
 //! Copies and comparisons of short payloads without the call that an unknown length costs.
 
-/// Longest copy that is inlined. A longer one takes longer than the call.
+/// Maximum length of a copy that is inlined. A longer one takes longer than the call.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.

@@ -10,7 +10,7 @@ use super::framer::{FrameHeader, Framer, SliceFramer, write_all_slices};
 use super::message::StreamSerialize;
 use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Largest number of frames in one call to the sink.
+/// Maximum number of frames in one call to the sink.
 const BATCH_FRAMES_MAX: usize = 32;
 
 /// Writes frames to a sink.

@@ -20,11 +20,11 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::code_location::CodeProcess;
 use crate::error::SymbolError;
 
-/// Most bytes of a file. That of a large program in JavaScript has some 20 MB.
+/// Maximum length of a map file, in bytes. That of a large program in JavaScript has some 20 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Most functions of a file; later ones are left out.
+/// Maximum number of functions in a map file; later ones are left out.
 const FUNCTIONS_MAX: usize = 1 << 20;
-/// Most bytes that are read of a file about a process.
+/// Maximum number of bytes read from a file about a process.
 const PROC_BYTES_MAX: u64 = 16 << 10;
 /// Bytes that a function takes in memory, about.
 const FUNCTION_BYTES: usize = 64;

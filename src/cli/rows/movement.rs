@@ -10,7 +10,7 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 
 use crate::cli::human;
 
-/// Most series whose movement is followed: memory is bounded, whatever comes and goes.
+/// Maximum number of series whose movement is followed: memory is bounded, whatever comes and goes.
 const SERIES_MAX: usize = 1 << 18;
 
 /// The values of one field, of one element if it is in a list.

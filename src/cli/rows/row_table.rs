@@ -10,7 +10,7 @@ const GAP_WIDTH: usize = 2;
 /// A table of text cells.
 pub(super) struct RowTable<'a> {
     out: &'a mut dyn Write,
-    /// Columns of the terminal; none for no limit.
+    /// Columns of the terminal; `None` for no limit.
     limit: Option<usize>,
     heading: Vec<String>,
     units: Option<Vec<String>>,

@@ -16,7 +16,7 @@ const OFFSET_BYTES: usize = 4;
 const SLOT_BYTES: usize = 2;
 /// The alignment of structs: the largest that a struct may need.
 const STRUCT_ALIGNMENT: usize = 8;
-/// Longest buffer: offsets to vtables are signed.
+/// Maximum length of a buffer: offsets to vtables are signed.
 const BUFFER_BYTES_MAX: usize = i32::MAX as usize;
 
 /// The fields that all tables of one kind have, and where they are.

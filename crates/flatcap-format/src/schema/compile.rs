@@ -14,17 +14,17 @@ use super::value::{FieldValue, ScalarType};
 
 /// Longest binary schema in bytes.
 pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
-/// Largest number of tables and structs in a schema.
+/// Maximum number of tables and structs in a schema.
 pub const OBJECTS_MAX: usize = 1024;
-/// Largest number of fields in all tables and structs that the root reaches.
+/// Maximum number of fields in all tables and structs that the root reaches.
 pub const FIELDS_MAX: usize = 16_384;
-/// Largest number of values in all enums that fields use.
+/// Maximum number of values in all enums that fields use.
 pub const ENUM_VALUES_MAX: usize = 65_536;
-/// Largest number of paths from the root to a field, with every table expanded wherever it is used.
+/// Maximum number of paths from the root to a field, with every table expanded wherever it is used.
 pub const PATHS_MAX: usize = 65_536;
-/// Longest name of an object, a field or an enum value, and longest unit, in bytes.
+/// Maximum length of the name of an object, a field or an enum value, and of a unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest struct in bytes.
+/// Maximum length of a struct in bytes.
 pub const STRUCT_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of the verifier. They admit schemas that share and nest tables as much as possible.

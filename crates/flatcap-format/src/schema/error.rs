@@ -100,7 +100,7 @@ pub enum SchemaError {
     },
 }
 
-/// Largest number of names that a message lists.
+/// Maximum number of names that a message lists.
 const NAMES_LISTED_MAX: usize = 16;
 
 /// The end of a message that suggests a name, or lists the known ones.

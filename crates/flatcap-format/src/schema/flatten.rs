@@ -8,7 +8,7 @@ use super::error::{DecodeError, DecodeFault};
 use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 
-/// Largest number of columns of one table. A payload that needs more is rejected
+/// Maximum number of columns of one table. A payload that needs more is rejected
 /// ([`DecodeFault::TooManyColumns`]).
 pub const COLUMNS_MAX: usize = 1 << 16;
 

@@ -13,7 +13,7 @@ use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 use super::walk::VALUES_MAX;
 
-/// Largest number of projected fields per input, and of values in a walk that is compared with a
+/// Maximum number of projected fields per input, and of values in a walk that is compared with a
 /// projection: the time for an input with a large expansion should be spent only once.
 const COMPARED_MAX: usize = 64;
 const RECORDED_MAX: usize = 20_000;

@@ -9,11 +9,11 @@ use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Largest number of values, objects and lists in one payload; a payload longer than this may have
+/// Maximum number of values, objects and lists in one payload; a payload longer than this may have
 /// one per byte. Offsets may be shared, so a short payload can expand without end.
 pub const VALUES_MAX: usize = 1 << 20;
 
-/// Largest number of bytes of text in one payload, counting shared text each time; a payload longer
+/// Maximum number of bytes of text in one payload, counting shared text each time; a payload longer
 /// than this may have its own length.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 
