@@ -142,7 +142,7 @@ fn option_of(error: &QueryError) -> &'static str {
     if matches!(error, QueryError::Condition(_)) { "--where" } else { "--fields" }
 }
 
-/// Returns what to do about a field that is similar to none.
+/// Returns what to do about a field whose name is similar to no known field.
 fn fields_hint(error: &QueryError) -> &'static str {
     match error {
         QueryError::NoField { nearest, .. } if nearest.is_empty() => "; flatcap fields shows all",

@@ -300,13 +300,13 @@ impl ConfigErrors {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// Returns the errors: those of files and variables that cannot be read, then those of settings
-    /// in the order of the layers and lines, then those of defaults.
+    /// Returns the errors in this order: errors of files and variables that cannot be read, errors
+    /// of settings in the order of the layers and lines, errors of defaults.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
 
-    /// Returns the number of errors beyond those of [`Self::iter`], which are at most
+    /// Returns the number of errors that [`Self::iter`] leaves out, which returns at most
     /// [`ERRORS_MAX`].
     pub fn more(&self) -> usize {
         self.more

@@ -28,7 +28,7 @@ impl Config {
     /// `recorder.memory_max` is checked by [`Layers`](super::Layers) alone.
     ///
     /// # Errors
-    /// As [`Layers::read`](super::Layers::read), except those of the file system.
+    /// As [`Layers::read`](super::Layers::read), except errors of the file system.
     #[cfg(feature = "internals")]
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {

@@ -62,7 +62,7 @@ fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: V
         let offset = error.span().unwrap_or_default().start;
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        // The first error of a line wins, also over those of a later parse of changed lines.
+        // The first error of a line wins, also over errors of a later parse of changed lines.
         broken.entry(line_start).or_insert_with(|| (offset, error.message().to_owned()));
     }
 }

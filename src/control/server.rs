@@ -1,7 +1,7 @@
 //! The HTTP server: all connections on one thread, each with limits on size and time.
 //!
 //! Each connection serves one request, so its time limits add up to the longest time that it can
-//! stay. TCP connections have slots of their own and never take those of the control socket.
+//! stay. TCP connections have slots of their own and never take slots of the control socket.
 
 use std::cell::Cell;
 use std::convert::Infallible;

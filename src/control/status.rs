@@ -36,7 +36,7 @@ pub struct Status {
     pub push: Option<PushStatus>,
 }
 
-/// Frames that applications push. Counts are those of the run.
+/// Frames that applications push. Counts are totals of the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PushStatus {
@@ -262,7 +262,7 @@ pub struct SegmentStatus {
     pub number: u64,
     /// Bytes written to it.
     pub bytes: u64,
-    /// Frames in it, including those of the recorder itself.
+    /// Frames in it, including the recorder's own frames.
     pub frames: u64,
     /// Time since its creation, in nanoseconds.
     pub age_ns: u64,
@@ -342,7 +342,7 @@ pub struct CompressorStatus {
     pub failures: u64,
     /// Segments waiting for compression, including those in progress.
     pub waiting: u64,
-    /// Time that the oldest of these has waited, in nanoseconds; 0 if there is none.
+    /// Time that the oldest of these has waited, in nanoseconds; 0 if no segment waits.
     pub oldest_wait_ns: u64,
     /// CPU time of all compression threads, in nanoseconds.
     pub cpu_ns: u64,

@@ -81,8 +81,8 @@ pub struct MemoryBudget {
     pub queues: [u64; GroupName::ALL.len()],
     /// Length of the queue of pushed frames, in slabs; 0 if applications may not push.
     pub push_queue: u64,
-    /// Length of the queue between the recorder of the ring and that of the data directory, in
-    /// slabs; 0 without a ring.
+    /// Length of the queue between the recorder of the ring and the recorder of the data directory,
+    /// in slabs; 0 without a ring.
     pub disk_queue: u64,
     /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
     pub held_for_ordering: u64,

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(super) struct RecorderActivity {
     /// Iterations of its loop so far.
     pub(super) iterations: u64,
-    /// Start of the current storage call, in monotonic nanoseconds; 0 if there is none.
+    /// Start of the current storage call, in monotonic nanoseconds; 0 without a call.
     pub(super) in_storage_since_ns: u64,
 }
 

@@ -80,7 +80,8 @@ impl Input {
         &self.path
     }
 
-    /// Returns whether the file is compressed. Offsets are then those of the decompressed content.
+    /// Returns whether the file is compressed. For a compressed file, offsets refer to the
+    /// decompressed content.
     pub fn is_compressed(&self) -> bool {
         self.is_compressed
     }

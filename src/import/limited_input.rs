@@ -46,7 +46,7 @@ impl LimitedInput {
         self.read
     }
 
-    /// Returns whether an error is that of an element that is too long.
+    /// Returns whether an error says that an element is too long.
     pub(super) fn is_too_long(error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::FileTooLarge
     }

@@ -62,7 +62,7 @@ pub struct ImportTotals {
 }
 
 impl ImportTotals {
-    /// Adds those of another run.
+    /// Adds the totals of another run.
     pub(super) fn add(&mut self, other: Self) {
         self.sources.extend(other.sources);
         self.segments += other.segments;

@@ -31,7 +31,8 @@ pub struct Metrics {
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
-    /// CPU limit of each source by `cpu_budget`, in ns per second; 0: none. Written by the daemon.
+    /// CPU limit of each source by `cpu_budget`, in ns per second; 0 without a limit. Written by
+    /// the daemon.
     pub source_cap: Counter,
     /// Log lines suppressed because one place logged too often. Written by the daemon.
     pub log_lines_suppressed: Counter,
@@ -142,7 +143,8 @@ pub struct SourceMetrics {
     incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
     /// Samples that failed. Written by the sampler, after `last_errno`.
     pub failed: Counter,
-    /// The kernel's error number of the last failure; 0 if it gave none. Written by the sampler.
+    /// The kernel's error number of the last failure; 0 if the failure has no error number. Written
+    /// by the sampler.
     pub last_errno: Counter,
     /// Samples that did not return in time. Written by the sampler.
     pub timed_out: Counter,
@@ -308,7 +310,7 @@ pub struct RecorderMetrics {
     pub segments_removed: Counter,
     /// Frames in those segments: counted as recorded, and gone.
     pub frames_removed: Counter,
-    /// The kernel's error number of the last storage error; 0 if it gave none.
+    /// The kernel's error number of the last storage error; 0 if the error has no number.
     last_storage_errno: Counter,
     /// 1 while a segment is open, 0 while the next one cannot be created.
     pub segment_open: Counter,
@@ -330,7 +332,7 @@ pub struct RecorderMetrics {
     pub losses_pending: Counter,
     /// Loop iterations. The watchdog is not fed if the loop neither iterates nor waits for storage.
     pub iterations: Counter,
-    /// Start of the storage call in progress, in monotonic nanoseconds; 0 if there is none.
+    /// Start of the storage call in progress, in monotonic nanoseconds; 0 between calls.
     pub in_storage_since: Counter,
     /// Finished storage calls that took longer than [`STORAGE_STALL_NS`].
     pub storage_stalls: Counter,
@@ -446,7 +448,7 @@ pub struct DirectoryMetrics {
     pub segments: Counter,
     /// The lowest segment number among those files.
     pub oldest_number: Counter,
-    /// Creation time of that segment by its name, in seconds since 1970; 0 if there is none.
+    /// Creation time of that segment by its name, in seconds since 1970; 0 without a segment.
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,

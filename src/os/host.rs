@@ -413,7 +413,7 @@ pub fn boot_id_number() -> u128 {
 /// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// Any error of getrandom(2), which needs no device file: a container may have none.
+/// Any error of getrandom(2), which needs no device file: a container may lack the file.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

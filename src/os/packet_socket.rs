@@ -66,7 +66,7 @@ impl PacketListener {
         &self.closer
     }
 
-    /// Returns the next connection, or `None` if there is none.
+    /// Returns the next connection, or `None` if no client waits.
     ///
     /// # Errors
     /// The kernel has no descriptors left, or any other error of `accept(2)`.
@@ -91,7 +91,7 @@ impl PacketConnection {
         Self { socket: closer.guard(socket), closer: closer.clone() }
     }
 
-    /// Receives the next packet into `packet`. Returns `None` if there is none.
+    /// Receives the next packet into `packet`. Returns `None` if no packet has arrived.
     ///
     /// # Errors
     /// The connection is broken.

@@ -105,7 +105,7 @@ pub struct SharedMemoryEnd {
 }
 
 impl SharedMemoryEnd {
-    /// Appends all of these bytes, or none.
+    /// Appends all of these bytes, or nothing.
     ///
     /// # Errors
     /// tmpfs is full (`StorageFull`), or any error of the underlying system call.

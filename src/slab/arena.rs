@@ -72,7 +72,7 @@ pub struct Owner {
     pub checksum: ChecksumKind,
     /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
-    /// The kernel's boot id; 0 if it reports none.
+    /// The kernel's boot id; 0 if the kernel reports no boot id.
     pub boot: u128,
 }
 

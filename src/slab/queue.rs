@@ -154,7 +154,7 @@ impl<T> QueueReceiver<T> {
     /// Returns the oldest slab without taking it.
     ///
     /// # Errors
-    /// `Empty` if there is none now, or none that may be taken yet. `Disconnected` if there will
+    /// `Empty` if no slab is queued, or if it may not be taken yet. `Disconnected` if there will
     /// never be one again.
     pub fn peek(&mut self) -> Result<&T, TryRecvError> {
         if self.head.is_none() {
@@ -218,8 +218,8 @@ impl Inbox {
     /// Takes the slab that was queued first.
     ///
     /// # Errors
-    /// `Empty` if there is none now, `Disconnected` if there will never be one again: all groups
-    /// have ended.
+    /// `Empty` if no slab is queued now. `Disconnected` if no slab will ever follow, because all
+    /// groups have ended.
     pub fn try_recv(&mut self) -> Result<Box<Slab>, TryRecvError> {
         let mut oldest: Option<(u64, &mut QueueReceiver<Box<Slab>>)> = None;
         let mut outcome = TryRecvError::Disconnected;

@@ -33,7 +33,7 @@ pub struct Chart {
     pub title: String,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 for none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// Formula that computes the value.
     pub formula: Formula,
@@ -50,7 +50,7 @@ pub struct ElementTable {
     pub shape: ElementShape,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 for none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// The columns, the most informative first.
     pub columns: Vec<TableColumn>,

@@ -6,7 +6,8 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 /// A value computed from numbers of one table of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
-    /// The fields, by their paths below the source; all in one list, or in none.
+    /// The fields, by their paths below the source. They are all in one list, or all outside of
+    /// lists.
     pub(super) fields: Vec<FormulaField>,
     /// The unit of the value, as in [`CommonUnit`].
     pub unit: String,

@@ -136,7 +136,7 @@ impl FileLayout {
     /// of its column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` for a number or time of a sample that is none.
+    /// `TooLarge` if the number or time of a sample does not fit its column.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,

@@ -43,7 +43,7 @@ pub struct FieldDeparture {
     pub field_unit: Option<String>,
     /// The programs that pushed it; empty if the recorder measured or imported it.
     pub senders: Vec<SourceSender>,
-    /// The samples of the value; `None` if there are none around the time.
+    /// The samples of the value, or `None` without samples around the time.
     pub measurement: Option<Measurement>,
 }
 

@@ -39,7 +39,7 @@ const DEVIATION_FACTOR: f64 = 1.4826;
 pub(super) const BLOCKS_MIN: usize = 4;
 
 impl BlockStats {
-    /// Returns the statistics of some windows, or `None` if there are none. Changes their order.
+    /// Returns the statistics of some windows, or `None` without windows. Changes their order.
     pub(super) fn of(windows: &mut [f32]) -> Option<Self> {
         let median = middle(windows)?;
         let (min, max) =

@@ -46,8 +46,8 @@ pub(super) struct ProcessFacts {
 pub(super) struct TableShape {
     /// Number of columns.
     pub(super) width: usize,
-    /// Columns with numbers that are followed. If there are none, only the presence of elements is
-    /// used.
+    /// Columns with numbers that are followed. Without measured numbers, only the presence of
+    /// elements is used.
     pub(super) numbers: Vec<(usize, Measure)>,
     /// Columns with strings that are followed.
     pub(super) states: Vec<usize>,

@@ -18,7 +18,7 @@ pub enum ColumnarError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(SegmentError),
-    /// The fields are none of the recording.
+    /// The recording does not contain the fields.
     #[error("--fields: {0}")]
     Fields(QueryError),
     /// Arguments that are invalid or conflict.

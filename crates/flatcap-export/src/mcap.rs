@@ -211,7 +211,8 @@ impl<'r> McapExport<'r> {
         }
         let failed = |error| write_error(self.path, error);
         let mut tables = None;
-        // Without a schema the payload is opaque: MCAP's schema 0 is none.
+        // Without a schema the payload is opaque. In MCAP, the schema number 0 means that there is
+        // no schema.
         let schema = if source.is_opaque() {
             0
         } else {

@@ -121,7 +121,7 @@ impl TrackTree {
         }
     }
 
-    /// Returns the track of a process, or `None` for an element that is none.
+    /// Returns the track of a process, or `None` if the element is not a process.
     fn process_track(&mut self, element: ElementName, names: &ElementNames) -> Option<u64> {
         let identity = names.identity(element);
         let own = identity.iter().find(|part| part.is_key && &*part.field == PROCESS_ID);

@@ -18,7 +18,8 @@ pub struct ColumnarRequest {
     pub filter: ReplayFilter,
     /// The fields; empty for all.
     pub fields: Vec<FieldPath>,
-    /// The first sample of each source in each step of this length, in nanoseconds; all if none.
+    /// Keeps only the first sample of each source in each step of this length, in nanoseconds.
+    /// `None` keeps all samples.
     pub step_ns: Option<u64>,
     /// Whether to replace files of the same names.
     pub should_replace: bool,

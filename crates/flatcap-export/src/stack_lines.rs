@@ -26,7 +26,7 @@ const ERRORS_SHOWN: usize = 8;
 /// The stacks to export, and the settings for their names.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
-    /// The process: its name, or its process id; all if none.
+    /// Selects a process by its name or its process id. `None` selects all processes.
     pub process: Option<String>,
     /// Directories with executables and debug files, which are looked at first.
     pub symbol_directories: Vec<PathBuf>,
@@ -95,7 +95,7 @@ struct StackCollector<'o> {
     totals: StackTotals,
     /// The code of the run's files so far.
     known_code: KnownCode,
-    /// The names of processes of the run: those of their first threads.
+    /// The names of processes of the run. A process has the name of its first thread.
     processes: HashMap<u32, TaskName>,
     stacks: StackLines,
     bytes: usize,

@@ -13,7 +13,7 @@ use memmap2::{Mmap, MmapOptions};
 
 use crate::storage::ReadAt;
 
-/// A mapped file. Without the feature `mmap` there is none.
+/// A mapped file. Without the feature `mmap`, files cannot be mapped.
 #[derive(Debug)]
 #[cfg(feature = "mmap")]
 pub(crate) struct MappedFile(Mmap);

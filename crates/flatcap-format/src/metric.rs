@@ -41,7 +41,8 @@ pub const LOST_TOTAL: &str = "flatcap_lost_total";
 const OWN_PREFIX: &str = "flatcap_";
 /// What the name of a counter's samples ends with.
 const COUNTER_SUFFIX: &str = "_total";
-/// In front of a label of an element that the host has, too, as Prometheus names those of a target.
+/// Prefix of an element's label if the host has the same label. Prometheus names the conflicting
+/// labels of a target in this way.
 const ELEMENT_PREFIX: &str = "exported_";
 
 /// A numeric field as a metric.
@@ -51,7 +52,7 @@ pub struct Metric {
     pub source: String,
     /// The field.
     pub field: FieldInfo,
-    /// The name of its family: that of its samples without suffix.
+    /// The name of the metric family: the name of its samples without suffix.
     pub family: String,
     /// The base unit of its values, as a word that the family's name ends with; `None` without one.
     pub unit: Option<&'static str>,

@@ -97,7 +97,7 @@ pub struct LaneHeader {
     pub run_id: u64,
     /// Device and inode of the data directory.
     pub directory: (u64, u64),
-    /// The kernel's boot id, high half and low half; 0 if it reports none.
+    /// The kernel's boot id, high half and low half; 0 if the kernel reports no boot id.
     pub boot: (u64, u64),
     /// The lane's number, unique in the run.
     pub lane: u32,

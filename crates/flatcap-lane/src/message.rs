@@ -76,7 +76,7 @@ pub enum PushRequest {
 pub struct SourceRegistration {
     /// The client's number of the source, below 64. It is the source's slot in every lane.
     pub number: u32,
-    /// Nominal period in nanoseconds; 0 if there is none.
+    /// Nominal period in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// The source's name.
     pub name: String,

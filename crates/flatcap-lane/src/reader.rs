@@ -308,8 +308,9 @@ impl LaneReader {
         memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
     }
 
-    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` if there are
-    /// none. Without [`take`](Self::take), the next call returns the same frames, and perhaps more.
+    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` without such
+    /// frames. Without [`take`](Self::take), the next call returns the same frames, and perhaps
+    /// more.
     ///
     /// # Errors
     /// The memory cannot be read; or the client has violated the protocol. Then the lane must not
@@ -393,8 +394,8 @@ impl LaneReader {
             .collect())
     }
 
-    /// Returns whether no frame was added since a look that found none. Most lanes are idle, and
-    /// reading the whole first page for this check would take too long.
+    /// Returns whether no frame was added since a look that found no frames. Most lanes are idle,
+    /// and reading the whole first page for this check would take too long.
     fn is_still_empty(&mut self, memory: &impl ReaderMemory) -> io::Result<bool> {
         let Some(state) = self.empty_state else { return Ok(false) };
         let mut word = [0; size_of::<u64>()];

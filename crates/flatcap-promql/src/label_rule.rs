@@ -26,7 +26,7 @@ impl LabelRule {
     /// Returns the rule of `label_replace(v, to, replacement, from, pattern)`.
     ///
     /// # Errors
-    /// A pattern that is none, and a name that is none.
+    /// The pattern is not a regular expression, or the name is not a name of a label.
     pub(crate) fn replace(
         to: &str,
         replacement: &str,
@@ -44,7 +44,7 @@ impl LabelRule {
     /// Returns the rule of `label_join(v, to, separator, from...)`.
     ///
     /// # Errors
-    /// A name that is none.
+    /// The name is not a name of a label.
     pub(crate) fn join(to: &str, separator: &str, from: Vec<String>) -> Result<Self, PromqlError> {
         Ok(Self::Join { to: checked(to)?, separator: separator.to_owned(), from })
     }

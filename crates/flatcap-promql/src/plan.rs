@@ -121,7 +121,7 @@ pub(crate) enum AggregationRule {
 pub(crate) enum Matching {
     /// Only these: `on`, `by`.
     On(Vec<String>),
-    /// All but these: `ignoring`, `without`.
+    /// All labels except these: `ignoring`, `without`.
     Ignoring(Vec<String>),
 }
 

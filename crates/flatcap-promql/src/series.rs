@@ -13,7 +13,7 @@ pub(crate) const VALUES_MAX: usize = 4 << 20;
 pub struct LabelledSeries {
     /// The labels.
     pub labels: Labels,
-    /// The value at each step, or `None` if there is none.
+    /// The value at each step, or `None` at steps without a value.
     pub values: Vec<Option<f64>>,
 }
 

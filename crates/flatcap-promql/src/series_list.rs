@@ -18,7 +18,7 @@ const SERIES_MAX: usize = 20_000;
 /// samples are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
-/// The fields of one list of a source, or those that are in none.
+/// The fields of one list of a source, or its fields outside of lists.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
 /// Returns the labels of the series that match any of some selections. One field of each list shows

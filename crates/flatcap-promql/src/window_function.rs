@@ -157,7 +157,7 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     Some((slope, values / count - slope * times / count))
 }
 
-/// Returns the variance of all values, or `None` if there are none.
+/// Returns the variance of all values, or `None` without values.
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 pub(crate) fn variance(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let count = values.clone().count();

@@ -100,8 +100,8 @@ impl PushClient {
     }
 
     /// Returns what the recorder first refused on this connection, and last if that is another
-    /// thing, and why. Without a connection, why there is none, for each socket that was tried.
-    /// Empty if nothing.
+    /// thing, and why. Without a connection, returns for each socket that was tried why the
+    /// connection failed. Empty if nothing.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }

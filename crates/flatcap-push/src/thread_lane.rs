@@ -291,8 +291,8 @@ impl ThreadLane {
         self.next_check_ns = 0;
     }
 
-    /// Once a second: reads the messages of the recorder, looks for a recorder if there is none,
-    /// and changes the lane if there is another recorder.
+    /// Once a second: reads the messages of the recorder. Looks for a recorder if none is
+    /// connected, and changes the lane if the recorder is another one.
     fn check(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.choose_untimed(now_ns);

@@ -111,7 +111,7 @@ fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Re
     Ok(())
 }
 
-/// Merges an hour by its plan, which is made if there is none.
+/// Merges an hour by its plan, which is created if it does not exist.
 fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Result<Manifest, ShipError> {
     let group = hour.group();
     let (name, own) = (group.plan(), HourPlan { format: FORMAT, segments: numbers.to_vec() });

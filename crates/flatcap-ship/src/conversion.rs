@@ -58,7 +58,7 @@ impl SegmentContent {
     /// Reads header, footer and marks of a segment.
     ///
     /// # Errors
-    /// `Segment` if it is none, or gone.
+    /// `Segment` if the file is not a segment, or was removed.
     pub(crate) fn open(file: &SealedFile) -> Result<Self, ShipError> {
         let mut reader = SegmentReader::open(&file.path)?;
         let footer = reader.footer().cloned();

@@ -43,7 +43,7 @@ pub(crate) enum ShipError {
     /// Rows cannot be encoded.
     #[error(transparent)]
     Encode(#[from] ObjectWriterError),
-    /// An object in the store is damaged, or none of this program's.
+    /// An object in the store is damaged, or does not belong to this program.
     #[error("{name} in the store: {what}")]
     Object { name: String, what: String },
     /// The store does not return an object that it has accepted.

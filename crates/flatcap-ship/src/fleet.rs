@@ -45,7 +45,7 @@ pub(crate) struct Fleet {
     pub(crate) store: String,
     pub(crate) days: Vec<String>,
     pub(crate) hosts: Vec<FleetHost>,
-    /// Objects among the manifests that are none.
+    /// Number of objects in the manifests' folders that are not manifests.
     pub(crate) foreign: u64,
     /// Manifests that state other rows than their objects have, and damaged objects: at most 100.
     pub(crate) problems: Vec<String>,

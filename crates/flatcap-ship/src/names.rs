@@ -1,5 +1,5 @@
 //! The names of objects (docs/LAKE.md, "What is in the store"). A name that does not parse in full
-//! is none of ours.
+//! does not belong to this program.
 
 use std::fmt;
 

@@ -172,7 +172,7 @@ impl ShipState {
     /// Reads the state that a service has written.
     ///
     /// # Errors
-    /// There is none, or another file.
+    /// The file does not exist, cannot be read, or is not a state.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }

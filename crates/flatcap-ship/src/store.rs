@@ -32,7 +32,7 @@ const STICKY: u32 = 0o1000;
 pub(crate) enum StoreAccess {
     /// Objects will be put: it is created.
     Write,
-    /// Objects will be read: a missing one has none.
+    /// Objects will be read. A missing store counts as an empty one.
     Read,
 }
 

@@ -215,7 +215,7 @@ fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     }
 }
 
-/// Pushes chunks of the given lengths in turn, or all bytes at once if there are none.
+/// Pushes chunks of the given lengths in turn, or all bytes at once without lengths.
 fn by_pieces(data: &[u8], deframer: KindDeframer, lengths: &[u8]) -> Vec<ReadEvent> {
     let mut decoder = FrameDecoder::new(deframer);
     let mut events = Vec::new();

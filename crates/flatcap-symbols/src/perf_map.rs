@@ -2,7 +2,7 @@
 //! perf: a line for each has its address, its length, both in hexadecimal, and its name.
 //!
 //! Anybody may create a file in /tmp. So the file counts only if it belongs to the user of the
-//! process, is no link, and cannot be that of another process with the same number.
+//! process, is not a link, and cannot belong to another process with the same number.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -58,8 +58,9 @@ struct RunningProcess {
 }
 
 impl PerfMap {
-    /// Finds and reads the file of a process. `None` if there is none. Without `is_same_boot`, and
-    /// without a process, only the directories that the user named can have it.
+    /// Finds and reads the file of a process. Returns `None` if the process has no map file.
+    /// Without `is_same_boot`, and without a process, only the directories that the user named can
+    /// have it.
     ///
     /// # Errors
     /// There is a file that cannot be used.
@@ -196,8 +197,8 @@ impl RunningProcess {
         })
     }
 
-    /// Opens the file of the process among the files that the process sees. `None` if there is
-    /// none, or the process has started after the sampled one of the same number.
+    /// Opens the file of the process among the files that the process sees. Returns `None` without
+    /// a file, or if the process has started after the sampled process of the same number.
     fn open_map(&self, process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
         // How long the host was suspended; later suspends only make it longer.
         let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
@@ -242,7 +243,8 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
     opened(&file, shown).map(Some)
 }
 
-/// Finds a file below a directory without an effect on it. `None` if there is none.
+/// Finds a file below a directory without an effect on it. Returns `None` if the file does not
+/// exist.
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;

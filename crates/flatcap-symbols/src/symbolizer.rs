@@ -54,9 +54,10 @@ enum ObjectSource {
     Files(Box<ObjectSymbols>),
     Kernel(Box<KernelNames>),
     Compiled(Box<PerfMap>),
-    /// Why there are none.
+    /// The functions are not known, for this reason.
     Failed(SymbolError),
-    /// There are none: for memory without a file, unless a compiler has stated its functions.
+    /// No functions are known: for memory without a file, unless a compiler has stated its
+    /// functions.
     Nothing,
 }
 

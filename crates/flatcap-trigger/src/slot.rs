@@ -143,7 +143,8 @@ pub(crate) struct FieldSlot {
     sample: u64,
     /// The last complete sample before the current one, or 0.
     complete_before: u64,
-    /// Whether the current sample may omit elements, and whether it states that it omits none.
+    /// Whether the current sample may omit elements, and whether it states that it omits no
+    /// element.
     leaves_out: bool,
     is_whole: bool,
     /// Number of values of elements that were not tracked because there were too many.

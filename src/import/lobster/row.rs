@@ -1,6 +1,6 @@
 //! Parses rows of message and order-book files into checked numbers.
 //!
-//! Columns are those of lobsterdata.com/info/DataStructure.php.
+//! Columns are defined at lobsterdata.com/info/DataStructure.php.
 
 /// Maximum number of levels of an order book; a row with more is rejected. LOBSTER's own files have
 /// up to 200.

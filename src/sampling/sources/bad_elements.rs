@@ -182,8 +182,8 @@ fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Collects the numbers of a sample, but for those that count others, and the space of file
-/// systems, which other programs change.
+/// Collects the numbers of a sample, except counts of other numbers and the space of file systems,
+/// which other programs change.
 fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),

@@ -192,8 +192,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         self.cpu_ns
     }
 
-    /// Reads all elements but those that hang. `guarded` returns the element of an item, and `name`
-    /// how a log line calls it.
+    /// Reads all elements except the ones that hang. `guarded` returns the element of an item, and
+    /// `name` how a log line calls it.
     ///
     /// # Errors
     /// The kernel refuses another thread.

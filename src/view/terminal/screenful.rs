@@ -23,7 +23,7 @@ pub struct Screenful {
     pub is_reading: bool,
     /// The kind of elements that this screen needs and the recording lacks.
     pub lacks: Option<ElementShape>,
-    /// The lines of an explanation; `None` if the user requested none.
+    /// The lines of an explanation; `None` if the user did not request an explanation.
     pub explanation: Option<Vec<String>>,
 }
 

@@ -66,7 +66,7 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// Returns a frame's payload that is complete but for the stamp, to be copied and patched.
+    /// Returns a frame's payload that is complete except for the stamp. Callers copy and patch it.
     ///
     /// # Panics
     /// Like [`write`](Self::write).

@@ -59,9 +59,9 @@ impl TableList {
 }
 
 impl TableLayout {
-    /// Lays out a table whose fields are those of these names; others are omitted, and read as
-    /// their defaults. The schema is that of the table: [`CompiledSchema::compile`] takes the name
-    /// of any table as the root.
+    /// Lays out a table with the fields of these names. Other fields are omitted, and readers get
+    /// their defaults. `schema` is the schema of the table: [`CompiledSchema::compile`] takes the
+    /// name of any table as the root.
     ///
     /// # Errors
     /// `Path` if the table has no such field.
@@ -176,7 +176,7 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Creates a writer without memory of its own; later buffers reuse that of earlier ones.
+    /// Creates a writer without memory of its own. Later buffers reuse the memory of earlier ones.
     pub fn new() -> Self {
         Self::default()
     }

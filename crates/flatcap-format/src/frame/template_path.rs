@@ -231,8 +231,8 @@ struct PathResolver<'a> {
     path: &'a str,
 }
 
-/// The offset and type of a value. For an element, `type` is that of its vector and `kind` that of
-/// the element.
+/// The offset and type of a value. For an element, `type` is the type of the vector and `kind` the
+/// kind of the element.
 #[derive(Clone, Copy)]
 struct TypedOffset<'a> {
     at: usize,

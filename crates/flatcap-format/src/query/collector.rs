@@ -65,7 +65,7 @@ impl Collector {
     /// Adds a sample.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then none of its rows is kept.
+    /// The payload does not fit its schema. In this case no row of the payload is kept.
     pub(super) fn add(
         &mut self,
         sample: &SampleView<'_>,
@@ -94,7 +94,7 @@ impl Collector {
     /// Adds a sample by a walk of its payload.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then none of its rows is kept.
+    /// The payload does not fit its schema. In this case no row of the payload is kept.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn add_walked(
         &mut self,
@@ -188,7 +188,7 @@ impl Collector {
 /// are read at once if their elements are kept.
 ///
 /// # Errors
-/// The payload does not fit its schema. Then none of its rows is kept.
+/// The payload does not fit its schema. In this case no row of the payload is kept.
 pub(super) fn walk_payload(
     plan: &SourcePlan,
     (tables, structs, names): (&mut [TableRows], Option<&mut StructElements>, &mut ElementNames),

@@ -339,7 +339,7 @@ impl ValueColumn {
         Self { values, valid: self.valid.split_off(at) }
     }
 
-    /// Removes all but the first `rows` rows.
+    /// Keeps only the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             ColumnValues::Unsigned(values) => values.truncate(rows),

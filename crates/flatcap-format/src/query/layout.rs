@@ -31,8 +31,8 @@ pub struct RowColumn {
     pub kind: MetricKind,
     /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
-    /// Position in the query of the path that selected it, and position of its field among those
-    /// of the path.
+    /// Position in the query of the path that selected the column, and position of the column's
+    /// field among the fields of the path.
     pub order: (usize, usize),
 }
 

@@ -45,7 +45,7 @@ pub(super) struct OverviewRows {
 struct SourceRun {
     run_id: u64,
     last: SampleNumber,
-    /// Monotonic end of the last hole; 0 if there was none.
+    /// Monotonic end of the last hole; 0 without a hole.
     hole_end_ns: u64,
     /// Segments with samples of the source.
     segments: u64,

@@ -54,8 +54,8 @@ pub fn quoted_value(value: &str) -> String {
     quoted
 }
 
-/// Reads a value after its first quote. Returns it and its length with the closing quote, or `None`
-/// if there is none. It is the inverse of [`quoted_value`].
+/// Reads a value after its first quote. Returns the value and its length including the closing
+/// quote, or `None` without a quoted value. It is the inverse of [`quoted_value`].
 pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {

@@ -200,7 +200,7 @@ impl QueryResults {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`, and errors of the paths in a run whose sources differ from those of other runs.
+    /// `Io`, and errors of the paths in a run whose sources differ from the sources of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {

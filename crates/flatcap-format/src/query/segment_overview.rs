@@ -399,7 +399,7 @@ impl TableFold {
         }
     }
 
-    /// Begins the series of an element with this name, if there is none yet.
+    /// Begins the series of an element with this name, unless it has begun already.
     fn begin(
         &mut self,
         (element, name): (Option<u32>, Option<ElementName>),
@@ -420,7 +420,7 @@ impl TableFold {
         }
         let key = element.zip(name.map(|name| names.title(name)));
         let known = key.and_then(|key| self.known.get(&key)).copied();
-        // An element has all of its series or none.
+        // All series of an element are kept, or no series.
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);

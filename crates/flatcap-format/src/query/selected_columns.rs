@@ -27,7 +27,8 @@ pub(super) struct SelectedColumns {
     pub(super) lists: Vec<String>,
     /// Whether elements have their own columns.
     pub(super) has_elements: bool,
-    /// The longest period of each source that has a column, in nanoseconds; 0 if it has none.
+    /// The longest period of each source that has a column, in nanoseconds; 0 for a source without
+    /// a period.
     pub(super) periods: BTreeMap<String, u64>,
     pub(super) names: ColumnNames,
 }

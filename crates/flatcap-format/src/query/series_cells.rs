@@ -88,7 +88,7 @@ pub(super) struct SampleNumber {
 pub(super) struct SourceSpan {
     pub(super) first: SampleNumber,
     pub(super) last: SampleNumber,
-    /// Monotonic end of the last hole between them; 0 if there is none.
+    /// Monotonic end of the last hole between them; 0 without a hole.
     pub(super) hole_end_ns: u64,
     /// A hole is a time without samples that is longer than this, in nanoseconds.
     pub(super) hole_ns: u64,

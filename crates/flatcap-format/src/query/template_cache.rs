@@ -41,7 +41,7 @@ impl TemplateCache {
         Some((self.templates.first()?, is_same))
     }
 
-    /// Records that a sample had another template, or none.
+    /// Records that the template of the previous sample no longer applies.
     pub(super) fn interrupt(&mut self) {
         self.is_latest = false;
     }

@@ -102,7 +102,7 @@ impl TextColumn {
         later
     }
 
-    /// Removes all but the first `rows` rows.
+    /// Keeps only the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.codes.truncate(rows);
     }

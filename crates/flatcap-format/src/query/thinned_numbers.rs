@@ -31,8 +31,8 @@ impl ThinnedNumbers {
         seq
     }
 
-    /// Returns the first of the numbers directly before `seq` that were left out, or `seq` if there
-    /// are none.
+    /// Returns the first of the consecutive numbers before `seq` that were left out, or `seq` if
+    /// its predecessor was not left out.
     pub(super) fn skip_back(&self, mut seq: u64) -> u64 {
         while let Some(start) = self.starts.get(&seq) {
             seq = *start;

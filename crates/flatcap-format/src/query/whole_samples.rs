@@ -33,7 +33,7 @@ impl<'b> WholeTimes<'b> {
         (is_near && is_rising).then_some(Self { mono_ns, wall_ns })
     }
 
-    /// Returns the values of all samples but the first one.
+    /// Returns the values of all samples except the first one.
     #[allow(clippy::cast_precision_loss, reason = "integers are drawn as the nearest float")]
     pub(super) fn values_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         if !column.valid.are_all() {
@@ -50,8 +50,8 @@ impl<'b> WholeTimes<'b> {
         (!has_nan && values.len() + 1 == self.mono_ns.len()).then_some(values)
     }
 
-    /// Returns the change per second of a counter at all samples but the first one, or `None` if it
-    /// decreases or is a fraction, whose change may not be a number.
+    /// Returns the change per second of a counter at each sample after the first. Returns `None` if
+    /// the counter decreases or is a fraction, whose change may not be a number.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };

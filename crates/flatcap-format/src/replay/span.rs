@@ -11,7 +11,7 @@ use crate::segment::{
     Advance, FrameKind, ListedSegment, RecordingStart, SampleView, SegmentError, list, runs,
 };
 
-/// Returns the first sample that a filter selects, or `None` if there is none.
+/// Returns the first sample that a filter selects, or `None` if it selects no sample.
 ///
 /// # Errors
 /// A segment cannot be read.

@@ -64,8 +64,8 @@ impl CompiledSchema {
     /// Omits deprecated fields, as generated code does.
     ///
     /// # Errors
-    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All types
-    /// that the root reaches are checked, so a later walk cannot fail because of the schema.
+    /// Any [`SchemaError`] except the errors of paths (`NoField`, `NoIndex`, `NotSingle`). All
+    /// types that the root reaches are checked, so a later walk cannot fail because of the schema.
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;
         let objects = schema.objects();

@@ -252,7 +252,8 @@ impl FlatColumns {
         Ok(())
     }
 
-    /// Iterates over the row's value for each column. The value is absent if the row has none.
+    /// Iterates over the row's value for each column. The value is absent if the row does not
+    /// contain it.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
         // Cells and columns are both ascending by key, so one pass over each suffices.
         let mut next = 0;

@@ -11,7 +11,7 @@ use super::value::{FieldValue, ScalarType};
 /// Reads single values of a source's payloads. Created by
 /// [`CompiledSchema::project`](super::CompiledSchema::project).
 ///
-/// Reading allocates only if it fails. Values are those of
+/// Reading allocates only if it fails. Values are the same as in
 /// [`CompiledSchema::walk`](super::CompiledSchema::walk): [`FieldValue::Absent`] for the value that
 /// represents absence, the default for an omitted field, the name for an enum value. Everything
 /// below an omitted object is absent.

@@ -220,8 +220,8 @@ impl ProjectionCompiler<'_> {
                 }
                 FieldType::Array(element, length) => {
                     for (index, paths) in group_by_index(field, &paths)? {
-                        // The length of an array is known here, unlike that of a vector: a wrong
-                        // index is an error now, not an absent value later.
+                        // The length of an array is known here, but the length of a vector is not.
+                        // So a wrong index of an array is an error now, not an absent value later.
                         if index >= length.into() {
                             return Err(not_in_array(field, index, &paths));
                         }

@@ -246,7 +246,7 @@ pub trait StorageFile: ReadAt {
     /// Any error of the underlying system call.
     fn attributes(&self) -> io::Result<FileAttributes>;
 
-    /// Sets owner, group, mode and times to those of another file.
+    /// Sets owner, group, mode and times to the values of another file.
     ///
     /// # Errors
     /// `PermissionDenied` if the owner differs and this process may not change owners, or any error

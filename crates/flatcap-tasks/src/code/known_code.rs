@@ -55,7 +55,7 @@ impl KnownCode {
     }
 
     /// Returns an object with its build id or version. An object that was recorded without both
-    /// gets them from its path, unless the path had several, or none.
+    /// gets them from its path, unless the path had no identity or several.
     pub fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
         if object.kind != CodeKind::File || object.is_identified() {
             return object;

@@ -34,7 +34,8 @@ impl CodeMapping {
         self.offset.wrapping_add(address.wrapping_sub(self.start))
     }
 
-    /// Returns the part of the mapping from `start` to `end`. `None` if there is none.
+    /// Returns the part of the mapping from `start` to `end`. Returns `None` if the two do not
+    /// overlap.
     fn part(&self, start: u64, end: u64) -> Option<Self> {
         let (start, end) = (start.max(self.start), end.min(self.end));
         (start < end).then(|| Self {

@@ -172,7 +172,7 @@ impl EventBatch {
         Some(())
     }
 
-    /// Forgets what runs on all CPUs but these.
+    /// Forgets what runs on all other CPUs.
     pub(super) fn keep_cpus(&mut self, is_kept: impl Fn(u32) -> bool) {
         for (cpu, running) in (0..).zip(&mut self.cpus) {
             if !is_kept(cpu) {

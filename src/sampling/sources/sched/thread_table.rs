@@ -93,7 +93,7 @@ impl ThreadTable {
         Ok(())
     }
 
-    /// Begins a sample that mentions no thread but the idle loop.
+    /// Begins a sample that mentions only the idle loop.
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
         self.mentioned.clear();

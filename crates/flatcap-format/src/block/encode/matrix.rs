@@ -61,7 +61,8 @@ pub(in crate::block) struct EncodedMatrix {
 }
 
 impl KnownFields {
-    /// Adds the fields of the frame header to those of the payload after the envelope.
+    /// Adds the fields of the frame header to the fields of the payload, which follows the
+    /// envelope.
     pub(in crate::block) fn new(payload_fields: &[NumericField]) -> Self {
         const { assert!(HEADER_AT == 24) };
         let header = 24;

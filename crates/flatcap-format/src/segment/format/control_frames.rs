@@ -18,8 +18,8 @@ pub struct Gap {
     pub count: u64,
     /// Causes, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 if there is
-    /// none.
+    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 without such a
+    /// sample.
     pub after_mono_ns: u64,
     /// Begin of the first recorded sample after the gap, or end of the recording, in monotonic
     /// nanoseconds.

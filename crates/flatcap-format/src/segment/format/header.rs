@@ -67,7 +67,7 @@ pub struct SourceInfo {
     pub labels: Vec<(String, String)>,
     /// The kind of producer of its samples.
     pub kind: SourceKind,
-    /// Nominal period, in nanoseconds; 0 for none.
+    /// Nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// Full name of its payload's root table; empty if the source is opaque.
     pub root: String,

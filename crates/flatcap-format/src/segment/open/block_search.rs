@@ -111,8 +111,7 @@ fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     usize::try_from(declared).ok().filter(|_| fits && length > 0)
 }
 
-/// Returns the offset at or after `from` of the next frame that may be a block; the file's end if
-/// there is none.
+/// Returns the offset at or after `from` of the next frame that may be a block, or the file's end.
 fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::Result<u64> {
     let found = window.find(IDENTIFIER, from + IDENTIFIER_AT, file_bytes)?;
     Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))

@@ -42,7 +42,8 @@ impl Leftovers {
         known.any(|(source, begun)| *begun > footer.next_seq(*source))
     }
 
-    /// Returns whether a footer counts all samples begun, including those of sources unknown to it.
+    /// Returns whether a footer counts all samples begun, including samples of sources unknown to
+    /// it.
     pub(in crate::segment) fn is_covered_by(&self, footer: &Footer) -> bool {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }

@@ -123,7 +123,7 @@ impl CompletenessCheck {
         entry.advance_to(source.next_seq.max(entry.next_seq))
     }
 
-    /// Sums up the earlier half of the entries, except those of the current run.
+    /// Sums up the earlier half of the entries, except the entries of the current run.
     fn sum_up_earlier(&mut self) {
         let half = self.sources.len() / 2;
         let (run_id, mut index) = (self.run_id, 0);

@@ -287,7 +287,7 @@ impl Verification {
         state.known_sources = reader.header().sources.len();
     }
 
-    /// Takes the batch at the reader's offset if none of its samples would have a finding.
+    /// Takes the batch at the reader's offset if all of its samples are without findings.
     fn take_batch(
         &mut self,
         reader: &mut SegmentReader,
