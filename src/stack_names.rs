@@ -14,7 +14,7 @@ use crate::os::program::{beside_this, run_with_input};
 /// The program that knows names.
 const PROGRAM: &str = "flatcap-export";
 
-/// How long to wait for names. Reading the debug information of a large program takes seconds.
+/// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
 /// Maximum number of places that are asked about; later ones have no names.
 const PLACES_MAX: usize = 4096;

@@ -16,7 +16,7 @@ use crate::import::ImportError;
 #[cfg(feature = "view")]
 use crate::view::ViewError;
 
-/// Why a verb failed.
+/// The reason why a verb failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
@@ -62,7 +62,7 @@ pub enum CliError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the file is refused.
         reason: String,
     },
     /// The running recorder cannot be reached, or refused a command.
@@ -114,7 +114,7 @@ pub enum CliError {
     /// The program that exports to columnar formats cannot be run.
     #[error("{what}")]
     ExportProgram {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         what: String,
     },
     /// The destination of a replay failed.

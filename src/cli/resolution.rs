@@ -16,7 +16,7 @@ const STEP: Duration = Duration::from_millis(10);
 const READINGS: u64 = 200;
 const DISTANCE_NS: u64 = 1_000_000;
 
-/// How the times in /proc/stat moved.
+/// The resolution of the times in /proc/stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct TimeResolution {
     /// The smallest step of a time, in nanoseconds.

@@ -1,5 +1,5 @@
-//! What the reader of an output can see: its width, whether it shows colors, and lines broken to
-//! that width.
+//! The abilities of the reader of an output: its width, and whether it shows colors. Breaks lines
+//! to that width.
 
 use std::io::{self, IsTerminal};
 

@@ -54,7 +54,7 @@ pub enum CompressSkipReason {
     Damaged {
         /// Offset of the damage.
         offset: u64,
-        /// What is wrong.
+        /// The fault of the content.
         what: &'static str,
     },
     /// The segment cannot be read as a segment, for this reason.

@@ -40,7 +40,7 @@ struct ParsedKey {
     is_valid: bool,
 }
 
-/// What a problem is about, and where that is.
+/// The subject of a problem, and its place.
 pub(super) enum At<'a> {
     /// The value of a key, or its default.
     Key(&'a str),

@@ -26,7 +26,7 @@ pub struct ConfigErrors {
 /// One error of a configuration.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Where the error is.
+    /// The location of the error.
     pub location: ConfigLocation,
     /// The table and the key, as in `[source.cpu] period`; `None` if the problem is not one of a
     /// key.
@@ -238,7 +238,7 @@ pub enum Problem {
     /// A rule that does not fit the sources that are on.
     #[error("{reason}")]
     BadRule {
-        /// What is wrong, and what to write.
+        /// The fault of the setting, and what to write.
         reason: String,
     },
     /// A source whose samples are to be in the ring alone, without a ring.

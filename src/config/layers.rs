@@ -170,7 +170,7 @@ impl Config {
     /// environment.
     ///
     /// # Errors
-    /// As [`Layers::read`].
+    /// The same errors as [`Layers::read`].
     #[cfg(feature = "internals")]
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         Layers::file(path).read().map(|layered| layered.config)

@@ -12,7 +12,7 @@ use super::settings::Config;
 use super::source::SourceConfig;
 use super::validate::{MemoryRule, check_at};
 
-/// What an argument does with its source.
+/// The effect of an argument on its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceChange {
     /// `NAME`: it is one of those that replace the configured set.

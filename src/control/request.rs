@@ -35,11 +35,11 @@ pub enum ControlRequest {
 /// The part of the ring to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotWindow {
-    /// How much of the past.
+    /// The length of the past that is kept.
     pub last: Duration,
-    /// How much of the future.
+    /// The length of the future that is kept.
     pub after: Duration,
-    /// Why; empty if nothing was said.
+    /// The reason that the user has given; empty without a reason.
     pub reason: String,
 }
 

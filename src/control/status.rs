@@ -188,7 +188,7 @@ pub struct SourceStatus {
     pub missed: u64,
     /// Incomplete samples.
     pub incomplete: u64,
-    /// Why they are, in words: the latest reason that was new.
+    /// The latest new reason why samples are incomplete, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete_reasons: Option<String>,
     /// Failed reads; their samples are counted as lost later.

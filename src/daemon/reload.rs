@@ -43,7 +43,7 @@ enum ReloadJob {
 /// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReloadResult {
-    /// When it ended, in monotonic nanoseconds.
+    /// The end of the reload, in monotonic nanoseconds.
     pub(super) at_ns: u64,
     /// One line: the changes, or the reason why nothing has changed.
     pub(super) result: Result<String, Refusal>,

@@ -30,7 +30,7 @@ impl ElementBudget {
         Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
     }
 
-    /// Begins the next element. What was already read of it does not count.
+    /// Begins the next element. Bytes that were already read of it do not count.
     pub(super) fn renew(&self) {
         self.0.set(ELEMENT_BYTES_MAX);
     }

@@ -480,7 +480,8 @@ pub struct CompressionMetrics {
     pub failures: Counter,
     /// Closed segments that wait to be compressed, including those in progress.
     pub waiting: Counter,
-    /// Since when the oldest of those has waited, in monotonic nanoseconds; 0 if none waits.
+    /// The time since which the oldest of those has waited, in monotonic nanoseconds; 0 if no
+    /// segment waits.
     pub oldest_since_ns: Counter,
     /// CPU time of the planner thread, in nanoseconds.
     pub planner_cpu_ns: Counter,

@@ -49,7 +49,7 @@ impl PacketListener {
     /// connect.
     ///
     /// # Errors
-    /// As [`LocalSocket::listen`].
+    /// The same errors as [`LocalSocket::listen`].
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
         let mut socket = LocalSocket::listen_for_packets(path)?;
         let listener = socket.take_listener().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;

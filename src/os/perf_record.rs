@@ -56,7 +56,7 @@ pub struct PerfRecord<'b> {
     pub time: u64,
     /// The thread that ran on the CPU.
     pub current: ThreadId,
-    /// What happened.
+    /// The recorded event.
     pub event: RecordedEvent<'b>,
 }
 

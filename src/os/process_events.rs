@@ -54,7 +54,7 @@ pub enum ProcessEvent {
     Executed {
         /// The process.
         pid: u32,
-        /// When it started to run it, on CLOCK_MONOTONIC.
+        /// The time at which the process started to run it, on CLOCK_MONOTONIC.
         mono_ns: u64,
     },
     /// The user or the name of a process has changed.
@@ -128,7 +128,7 @@ impl ProcessEvents {
     /// Subscribes to the execs of processes. Kernels before 6.6 send all other events, too.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The same errors as [`subscribe`](Self::subscribe).
     pub fn subscribe_to_execs() -> io::Result<Self> {
         let events = Self::subscribe()?;
         // Not in the first request, because the kernel would filter its answer, too. Earlier

@@ -47,7 +47,7 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. Of its header only the sources are used: all sources of the
+    /// The plan of all later segments. Only the sources of its header are used: all sources of the
     /// run so far, and the new ones.
     pub plan: RunPlan,
     /// Limits of the data directory.

@@ -36,7 +36,7 @@ pub struct CpuUsage {
 /// CPU time that the sources may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// As much as their own budgets allow.
+    /// Sources may use as much as their own budgets allow.
     All,
     /// Each source may use this many nanoseconds of a core per second, at least 1.
     Cap(u64),

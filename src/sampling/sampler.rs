@@ -47,7 +47,7 @@ pub trait FixedSampler: Debug + Send {
     /// As [`Sampler::read`].
     ///
     /// # Errors
-    /// As [`Sampler::read`].
+    /// The same errors as [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
     /// The template, a finished FlatBuffer. It never changes.
@@ -82,7 +82,7 @@ impl OpenedSampler {
     /// Reads the source.
     ///
     /// # Errors
-    /// As [`Sampler::read`].
+    /// The same errors as [`Sampler::read`].
     #[inline]
     pub fn read(&mut self) -> Result<(), ReadError> {
         match self {

@@ -100,7 +100,8 @@ impl SourceSpec {
     /// Opens the source.
     ///
     /// # Errors
-    /// What this host lacks; always for a source of the recorder's own counters.
+    /// The reason why this host lacks the source. Always an error for a source of the recorder's
+    /// own counters.
     #[cfg(feature = "internals")]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {

@@ -178,7 +178,7 @@ impl Arena {
     /// Creates slabs in a file of `run_dir`, which a later run finds if this one is killed.
     ///
     /// # Errors
-    /// As [`SharedMemory::create`].
+    /// The same errors as [`SharedMemory::create`].
     pub fn file_backed(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(run_dir, geometry.bytes())?;
         let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -91,7 +91,7 @@ impl CrashedRun {
     /// blank, with the name of a run's file, and not locked.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The same errors as [`find`](Self::find).
     pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
         let mut files = 0;
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {

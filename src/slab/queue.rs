@@ -171,7 +171,7 @@ impl<T> QueueReceiver<T> {
     /// Takes the oldest slab.
     ///
     /// # Errors
-    /// As [`peek`](Self::peek).
+    /// The same errors as [`peek`](Self::peek).29|The reason why values cannot become a batch.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         self.peek()?;
         self.head.take().ok_or(TryRecvError::Empty)

@@ -93,7 +93,7 @@ impl SampleReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
         if let Some(item) = self.held.take() {

@@ -76,13 +76,13 @@ pub struct ChildrenUse {
 /// Fields that were not ranked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnrankedFields {
-    /// Why.
+    /// The reason why they were not ranked.
     pub reason: UnrankedReason,
     /// The fields' names, with the source.
     pub fields: BTreeSet<String>,
 }
 
-/// Why a field is not ranked.
+/// The reason why a field is not ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnrankedReason {
@@ -146,7 +146,7 @@ pub struct Spikes {
 /// A process, control group, disk or interface that may be the cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
-    /// What it is.
+    /// The kind of the suspect.
     pub kind: SuspectKind,
     /// The suspect's name.
     pub name: String,
@@ -169,7 +169,7 @@ pub struct Offspring {
     pub list: String,
     /// The parent.
     pub parent: String,
-    /// How many.
+    /// The number of these processes.
     pub count: u64,
 }
 

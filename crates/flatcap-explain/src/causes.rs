@@ -83,7 +83,7 @@ pub struct UnrecordedTime {
     pub begin_wall_ns: i64,
     /// Wall time of the end in nanoseconds.
     pub end_wall_ns: i64,
-    /// Why.
+    /// The reason why the switches were not recorded.
     pub cause: HoleCause,
 }
 
@@ -163,7 +163,7 @@ pub struct LoggedLines {
 /// A line of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedLine {
-    /// When, as wall time in nanoseconds.
+    /// The wall time of the line, in nanoseconds.
     pub wall_ns: i64,
     /// Severity: 0 is an emergency, 7 is for debugging.
     pub priority: u8,

@@ -19,13 +19,13 @@ pub struct Measurement {
     pub is_limited: bool,
     /// The path of the field for `dump`.
     pub field: String,
-    /// How `dump` shows the samples.
+    /// The way in which `dump` shows the samples.
     pub shown: ShownValues,
     /// `dump --units` converts to its unit; otherwise `dump` prints the value unconverted.
     pub(super) has_common_unit: bool,
 }
 
-/// How `dump` shows the samples of a value.
+/// The way in which `dump` shows the samples of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownValues {
     /// `dump` shows one row: the change per second of a counter.

@@ -32,7 +32,7 @@ pub struct RecordingChoice {
     pub host: Option<HostIdentity>,
 }
 
-/// Why a recording cannot be explained.
+/// The reason why a recording cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The recording cannot be read.

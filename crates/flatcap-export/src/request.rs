@@ -50,7 +50,7 @@ pub enum ColumnarEvent {
     Reading {
         /// Number of the reading, from 0.
         number: usize,
-        /// How many there are.
+        /// The number of readings.
         count: usize,
     },
     /// Samples up to this wall time were exported in this reading, in nanoseconds.
@@ -70,7 +70,7 @@ pub struct ColumnarReport {
     pub has_unnamed_elements: bool,
     /// Fields with values that their column cannot hold, a line each: these cells are empty.
     pub large_values: Vec<String>,
-    /// What the user should know about the contents: a line each.
+    /// Remarks on the contents for the user, one line each.
     pub remarks: Vec<String>,
 }
 

@@ -59,7 +59,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the rows that are held as a row group.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// The same errors as [`begin`](Self::begin).
     pub fn end_group(&mut self) -> Result<(), ParquetError> {
         self.held_rows = 0;
         let held = std::mem::take(&mut self.held);
@@ -99,7 +99,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the rest of the file.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// The same errors as [`begin`](Self::begin).
     pub fn finish(mut self) -> Result<W, ParquetError> {
         self.end_group()?;
         self.writer.into_inner()

@@ -39,7 +39,7 @@ const BLOCK_SIZE: &str = "block_size";
 pub const LOST_TOTAL: &str = "flatcap_lost_total";
 /// The begin of the names of our own metrics.
 const OWN_PREFIX: &str = "flatcap_";
-/// What the name of a counter's samples ends with.
+/// The end of the name of a counter's samples.
 const COUNTER_SUFFIX: &str = "_total";
 /// Prefix of an element's label if the host has the same label. Prometheus names the conflicting
 /// labels of a target in this way.

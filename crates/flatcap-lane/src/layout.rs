@@ -82,7 +82,7 @@ pub struct LaneBudget {
     pub user_bytes_per_second: u64,
 }
 
-/// What the recorder writes once into a lane.
+/// The part of a lane that the recorder writes once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHeader {
     /// Number of slabs.
@@ -128,7 +128,7 @@ pub enum LaneLayoutError {
     /// A number has an invalid value.
     #[error("the number at offset {offset} of the lane is {value}, which has no meaning there")]
     Number {
-        /// Where.
+        /// The number's offset.
         offset: usize,
         /// The number's value.
         value: u64,

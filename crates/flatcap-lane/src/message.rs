@@ -64,7 +64,7 @@ pub enum PushRequest {
     Trigger {
         /// Zero.
         flags: u32,
-        /// Why.
+        /// The reason for people.
         text: String,
     },
     /// Hands over a lane of an earlier connection, as a descriptor.
@@ -145,7 +145,7 @@ pub enum PushReply {
     Ended {
         /// The lane.
         lane: u32,
-        /// Why.
+        /// The reason for people.
         reason: String,
     },
     /// Sent at any time: the remaining samples of a resumed lane, whose writer has stopped, are in

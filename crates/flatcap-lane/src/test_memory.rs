@@ -16,7 +16,7 @@ use super::writer::WriterMemory;
 pub(crate) struct Mutation {
     /// Number of readings before the change.
     pub(crate) after: usize,
-    /// Where.
+    /// The byte's position.
     pub(crate) at: usize,
     /// The byte's new value.
     pub(crate) value: u8,

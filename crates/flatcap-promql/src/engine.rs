@@ -50,7 +50,7 @@ pub struct QueryAnswer {
 pub struct SeriesAnswer {
     /// The labels of the series.
     pub series: BTreeSet<Labels>,
-    /// What could not be read, a sentence each.
+    /// Sentences about samples that could not be read.
     pub warnings: Vec<String>,
 }
 

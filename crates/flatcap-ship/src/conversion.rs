@@ -33,7 +33,7 @@ pub(crate) trait ObjectSink {
     /// Takes a complete object: a part of a table, from 1.
     ///
     /// # Errors
-    /// Whatever ends the conversion.
+    /// Any error, which ends the conversion.
     fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError>;
 
     /// Is called between batches of rows.
@@ -85,7 +85,7 @@ impl SegmentContent {
     /// Makes the objects. Returns the manifest, without the objects.
     ///
     /// # Errors
-    /// Of reading, of encoding, and of the sink.
+    /// Errors of reading, of encoding, and of the sink.
     pub(crate) fn convert(
         &self,
         host: ManifestHost,

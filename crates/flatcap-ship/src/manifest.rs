@@ -15,7 +15,7 @@ pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of damaged ranges in a manifest.
 pub(crate) const DAMAGE_MAX: usize = 100;
 
-/// What a manifest is about.
+/// The subject of a manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ManifestKind {
@@ -50,7 +50,7 @@ pub(crate) struct Manifest {
     pub(crate) host: ManifestHost,
     /// Version of the recorder.
     pub(crate) agent_version: String,
-    /// When the segment was created, RFC 3339, UTC, by its file name.
+    /// The time at which the segment was created, by its file name: RFC 3339, UTC.
     pub(crate) created: String,
     /// The clocks when the segment was created: of a host whose time of day is wrong, these are
     /// right.
@@ -107,7 +107,7 @@ pub(crate) struct ManifestClocks {
     pub(crate) wall_ns: i64,
 }
 
-/// What a segment has of a source.
+/// The content of a segment for one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestSource {
@@ -119,7 +119,7 @@ pub(crate) struct ManifestSource {
     pub(crate) first_seq: u64,
     pub(crate) next_seq: u64,
     pub(crate) rows: u64,
-    /// What the footer says.
+    /// The number of recorded samples according to the footer.
     pub(crate) recorded: u64,
     pub(crate) lost: u64,
     pub(crate) thinned: u64,
@@ -131,8 +131,8 @@ pub(crate) struct ManifestSource {
     pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// Why it has no rows, what is left out of them, or why they are not accounted for; empty if
-    /// all is there.
+    /// The reason why it has no rows, why rows are left out, or why rows are not accounted for;
+    /// empty if all rows are there.
     pub(crate) problem: String,
 }
 

@@ -44,12 +44,12 @@ pub(crate) enum ShipEvent<'e> {
 /// Receives the events.
 pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 
-/// What this process has shipped. The service writes it to `status_file`.
+/// The work of this process so far. The service writes it to `status_file`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShipState {
     pub(crate) version: String,
-    /// When the process began, and when this was written: RFC 3339, UTC.
+    /// The times at which the process began and this state was written: RFC 3339, UTC.
     pub(crate) started: String,
     pub(crate) updated: String,
     pub(crate) segments: u64,
@@ -65,7 +65,8 @@ pub(crate) struct ShipState {
     pub(crate) gone: u64,
     /// The last manifest that was put.
     pub(crate) last: Option<String>,
-    /// When the store last had all that was sealed, without refused segments: RFC 3339, UTC.
+    /// The time at which the store last had all sealed segments, except refused ones: RFC 3339,
+    /// UTC.
     pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,

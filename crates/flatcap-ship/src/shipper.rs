@@ -117,7 +117,7 @@ impl<'l> Shipper<'l> {
     /// Returns the group by which the objects of a segment are named.
     ///
     /// # Errors
-    /// As [`is_shipped`](Self::is_shipped).
+    /// The same errors as [`is_shipped`](Self::is_shipped).
     fn group(&mut self, file: &SealedFile) -> Result<ObjectGroup, ShipError> {
         Ok(group_of(file, &self.host(file)?))
     }

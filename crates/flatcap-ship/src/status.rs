@@ -10,7 +10,7 @@ use crate::service::ShipState;
 use crate::shared_outbox::MessageCounts;
 use crate::shipper::Shipper;
 
-/// What is to be shipped, and what was.
+/// The backlog of a host, and the segments in the store.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ShipStatus {
     pub(crate) store: String,

@@ -34,7 +34,7 @@ pub trait Deframer {
     /// before they allocate memory for it.
     ///
     /// # Errors
-    /// As [`read_and_deframe`](Self::read_and_deframe).
+    /// The same errors as [`read_and_deframe`](Self::read_and_deframe).
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,

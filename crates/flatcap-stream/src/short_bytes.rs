@@ -18,11 +18,11 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// As [`copy`], with only the case of 32 to 64 bytes inlined, for callers whose payloads mostly
+/// Like [`copy`], but only the case of 32 to 64 bytes is inlined, for callers whose payloads mostly
 /// have these lengths.
 ///
 /// # Panics
-/// As [`copy`].
+/// The same conditions as [`copy`].
 #[inline]
 pub fn copy_small(to: &mut [u8], from: &[u8]) {
     match from.len() {

@@ -3,7 +3,7 @@
 /// The rank of functions of Go: no two have one address.
 pub(crate) const GO_RANK: u8 = 0;
 
-/// Where a function is.
+/// The range of addresses of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FunctionSpan {
     pub(crate) begin: u64,

@@ -25,9 +25,9 @@ pub(crate) struct ObjectSymbols {
 /// The form in which a recording states a place in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordedOffset {
-    /// As an offset in the file.
+    /// An offset in the file.
     InFile(u64),
-    /// As an offset from the first address of the object in memory.
+    /// An offset from the first address of the object in memory.
     InMemory(u64),
 }
 

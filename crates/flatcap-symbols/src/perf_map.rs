@@ -31,8 +31,8 @@ const FUNCTION_BYTES: usize = 64;
 /// Field of /proc/PID/stat after the name, at which the process started, in ticks since boot.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. Where two were at different times, the later line
-/// counts.
+/// The functions of a process, by address. If two functions were at the same place at different
+/// times, the later line counts.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
     text: Vec<u8>,
@@ -53,7 +53,7 @@ struct RunningProcess {
     user: u32,
     /// The process id within the process's own namespace.
     own_id: u32,
-    /// When it started, since boot.
+    /// The start time of the process since boot, in nanoseconds.
     start_ns: u64,
 }
 

@@ -19,7 +19,8 @@ pub struct TriggerEvent {
     pub change: TriggerChange,
     /// Number of the episode of this rule in this run, from 1.
     pub episode: u64,
-    /// When the condition became true before the latest firing.
+    /// The time at which the condition became true before the latest firing, in monotonic
+    /// nanoseconds.
     pub condition_mono_ns: u64,
     /// The first firing of the episode.
     pub fired_mono_ns: u64,

@@ -85,7 +85,7 @@ pub(crate) struct SourceState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'e> {
     pub(crate) now_ns: u64,
-    /// When the observation started.
+    /// The start of the observation, in monotonic nanoseconds.
     pub(crate) start_ns: u64,
     pub(crate) slots: &'e [FieldSlot],
     pub(crate) sources: &'e [SourceState],

@@ -29,7 +29,7 @@ const FIELDS_MAX: usize = 3;
 /// Maximum number of hosts that are named.
 const HOSTS_MAX: usize = 3;
 
-/// What was read.
+/// Counts of what was read.
 #[derive(Debug, Default)]
 struct DigestCounts {
     samples: BTreeMap<String, u64>,

@@ -217,8 +217,8 @@ impl<T> ReorderBuffer<T> {
         };
     }
 
-    /// Holds a segment that is [ahead](Placement::Ahead). Of two with the same number, keeps the
-    /// longer one.
+    /// Holds a segment that is [ahead](Placement::Ahead). Keeps the longer one of two segments with
+    /// the same number.
     pub(super) fn hold(&mut self, arrival: Arrival, bytes: usize, item: T) {
         let shorter = |held: &HeldItem<T>| held.arrival.count < arrival.count;
         if self.held.get(&arrival.first).is_none_or(shorter) {

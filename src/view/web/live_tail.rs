@@ -59,7 +59,7 @@ pub(super) struct LiveTail {
     shown: ShownPaths,
     /// `None` before the first event, and while the recording cannot be read.
     feeds: Option<LiveFeeds>,
-    /// When the list of charts was last refreshed.
+    /// The time at which the list of charts was last refreshed.
     looked_ns: Option<u64>,
     events: u64,
     /// The time up to which rows of each chart were sent.

@@ -284,11 +284,11 @@ struct PageContext {
     live: LiveHub,
 }
 
-/// When a connection with an answer is closed at the latest.
+/// The latest time at which a connection with an answer is closed.
 enum AnswerEnd {
     /// After the time in which a client must have received it.
     InTime,
-    /// When the viewer is dropped.
+    /// The connection is closed when the viewer is dropped.
     WhenDropped(oneshot::Receiver<()>),
 }
 

@@ -1,4 +1,5 @@
-//! Why values of a sample are absent, as in the frame's flags (docs/FORMAT.md, "Telemetry frame").
+//! The reasons why values of a sample are absent, as in the frame's flags (docs/FORMAT.md,
+//! "Telemetry frame").
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};

@@ -97,7 +97,7 @@ impl FrameTemplate {
     /// with its namespace.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Root` if the schema has no such table.
+    /// The same errors as [`new`](Self::new); `Root` if the schema has no such table.
     pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
@@ -131,7 +131,7 @@ impl FrameTemplate {
     /// Creates a template from a message, which is built with defaults forced.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Message` if the message cannot be built.
+    /// The same errors as [`new`](Self::new); `Message` if the message cannot be built.
     pub fn from_message<T: StreamSerialize>(
         item: &T,
         schema: &[u8],

@@ -82,8 +82,8 @@ impl BatchMerge {
         self.open.get(number).map(|open| &open.batch)
     }
 
-    /// Returns the next sample without taking it. Of samples with the same time, those from sources
-    /// with the name `last` come last. `last` may change only after a batch was added.
+    /// Returns the next sample without taking it. Among samples with the same time, the samples of
+    /// sources with the name `last` come last. `last` may change only after a batch was added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
         if !self.is_sorted {
             let all = self.open.iter().enumerate();

@@ -78,7 +78,7 @@ impl Recording {
     /// two pixels is a row. A gap within a pixel is added to its `missing_ns`.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn overview(
         &self,
         request: &OverviewRequest,
@@ -93,7 +93,7 @@ impl Recording {
     /// small for the range, reads the whole range.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn overview_until(
         &self,
         request: &OverviewRequest,

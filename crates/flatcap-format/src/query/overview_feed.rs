@@ -42,7 +42,7 @@ impl Recording {
     /// pixels of the same length. It returns a pixel after the pixel has ended.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
         let grid = PixelGrid::of(&request.wall_ns, request.pixels);
         let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
@@ -82,7 +82,7 @@ impl OverviewFeed {
     /// in another pixel of the same time.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     pub fn advance(
         &mut self,
         until_ns: i64,

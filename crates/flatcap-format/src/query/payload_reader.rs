@@ -171,7 +171,7 @@ impl PayloadReader {
     /// `unnamed_lists`, such as `process.exits`, have no numbers.
     ///
     /// # Errors
-    /// As [`locate_field`].
+    /// The same errors as [`locate_field`].
     pub fn new(
         source: &str,
         schema: &CompiledSchema,

@@ -52,7 +52,7 @@ impl Recording {
     /// values of several samples or elements.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn plain_rows(&self, query: &Query) -> Result<Option<PlainRows>, QueryError> {
         let options = RowOptions::default();
         let selected = SelectedColumns::of(self, query, &options)?;
@@ -82,7 +82,7 @@ impl PlainRows {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<PlainItem>, QueryError> {
         while let Some(item) = self.results.next()? {

@@ -71,7 +71,7 @@ impl Recording {
     /// find sources that were added after their headers.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn open_with_added_sources(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |reader| {
             while !reader.is_sealed()

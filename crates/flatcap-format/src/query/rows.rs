@@ -193,7 +193,7 @@ impl RowReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an item is about the reader's current row")]
     pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
         loop {

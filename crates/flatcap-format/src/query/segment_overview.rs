@@ -63,7 +63,7 @@ impl SegmentOverview {
     /// Reads the results of a query from a segment.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     pub(super) fn read(
         segment: SelectedSegment,
         (query, namesakes): (&Query, &Arc<Namesakes>),

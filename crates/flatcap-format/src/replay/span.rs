@@ -55,7 +55,7 @@ pub fn recording_span(
 /// one of them, otherwise the time of the last sample. Returns `None` without samples.
 ///
 /// # Errors
-/// As [`recording_span`].
+/// The same errors as [`recording_span`].
 pub(super) fn recording_end(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,

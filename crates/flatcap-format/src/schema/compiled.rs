@@ -72,7 +72,7 @@ impl CompiledSchema {
     /// UTF-8, it is escaped as every string.
     ///
     /// # Errors
-    /// As [`compile`](Self::compile).
+    /// The same errors as [`compile`](Self::compile).
     pub fn of_source(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         if bfbs.is_empty() && root.is_empty() { Ok(Self::opaque()) } else { Self::compile(bfbs, root) }
     }

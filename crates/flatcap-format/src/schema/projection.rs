@@ -89,7 +89,7 @@ pub(super) struct ProjectedField {
     pub(super) targets: Box<[usize]>,
 }
 
-/// How the projected values of a field are reached.
+/// The way to the projected values of a field.
 #[derive(Debug, Clone)]
 pub(super) enum FieldAccess {
     /// Scalars at fixed offsets: the field itself, or projected fields of a struct.

@@ -1,4 +1,4 @@
-//! Where segments are stored: a directory, and the files in it.
+//! The storage of segments: a directory, and the files in it.
 //!
 //! These are traits, so that a recorder can supply a directory with quotas and rights, and a test
 //! can supply one that fails or crashes.

@@ -51,7 +51,7 @@ pub struct Interval {
     pub begin_ns: u64,
     /// End in monotonic nanoseconds; not before `begin_ns`.
     pub end_ns: u64,
-    /// Why it ended.
+    /// The reason why the interval ended.
     pub end: IntervalEnd,
     /// The task that woke a ready thread; `None` if the thread was preempted or is new, or if the
     /// waker is unknown.

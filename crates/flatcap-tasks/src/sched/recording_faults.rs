@@ -22,7 +22,7 @@ pub struct RecordingHole {
     pub begin_ns: u64,
     /// End in monotonic nanoseconds; after `begin_ns`.
     pub end_ns: u64,
-    /// Why.
+    /// The reason why they were not recorded.
     pub cause: HoleCause,
 }
 

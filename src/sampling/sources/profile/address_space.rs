@@ -18,7 +18,7 @@ pub(super) struct CodeMapping {
     pub(super) end: u64, // > start
     /// Offset of the first address in the file. For memory without a file the address itself.
     pub(super) offset: u64,
-    /// What is mapped.
+    /// The mapped file.
     pub(super) file: Arc<CodeFile>,
 }
 

@@ -67,7 +67,7 @@ impl CallChains {
     /// Reads what processes that already run have mapped.
     ///
     /// # Errors
-    /// As [`existing_processes::read`].
+    /// The same errors as [`existing_processes::read`].
     pub(super) fn read_processes(&mut self, host: &HostRoot) -> io::Result<ReadProcesses> {
         existing_processes::read(host, &mut self.files, &mut self.tasks)
     }

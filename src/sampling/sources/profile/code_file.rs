@@ -27,7 +27,7 @@ const VDSO: &[u8] = b"[vdso]";
 pub(super) struct CodeFile {
     /// Equal for the same `CodeFile` alone.
     pub(super) id: u64,
-    /// What it is.
+    /// The kind of the code's origin.
     pub(super) kind: CodeKind,
     /// Path of the file; a name in brackets for others.
     pub(super) path: Box<str>,

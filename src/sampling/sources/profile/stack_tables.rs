@@ -35,7 +35,7 @@ pub(super) struct ProfileSpan {
 /// The moment of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// When, on CLOCK_MONOTONIC.
+    /// The time of the sample, on CLOCK_MONOTONIC.
     pub(super) time_ns: u64,
     /// The CPU.
     pub(super) cpu: u16,

@@ -1,4 +1,4 @@
-//! The groups of a block, read one by one. Of a matrix, the reader sees the directory and then
+//! The groups of a block, read one by one. In a matrix, the reader sees the directory and then
 //! loads only the columns that it needs.
 
 use std::borrow::Cow;

@@ -25,7 +25,7 @@ enum SourceProjection {
 }
 
 /// Selects some fields of some sources. `sources` are names, and `fields` dotted paths. An empty
-/// list means all. Of other sources, selects only the envelope.
+/// list means all. For all other sources, selects only the envelope.
 pub(in crate::segment) fn field_selector(
     header: &SegmentHeader,
     sources: &BTreeSet<String>,

@@ -72,7 +72,7 @@ impl Gap {
 pub struct ClockSync {
     /// The clocks, read together.
     pub clocks: ClockReading,
-    /// Why the clocks were read again.
+    /// The reason why the clocks were read again.
     pub cause: ClockCause,
 }
 

@@ -54,7 +54,7 @@ impl Directory {
     /// belongs to the owner of its parent.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -139,7 +139,7 @@ impl Directory {
     /// Creates a file that must not exist, for writing at any offset.
     ///
     /// # Errors
-    /// As [`create_file`](Self::create_file).
+    /// The same errors as [`create_file`](Self::create_file).
     pub fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
         self.create_with(name, OFlags::RDWR, mode)
     }

@@ -187,7 +187,7 @@ impl OpenPendingFile {
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// As [`PendingFile::publish`].
+    /// The same errors as [`PendingFile::publish`].
     pub fn publish(self, replaces: bool) -> io::Result<()> {
         self.pending.publish(replaces)
     }
