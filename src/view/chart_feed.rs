@@ -20,7 +20,8 @@ const RECENT_MAX: usize = 1024;
 const MARKERS_MAX: usize = 1000;
 /// Maximum number of elements of a list; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 14;
-/// Number of periods for which the last value is current: a source may miss one tick.
+/// Number of periods for which the last value is current.
+// A source may miss one tick.
 const PERIODS_HELD: i64 = 2;
 /// The period assumed for a source without one.
 const PERIOD_DEFAULT_NS: u64 = 1_000_000_000;

@@ -38,8 +38,8 @@ pub(super) enum Number {
     Float(f64),
 }
 
-/// Number of units by which a busy counter moves within its resolution: a step of a tenth is fine
-/// enough for a chart.
+/// Number of units by which a busy counter moves within its resolution.
+// A step of a tenth is fine enough for a chart.
 const RESOLUTION_UNITS: u64 = 10;
 
 impl Formula {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::formula::{Formula, Number};
 
-/// Readings kept per change time: this bounds both the error in the length of the interval and the
-/// memory at any sample rate.
+/// Readings kept per change time.
+// This bounds both the error in the length of the interval and the memory at any sample rate.
 const READINGS: u64 = 16;
 
 /// The numbers of a formula in one sample, by field.

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Maximum number of steps kept: twice the columns of a wide terminal, for a step back.
+/// Maximum number of steps kept.
+// Twice the columns of a wide terminal, for a step back.
 const COLUMNS_MAX: usize = 2048;
 
 /// One time step.

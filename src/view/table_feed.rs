@@ -15,10 +15,11 @@ use super::formula::{Formula, Number};
 use super::history::{ChangeTime, History};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Maximum time over which a change is computed, whatever the step: a table shows the present.
+/// Maximum time over which a change is computed, whatever the step.
+// A table shows the present.
 const CHANGE_MAX_NS: u64 = 10_000_000_000;
-/// Time for which an element is kept without a sample: between two full passes, process samples
-/// leave some processes out.
+/// Time for which an element is kept without a sample.
+// Between two full passes, process samples leave some processes out.
 const HELD_MIN_NS: i64 = 1_200_000_000;
 /// Maximum number of elements; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 16;

@@ -28,8 +28,8 @@ pub(super) struct Baseline {
     pub(super) blocks: u32,
 }
 
-/// The end of the usual range is this quantile of the blocks' largest values. So a value that
-/// recurs every few blocks is usual, and one earlier incident is not.
+/// The end of the usual range is this quantile of the blocks' largest values.
+// So a value that recurs every few blocks is usual, and one earlier incident is not.
 const PEAK_QUANTILE: f64 = 0.85;
 
 /// The ratio of the standard deviation of a normal distribution to its median absolute deviation.

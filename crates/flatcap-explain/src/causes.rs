@@ -16,12 +16,12 @@ use flatcap_tasks::{
 
 use super::reading::{ExplainError, RecordingChoice};
 
-/// Time before the window that is not compared with it: it may be the beginning of what the window
-/// shows.
+/// Time before the window that is not compared with it.
+// It may be the beginning of what the window shows.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Additional time that is read around these times, in addition to two periods of the sources. The
-/// events of a sample precede its time, and a wait that ends later shows which threads ran during
-/// it.
+/// Additional time that is read around these times, in addition to two periods of the sources.
+// The events of a sample precede its time, and a wait that ends later shows which threads ran
+// during it.
 const AROUND_NS: u64 = 1_200_000_000;
 /// Maximum time before the window that is compared with it.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
@@ -32,7 +32,8 @@ const WAITING_MAX: usize = 100;
 /// A thread slept longer than usual if its sleep was at least this many times its longest one in
 /// the time before.
 const LONGER_SLEEP_FACTOR: u64 = 2;
-/// Shorter sleeps count as usual: timers and the scheduler delay threads by a few milliseconds.
+/// Shorter sleeps count as usual.
+// Timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
 /// With fewer sleeps before, the usual sleep of a thread is not known.
 const USUAL_SLEEPS_MIN: u64 = 10;

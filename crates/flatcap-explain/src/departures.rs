@@ -17,9 +17,11 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// The distance between windows. A shorter distance would only find the steps of `USER_HZ`, 10 ms.
+/// The distance between windows.
+// A shorter distance would only find the steps of `USER_HZ`, 10 ms.
 pub(super) const STEP_NS: u64 = 100_000_000;
-/// Steps of a window: 300 ms, the length that `explain` analyzes.
+/// Steps of a window.
+// 300 ms, the length that `explain` analyzes.
 const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
@@ -28,8 +30,8 @@ const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
 const BLOCKS_MAX: usize = 30;
 /// Steps of the previous block that are part of the first windows of a block.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
-/// A departure below this score is not kept. The limit is lower than an event's, since departures
-/// of several sources add up.
+/// A departure below this score is not kept.
+// The limit is lower than an event's, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
 /// The series of elements that were not seen for this time end.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;

@@ -8,11 +8,11 @@ use super::fresh_values::FreshCell;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
-/// Maximum number of different string values per element: a state has a few, and a free text is not
-/// a state.
+/// Maximum number of different string values per element.
+// A state has a few, and a free text is not a state.
 const STATES_MAX: usize = 8;
-/// The observations of a new element are not joined for this time: the blocks that its baseline
-/// needs, and one more.
+/// The observations of a new element are not joined for this time.
+// The blocks that its baseline needs, and one more.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// The columns of a table that are followed.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,8 @@ pub(super) struct FollowedColumns<'t> {
     pub(super) are_processes: bool,
 }
 
-/// States in which a process sleeps or has ended. They are not evidence: the process used nothing,
-/// and no other process delays it.
+/// States in which a process sleeps or has ended.
+// They are not evidence: the process used nothing, and no other process delays it.
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];

@@ -2,13 +2,13 @@
 
 use super::departures::{Departure, WINDOW_NS};
 
-/// An event below this score is not reported: on idle hosts, the rarest changes of five thousand
-/// fields reach it about once in twenty minutes.
+/// An event below this score is not reported.
+// On idle hosts, the rarest changes of five thousand fields reach it about once in twenty minutes.
 const EVENT_SCORE_MIN: f64 = 1.5;
 /// The weight of the best departure of another source.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
-/// Maximum distance of departures of one event: effects follow their cause, and the kernel updates
-/// its averages every two seconds.
+/// Maximum distance of departures of one event.
+// Effects follow their cause, and the kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
 /// Departures with at least this part of the best score are strong. The earliest of them has the
 /// time of the event.

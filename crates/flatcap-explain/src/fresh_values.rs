@@ -9,7 +9,7 @@ pub(super) const UNCHANGED: &str = "unchanged";
 /// The state of a series that counts the samples without a value.
 pub(super) const ABSENT: &str = "absent";
 /// If a field changed at each sample for this long, its first repeated or missing value is unusual.
-/// The length is the shortest baseline of `spikes`.
+// The length is the shortest baseline of `spikes`.
 const KNOWN_AFTER_NS: u64 = 8_000_000_000;
 
 /// Counts repeated and missing values of a field: a sensor that hangs repeats its last value, and a

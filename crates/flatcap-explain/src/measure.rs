@@ -136,7 +136,8 @@ impl Measure {
     };
     /// Processes below an element.
     pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
-    /// The number of consecutive samples that repeat a value. A sensor may repeat one by chance.
+    /// The number of consecutive samples that repeat a value.
+    // A sensor may repeat one by chance.
     pub(super) const UNCHANGED: Self =
         Self { class: ValueClass::Repetitions, is_relative: true, floor: 1.0, ..Self::STATE };
     /// The share of samples without a value.
@@ -163,8 +164,8 @@ impl Measure {
     }
 }
 
-/// The smallest departure of a value of unknown scale, as a share of its usual level. A sensor
-/// whose last digit changes for the first time has not departed.
+/// The smallest departure of a value of unknown scale, as a share of its usual level.
+// A sensor whose last digit changes for the first time has not departed.
 const RELATIVE_LEAST: f64 = 0.01;
 
 enum BaseUnit {

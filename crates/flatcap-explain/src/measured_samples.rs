@@ -21,8 +21,8 @@ use super::measurement::{Measurement, ShownValues};
 use super::reading::RecordingChoice;
 use super::window_samples::{ElementSample, chosen, chosen_levels};
 
-/// Minimum time that is read before a window. One sample per second contains all elements, and the
-/// kernel counts a wait when it ends.
+/// Minimum time that is read before a window.
+// One sample per second contains all elements, and the kernel counts a wait when it ends.
 const BEFORE_NS: u64 = 4_000_000_000;
 /// Minimum number of periods of a source that are read before and after a window.
 const PERIODS: u64 = 3;

@@ -27,10 +27,12 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
 const LEAD_NS: u64 = 60_000_000_000;
-/// Departures that may be grouped: comparing all pairs of thousands would take seconds.
+/// Departures that may be grouped.
+// Comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
-/// The weight of departures of devices. Activity of a device is an incident only if a process takes
-/// part in it: the kernel also discards, flushes and reads ahead on its own.
+/// The weight of departures of devices.
+// Activity of a device is an incident only if a process takes part in it: the kernel also discards,
+// flushes and reads ahead on its own.
 const DEVICE_PART: f64 = 0.5;
 /// Maximum number of suspects, and of fields, of an explanation.
 const LISTED_MAX: usize = 200;

@@ -12,7 +12,8 @@ use super::element_slot::{ElementSlot, FollowedColumns, NumberCell, StateCell};
 use super::fresh_values::FreshCell;
 use super::measure::{Measure, ValueClass, unit_seconds};
 
-/// Time without an element after which it is new. One sample per second contains all elements.
+/// Time without an element after which it is new.
+// One sample per second contains all elements.
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;

@@ -13,7 +13,8 @@ use crate::series::{LabelledSeries, check_size};
 use crate::series_scan::SeriesScan;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Maximum interval between two samples of the counter: the usual scrape interval.
+/// Maximum interval between two samples of the counter.
+// The usual scrape interval.
 const SCRAPE_MS: i64 = 15_000;
 /// Minimum number of samples in a window.
 const SAMPLES_MIN: i64 = 4;

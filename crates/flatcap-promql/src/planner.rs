@@ -32,7 +32,8 @@ const OPERATORS_MAX: usize = 256;
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
-/// The step of a subquery that states none: the usual interval between evaluations.
+/// The step of a subquery that states none.
+// The usual interval between evaluations.
 const SUBQUERY_STEP_MS: i64 = 60_000;
 
 /// Makes the tree of an expression.

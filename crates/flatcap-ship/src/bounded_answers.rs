@@ -14,10 +14,11 @@ use object_store::client::{
     HttpService, ReqwestConnector,
 };
 
-/// Maximum length of an answer to a list request and of an error text, in bytes. A page of a list
-/// has at most 5,000 names of at most 1 KiB, with the attributes of each.
+/// Maximum length of an answer to a list request and of an error text, in bytes.
+// A page of a list has at most 5,000 names of at most 1 KiB, with the attributes of each.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
+/// Maximum size of an object that is read, in bytes.
+// This program writes at most about 16 MiB.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
 /// Statuses of HTTP for a request without the right credentials.

@@ -34,7 +34,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Exit status of a call that ends well, but lacks data which was recorded.
 const DATA_LOSS: u8 = 3;
-/// Attempts of `once` to send messages: some seconds, since the next call sends them as well.
+/// Attempts of `once` to send messages.
+// Some seconds, since the next call sends them as well.
 const MESSAGE_ATTEMPTS: u32 = 5;
 const NS_PER_S: i64 = 1_000_000_000;
 

@@ -20,10 +20,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const DROP_INS_MAX: usize = 256;
 /// Shortest and longest interval.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
-/// Smallest and largest share: with a smaller one, shipping a segment would take longer than
-/// recording it.
+/// Smallest and largest share.
+// With a smaller one, shipping a segment would take longer than recording it.
 const CPU_SHARES: [f64; 2] = [0.01, 64.0];
-/// Smallest bandwidth, in bytes per second: an object of 16 MiB takes hours.
+/// Smallest bandwidth, in bytes per second.
+// An object of 16 MiB takes hours.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 
 /// A configuration file.

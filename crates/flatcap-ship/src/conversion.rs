@@ -24,8 +24,8 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
-/// Maximum bytes, before compression, of the sources that are read at once. Their encoded form in
-/// memory is smaller.
+/// Maximum bytes, before compression, of the sources that are read at once.
+// Their encoded form in memory is smaller.
 const PASS_BYTES: u64 = 32 << 20;
 
 /// Takes the objects of a segment.

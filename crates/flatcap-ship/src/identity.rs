@@ -8,7 +8,8 @@ use ring::hmac;
 
 /// The text combined with the machine id, so that other programs' identities of a host differ.
 const PURPOSE: &[u8] = b"flatcap lake host identity v1";
-/// Bytes of an identity: as many as a machine id has.
+/// Bytes of an identity.
+// As many as a machine id has.
 const IDENTITY_BYTES: usize = 16;
 
 /// Returns the identity of the host that recorded a segment: the configured one, one derived from

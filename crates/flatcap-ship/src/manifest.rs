@@ -10,7 +10,8 @@ use crate::names::{ObjectGroup, Partition};
 
 /// Version of the manifests.
 pub(crate) const FORMAT: u32 = 1;
-/// Maximum length of a manifest that is read, in bytes: far more than one of 4096 sources has.
+/// Maximum length of a manifest that is read, in bytes.
+// Far more than one of 4096 sources has.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of damaged ranges in a manifest.
 pub(crate) const DAMAGE_MAX: usize = 100;

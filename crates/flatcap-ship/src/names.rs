@@ -14,7 +14,8 @@ const PARQUET: &str = ".parquet";
 const JSON: &str = ".json";
 /// Maximum length of a part of a name, in bytes, which file systems allow.
 const NAME_BYTES_MAX: usize = 200;
-/// Maximum number of a part: about 16 GiB of one source in one segment.
+/// Maximum number of a part.
+// About 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
 /// The table of lost samples.

@@ -24,12 +24,13 @@ use crate::store::install_cryptography;
 
 /// Maximum time for connecting: resolving host names, all servers and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum time for connecting to one address. A name may have several addresses, and some may be
-/// unreachable.
+/// Maximum time for connecting to one address.
+// A name may have several addresses, and some may be unreachable.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time for sending, and again for the acknowledgement after that.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a file with credentials, in bytes: larger than any token.
+/// Maximum size of a file with credentials, in bytes.
+// Larger than any token.
 const CREDENTIALS_BYTES_MAX: u64 = 16 << 10;
 /// Maximum number of characters of a server's error that are repeated.
 const SERVER_ERROR_CHARS_MAX: usize = 300;

@@ -12,8 +12,8 @@ use parquet::errors::ParquetError;
 
 /// Rows that are encoded at once, for a table without lists...
 const CHUNK_ROWS: usize = 1024;
-/// ...and for one with lists, whose rows may have thousands of elements. Pages end where chunks
-/// do, so chunks must have a fixed size.
+/// ...and for one with lists, whose rows may have thousands of elements.
+// Pages end where chunks do, so chunks must have a fixed size.
 const LIST_CHUNK_ROWS: usize = 64;
 /// Rows by which the encodings of an object are chosen...
 const TRIED_ROWS: usize = 1024;
@@ -21,7 +21,8 @@ const TRIED_ROWS: usize = 1024;
 const TRIED_BYTES: usize = 4 << 20;
 /// Bytes of the rows of a row group, which are held in memory.
 const GROUP_BYTES: usize = 16 << 20;
-/// Encoded bytes of an object: it is held in memory, and one request puts it.
+/// Encoded bytes of an object.
+// It is held in memory, and one request puts it.
 const OBJECT_BYTES: usize = 16 << 20;
 
 /// A complete object.

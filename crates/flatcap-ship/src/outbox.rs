@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of manifests that are kept, about 500 KB: three days with a segment per minute.
+/// Maximum number of manifests that are kept, about 500 KB.
+// Three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
 /// The outcome of a message.

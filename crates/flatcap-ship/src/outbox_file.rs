@@ -18,7 +18,8 @@ const FILE: &str = "unsent";
 const STORE: &str = "store";
 /// Mode of the directory, and of a file in it.
 const MODES: (u32, u32) = (0o750, 0o640);
-/// Maximum size of a file that is read, in bytes: names of manifests have at most about 500.
+/// Maximum size of a file that is read, in bytes.
+// Names of manifests have at most about 500.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 
 /// The names of unsent messages on the disk. The directory is locked while this exists.

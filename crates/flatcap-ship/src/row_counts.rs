@@ -10,7 +10,8 @@ use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::names::{GAPS, MARKS, ObjectGroup, SOURCES, Tier, table_of_day, tables};
 
-/// Bytes at the end of an object that are read first: most footers are shorter.
+/// Bytes at the end of an object that are read first.
+// Most footers are shorter.
 const END_BYTES: u64 = 64 << 10;
 
 /// The rows of sources in the objects of a day.

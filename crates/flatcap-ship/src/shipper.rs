@@ -23,7 +23,8 @@ use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
-/// Last bytes of an object that are read back after it was put: most footers of Parquet files.
+/// Last bytes of an object that are read back after it was put.
+// Most footers of Parquet files.
 const READ_BACK_BYTES: usize = 64 << 10;
 
 /// Options for shipping segments.

@@ -24,7 +24,8 @@ use crate::unit::Dimension;
 /// Extra samples per window beyond its length divided by the period, because samples may be late.
 const SPARE_SAMPLES: u64 = 16;
 
-/// Lists whose elements are events: each occurs only once, so numbering them would only use memory.
+/// Lists whose elements are events.
+// Each occurs only once, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
 /// Compiles the conditions of all rules. A field that several rules use is read once.

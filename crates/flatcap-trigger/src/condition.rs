@@ -133,7 +133,7 @@ pub(crate) struct ExitTests {
 }
 
 impl CompareSign {
-    /// Longer operators first, because `<` is a prefix of `<=`.
+    // Longer operators first, because `<` is a prefix of `<=`.
     pub(crate) const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),

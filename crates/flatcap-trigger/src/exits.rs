@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::slot::FieldSlot;
 use crate::truth::Truth;
 
-/// Maximum number of processes tracked: twice the default maximum of a host (`pid_max` of 32,768).
-/// Beyond it, all are discarded.
+/// Maximum number of processes tracked. Beyond it, all are discarded.
+// Twice the default maximum of a host (`pid_max` of 32,768).
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Watches for ends of selected processes.

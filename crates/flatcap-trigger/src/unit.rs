@@ -21,8 +21,8 @@ enum DimensionBase {
     Other(Box<str>),
 }
 
-/// Units in conditions, each with its factor and its base unit. Decimal prefixes of bytes are left
-/// out, because users confuse 1000 and 1024.
+/// Units in conditions, each with its factor and its base unit.
+// Decimal prefixes of bytes are left out, because users confuse 1000 and 1024.
 const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
     ("ns", 1e-9, "s"),
     ("us", 1e-6, "s"),

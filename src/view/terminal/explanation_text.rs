@@ -13,7 +13,8 @@ use super::times::{length, time_of_day};
 const LISTED_MAX: usize = 12;
 /// Maximum number of lines of evidence per suspect.
 const EVIDENCE_MAX: usize = 3;
-/// Width of names: lines fit half of a wide screen, or a narrow screen.
+/// Width of names.
+// Lines fit half of a wide screen, or a narrow screen.
 const NAME_WIDTH: usize = 26;
 
 /// Returns the lines of an explanation. Each fits 58 columns, except the text of markers.

@@ -33,7 +33,8 @@ const TICK_NS: u64 = 100_000_000;
 const READ_NS: u64 = 60_000_000;
 /// Interval at which the stop signal is checked while nothing moves.
 const IDLE: Duration = Duration::from_millis(250);
-/// Delay of a live view: a sample is in the file within 15 ms.
+/// Delay of a live view.
+// A sample is in the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
 /// Ticks between two checks for new segments.
 const SEGMENT_TICKS: u64 = 10;

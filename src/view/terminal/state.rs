@@ -24,7 +24,8 @@ const STEPS_NS: [i64; 15] = [
 ];
 /// Index of the initial step, 1 s.
 const FIRST_STEP: usize = 9;
-/// Maximum length of the input in bytes: the limit of a mark.
+/// Maximum length of the input in bytes.
+// The limit of a mark.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// A screen.

@@ -15,7 +15,8 @@ const NAME_MIN: usize = 12;
 const NAME_MAX: usize = 48;
 /// Minimum width of a number, in characters.
 const CELL_MIN: usize = 6;
-/// Width of a process id: the kernel's largest has seven digits.
+/// Width of a process id.
+// The kernel's largest has seven digits.
 const PID_WIDTH: usize = 7;
 
 /// Draws the rows of a table below their heading.

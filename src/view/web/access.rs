@@ -9,8 +9,8 @@ use hyper::{StatusCode, Uri};
 use super::api_error::ApiError;
 use crate::os::host::random_u64;
 
-/// The names by which a browser reaches this host itself. A page under another name that resolves
-/// to 127.0.0.1 (DNS rebinding) sends that other name.
+/// The names by which a browser reaches this host itself.
+// A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// The secrets that a request must show.

@@ -19,15 +19,18 @@ use super::work_budget::WorkBudget;
 use crate::os::clock::read_clocks;
 use crate::os::thread;
 
-/// Time between two events: four per second look like motion.
+/// Time between two events.
+// Four per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
-/// Delay of events: a sample is in the file within 15 ms.
+/// Delay of events.
+// A sample is in the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
 /// Maximum number of events queued for a viewer. A viewer that falls further behind is dropped.
 const WAITING_MAX: usize = 16;
-/// Maximum number of viewers, and of viewers that wait to be added: half of the connections stay
-/// free for requests that end. A further viewer replaces the oldest one, because a viewer that does
-/// not read may be detected late.
+/// Maximum number of viewers, and of viewers that wait to be added. A further viewer replaces the
+/// oldest one.
+// Half of the connections stay free for requests that end. The oldest viewer may be one that does
+// not read, which may be detected late.
 const VIEWERS_MAX: usize = 32;
 
 /// Streams new rows to viewers; the thread ends when this is dropped.

@@ -15,18 +15,22 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::error::ViewError;
 
-/// Length of a row: 2^26 ns, 67 ms, so that a minute has as many rows as a narrow chart has pixels.
+/// Length of a row: 2^26 ns, 67 ms.
+// With this length, a minute has as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// Maximum time that an event goes back, which the first event uses: sources with a long period
-/// have their newest sample there.
+/// Maximum time that an event goes back, which the first event uses.
+// Sources with a long period have their newest sample there.
 const BACK_NS: i64 = 10_000_000_000;
 /// Maximum reading time per event; the next event has the rest.
 const READ_NS: u64 = 125_000_000;
-/// Interval at which the list of charts is refreshed: a reload may have added sources.
+/// Interval at which the list of charts is refreshed.
+// A reload may have added sources.
 const LOOK_NS: u64 = 10_000_000_000;
-/// Interval at which the feeds are reopened: they remember all elements that they have seen.
+/// Interval at which the feeds are reopened.
+// They remember all elements that they have seen.
 const FEEDS_NS: u64 = 600_000_000_000;
-/// Every fourth event looks for new segments: listing a directory costs more than reading on.
+/// Every fourth event looks for new segments.
+// Listing a directory costs more than reading on.
 const LISTING_EVENTS: u64 = 4;
 
 /// The rows that were not sent before.

@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use crate::view::StepColumn;
 
-/// Maximum number of rows in an answer: 56 bytes each, so that it stays below 1 MiB with its
-/// header.
+/// Maximum number of rows in an answer.
+// 56 bytes each, so that it stays below 1 MiB with its header.
 const ROWS_MAX: usize = 16_384;
-/// Maximum number of series in an answer: nobody can distinguish more lines.
+/// Maximum number of series in an answer.
+// Nobody can distinguish more lines.
 const SERIES_MAX: usize = 24;
 /// Length of the field before the header, which has the header's length.
 const LENGTH_BYTES: usize = 4;

@@ -25,9 +25,11 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::tracks::SchedSource;
 
-/// Memory limit for summaries: a chart of a day takes 6.4 MB, and there are about twenty.
+/// Memory limit for summaries.
+// A chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum number of open feeds, about 100 KB each: enough for six zooms of all charts.
+/// Maximum number of open feeds, about 100 KB each.
+// Enough for six zooms of all charts.
 const FEEDS_MAX: usize = 64;
 /// Feeds start at multiples of this number of steps, so that one feed can be reused while the page
 /// scrolls.
@@ -38,7 +40,8 @@ const ALIGNED_STEPS: i64 = 512;
 const FEED_STEPS_MAX: i64 = 2048;
 /// Maximum reading time per answer; the page shows the result so far and repeats the request.
 const READ_NS: u64 = 125_000_000;
-/// Interval at which a growing recording is reopened: a reload may have added sources.
+/// Interval at which a growing recording is reopened.
+// A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 /// Maximum number of fields in an answer, and of marks, of which the newest are kept.
 const FIELDS_MAX: usize = 4000;

@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use crate::view::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
-/// Maximum number of cells in an answer, 18 bytes each. Including threads and everything else, the
-/// answer stays below 1 MiB, whatever the names contain.
+/// Maximum number of cells in an answer, 18 bytes each.
+// Including threads and everything else, the answer stays below 1 MiB, whatever the names contain.
 pub(super) const CELLS_MAX: usize = 28_672;
 /// Maximum number of slices in an answer, 40 bytes each.
 pub(super) const SLICES_MAX: usize = 8192;
-/// Maximum number of threads that an answer names: with escapes, a name takes 120 bytes.
+/// Maximum number of threads that an answer names.
+// With escapes, a name takes 120 bytes.
 pub(super) const THREADS_MAX: usize = 3072;
 /// Index for no thread...
 const NO_THREAD: u16 = u16::MAX;

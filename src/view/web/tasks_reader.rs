@@ -8,7 +8,8 @@ use crate::os::clock::monotonic_ns;
 use crate::view::ViewError;
 use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 
-/// Maximum number of open timelines, about 4 MB each: enough for the zooms of one page.
+/// Maximum number of open timelines, about 4 MB each.
+// Enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
 /// Maximum reading time per answer; the page repeats the request.
 const READ_NS: u64 = 250_000_000;

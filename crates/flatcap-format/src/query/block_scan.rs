@@ -13,8 +13,9 @@ use crate::block::BlockDecoder;
 use crate::replay::{Notice, WholeSegment};
 use crate::segment::{BlockEntry, Damage, SampleView, SegmentError};
 
-/// Number of values that are appended at once: enough to justify opening their columns, and few
-/// enough that the values of a list, which are written column by column, stay in the cache.
+/// Number of values that are appended at once.
+// Enough to justify opening their columns, and few enough that the values of a list, which are
+// written column by column, stay in the cache.
 const CHUNK_VALUES: usize = 1 << 14;
 /// Number of rows that are appended at once.
 const CHUNK_ROWS: usize = 1 << 13;

@@ -20,8 +20,8 @@ use crate::segment::SampleView;
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
 /// Bytes of a payload that count as one value if strings are read, so that a batch has at most
-/// about 32 MiB of strings. A reader may write a string for each row, although the batch stores it
-/// once.
+/// about 32 MiB of strings.
+// A reader may write a string for each row, although the batch stores it once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.

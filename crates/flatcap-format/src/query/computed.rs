@@ -11,10 +11,11 @@ use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
 
 use crate::segment::{SourceInfo, SourceKind};
 
-/// The id of the source `tasks` in the results of a run. No recorded source has this id.
+/// The id of the source `tasks` in the results of a run.
+// No recorded source has this id.
 pub(super) const TASKS_ID: u16 = u16::MAX;
-/// The period of the source `tasks` in nanoseconds, unless a query asks for shorter steps: the
-/// resolution of the times in /proc.
+/// The period of the source `tasks` in nanoseconds, unless a query asks for shorter steps.
+// The resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
 /// Maximum number of part counts that are tried, above the smallest possible one, to divide a step
 /// evenly.

@@ -236,7 +236,7 @@ impl Possible {
 }
 
 impl CompareOperator {
-    /// Longer operators come first: `<` is a prefix of `<=`.
+    // Longer operators come first: `<` is a prefix of `<=`.
     const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),

@@ -10,8 +10,8 @@ use super::row_options::RowOptions;
 use super::steps::Aggregate;
 use crate::schema::{ColumnType, MetricKind, has_rate};
 
-/// Maximum number of columns of a row: each element of a list may be one, and processes come and
-/// go.
+/// Maximum number of columns of a row.
+// Each element of a list may be one, and processes come and go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.

@@ -20,8 +20,9 @@ use super::series_cells::HoleLimits;
 use crate::replay::{HostIdentity, ReplayFilter};
 use crate::segment::{SealState, SelectedSegment, list, select};
 
-/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer
-/// consist of cells. Shorter pixels cover so little time that the segments are read again.
+/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s.
+// Pixels of this length or longer consist of cells. Shorter pixels cover so little time that the
+// segments are read again.
 const CELL_BITS: u32 = 30;
 /// Maximum number of rows of an answer, which limits its series to about 20 MB.
 const ROWS_MAX: usize = 1 << 18;

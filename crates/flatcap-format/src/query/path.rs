@@ -361,7 +361,8 @@ impl<'t> PathParser<'t> {
 
 /// Compiles a regular expression that must match a whole value.
 pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
-    /// Maximum number of bytes of a compiled expression: a short text can describe a huge one.
+    /// Maximum number of bytes of a compiled expression.
+    // A short text can describe a huge one.
     const COMPILED_BYTES_MAX: usize = 1 << 20;
     regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
 }

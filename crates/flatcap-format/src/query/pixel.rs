@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-/// Maximum number of pixels of an overview: more than any screen has.
+/// Maximum number of pixels of an overview.
+// More than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
-/// The longest pixel is 146 years: the range of all times has five of them.
+/// The longest pixel is 146 years.
+// The range of all times has five of them.
 const BITS_MAX: u32 = 62;
 
 /// A row of an overview.

@@ -25,11 +25,11 @@ use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart, 
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
-/// Number of collected values after which batches are returned: about 2 MiB. For larger batches,
-/// the kernel has to fill pages with zeros repeatedly.
+/// Number of collected values after which batches are returned: about 2 MiB.
+// For larger batches, the kernel has to fill pages with zeros repeatedly.
 const HELD_VALUES_MAX: usize = 1 << 18;
-/// Number of collected samples after which batches are returned: with few columns, most memory is
-/// used by the times.
+/// Number of collected samples after which batches are returned.
+// With few columns, most memory is used by the times.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
 /// Maximum number of samples between two counts of the collected values. Fewer if this many samples

@@ -23,11 +23,12 @@ use super::summary::QuerySummary;
 use crate::replay::Notice;
 use crate::segment::{Gap, Marker, RecordingStart, SegmentError};
 
-/// Number of periods for which the last value of a source stays valid: the source may have missed
-/// one tick.
+/// Number of periods for which the last value of a source stays valid.
+// The source may have missed one tick.
 const PERIODS_HELD: u64 = 2;
-/// Time before the first row that is read for its rates, in addition to two periods, because
-/// samples may be late. In nanoseconds.
+/// Time before the first row that is read for its rates, in addition to two periods. In
+/// nanoseconds.
+// Samples may be late.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// A part of the rows of a query.

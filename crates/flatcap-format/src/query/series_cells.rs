@@ -10,11 +10,11 @@ use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
 use crate::schema::{CountedValue, Growth, MetricKind};
 
-/// A hole is a time without a value that is longer than this many periods. With this number, a
-/// source that is throttled to every third tick has no hole.
+/// A hole is a time without a value that is longer than this many periods.
+// With this number, a source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
-/// Minimum length of a hole of an element, in nanoseconds. Samples may leave out sleeping elements,
-/// but one sample per second has all of them.
+/// Minimum length of a hole of an element, in nanoseconds.
+// Samples may leave out sleeping elements, but one sample per second has all of them.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
 /// Minimum length of a hole of a source without a period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;

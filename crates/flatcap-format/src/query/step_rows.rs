@@ -10,12 +10,12 @@ use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
 use crate::schema::{FieldValue, Growth, MetricKind};
 
-/// Number of periods or steps after which a counter's last value is too old for a rate: one sample
-/// may be missing.
+/// Number of periods or steps after which a counter's last value is too old for a rate.
+// One sample may be missing.
 const AGE_PERIODS: u64 = 2;
 
-/// Smaller steps of the wall clock are ignored, because clocks are adjusted all the time. In
-/// nanoseconds.
+/// Smaller steps of the wall clock are ignored. In nanoseconds.
+// Clocks are adjusted all the time.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// An element, if rows are elements, and a column.

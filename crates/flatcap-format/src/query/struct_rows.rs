@@ -9,7 +9,8 @@ use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, StructField, text_of};
 
 /// Maximum number of elements that are remembered with their bytes. If there are more, all are
-/// removed and named again. The limit admits all processes of a large host.
+/// removed and named again.
+// The limit admits all processes of a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
 /// The elements of a source's lists, by the bytes that identify them.

@@ -9,8 +9,9 @@ use super::computed::{TASKS_ID, TASKS_STEP_NS};
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem, WantedTimes};
 use crate::segment::{SampleView, SegmentError, SelectedSegment, SourceInfo};
 
-/// Time before the wanted time whose events are read, in addition to two periods of their source:
-/// these events show which threads were ready when it began. In nanoseconds.
+/// Time before the wanted time whose events are read, in addition to two periods of their source.
+/// In nanoseconds.
+// These events show which threads were ready when it began.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// The location of the events.

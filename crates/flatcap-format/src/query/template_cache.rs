@@ -4,11 +4,11 @@ use super::elements::ElementNames;
 use super::plan::SourcePlan;
 use super::template::SampleTemplate;
 
-/// Maximum number of templates of a source. The lengths of lists vary by one or two elements around
-/// the usual length.
+/// Maximum number of templates of a source.
+// The lengths of lists vary by one or two elements around the usual length.
 const TEMPLATES_MAX: usize = 4;
-/// Number of templates that are made even if none was useful yet. Making one takes as long as
-/// reading about ten samples.
+/// Number of templates that are made even if none was useful yet.
+// Making one takes as long as reading about ten samples.
 pub(super) const ATTEMPTS: u64 = 8;
 /// Number of samples for which a template must be used on average.
 const SAMPLES_MIN: u64 = 16;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::batch::BatchTimes;
 use super::column::{ColumnValues, ValueColumn};
 
-/// Number of values that are compared at the same time: as many as fit in the registers of a
-/// processor.
+/// Number of values that are compared at the same time.
+// As many as fit in the registers of a processor.
 const LANES: usize = 8;
 
 /// The times of successive samples of a source. They ascend, and successive times are never further

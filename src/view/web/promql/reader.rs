@@ -15,7 +15,8 @@ use crate::view::web::api_error::ApiError;
 use crate::view::web::shown_paths::ShownPaths;
 use crate::view::web::worker::ApiAnswer;
 
-/// Interval at which a growing recording is reopened: a reload may have added sources.
+/// Interval at which a growing recording is reopened.
+// A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 const NS_PER_MS: i64 = 1_000_000;
 
