@@ -36,8 +36,9 @@ pub(crate) struct MovingWindow {
 
 impl MovingWindow {
     /// Adds a sample, the first one of its millisecond. A sample of a clock that was set back is
-    /// left out, since its time is among earlier ones.
+    /// left out.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
+        // After a step back of the clock, the time of a sample is among earlier ones.
         if self.last_ms.is_some_and(|last| ms <= last) {
             return;
         }

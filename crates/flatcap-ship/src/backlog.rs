@@ -62,12 +62,13 @@ fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok,
 }
 
 /// Returns the sealed segments of a data directory in the order in which they are shipped:
-/// snapshots first, since the recorder may remove them soon, then segments by age.
+/// snapshots first, then segments by age.
 ///
 /// # Errors
 /// `Directory` or `Segment` if it cannot be listed.
 pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError> {
     let mut files = Vec::new();
+    // The recorder may remove snapshots soon.
     for (name, path) in snapshots(data_dir)? {
         match sealed(&path) {
             Ok(found) => files

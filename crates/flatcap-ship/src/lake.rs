@@ -74,11 +74,11 @@ impl Default for Patience {
 
 impl Patience {
     /// Returns the time to wait after a failed attempt, of which the first is 0: a random time of
-    /// at least half of a maximum that doubles each time, so that hosts that failed together do not
-    /// return together.
+    /// at least half of a maximum that doubles each time.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
         // A larger shift would overflow, and the pause has reached its maximum long before.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
+        // Random, so that hosts that failed together do not return together.
         whole / 2 + random_part(whole / 2)
     }
 }

@@ -200,9 +200,9 @@ pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
     format!("{LAYOUT}/raw/{partition}/{file}")
 }
 
-/// Returns the table of a source. A name with other characters gets a checksum of the original, so
-/// that the tables of two sources differ.
+/// Returns the table of a source. A name with other characters gets a checksum of the original.
 pub(crate) fn source_table(source: &str) -> String {
+    // The checksum keeps the tables of two sources apart.
     plain_name(source)
 }
 

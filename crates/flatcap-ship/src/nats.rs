@@ -211,7 +211,8 @@ fn shortened(text: &str) -> String {
     text.chars().take(SERVER_ERROR_CHARS_MAX).collect()
 }
 
-/// The credentials of a client. The type has no `Debug`, so that they are never printed.
+/// The credentials of a client.
+// Without `Debug`, so that they are never printed.
 enum Credentials {
     Token(String),
     User { name: String, password: String },

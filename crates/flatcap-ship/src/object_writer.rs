@@ -167,9 +167,9 @@ fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
 
-/// Returns the bytes of some rows: the same for the same rows, unlike the memory that they take,
-/// which may be of further ones.
+/// Returns the bytes of some rows: the same for the same rows.
 fn bytes_of(rows: &RecordBatch) -> usize {
+    // The memory of rows may also contain further ones.
     rows.columns().iter().map(|column| array_bytes(column)).sum()
 }
 

@@ -57,13 +57,14 @@ impl OutboxFile {
         Ok((file, lines))
     }
 
-    /// Notes the store. Messages about another one would find no manifest in this one.
+    /// Notes the store.
     fn set_store(&self, store: &str, unsent: usize) -> io::Result<()> {
         let path = self.folder.join(STORE);
         let before = read(&path)?;
         if before == store {
             return Ok(());
         }
+        // Messages about another store would find no manifest in this one.
         if unsent > 0 && !before.is_empty() {
             return Err(io::Error::other(format!(
                 "it has {unsent} unsent messages about {before}: ship there again until they are sent, or name another \

@@ -61,9 +61,10 @@ impl SharedOutbox {
         Ok(Self { state: Mutex::new(state), posted: Notify::new() })
     }
 
-    /// Notes on the disk that a manifest is about to be put. An error is a problem to report, and
-    /// no reason not to ship: the message is lost only if this process ends before it is sent.
+    /// Notes on the disk that a manifest is about to be put. An error is a problem to report.
     pub(crate) fn prepare(&self, manifest: &str) {
+        // Shipping goes on after an error: the message is lost only if this process ends before it
+        // is sent.
         let mut state = self.lock();
         if state.outbox.prepare(manifest) {
             state.save();

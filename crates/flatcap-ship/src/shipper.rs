@@ -295,8 +295,7 @@ impl ObjectSink for SegmentObjects<'_> {
 
 /// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
 /// existing object with the same length and end was written by an earlier attempt and stays. Any
-/// other object was written by another version of this program. It is replaced, since no query
-/// reads it without a manifest.
+/// other object was written by another version of this program and is replaced.
 ///
 /// # Errors
 /// `NotStored` if the store does not return what it has accepted, and errors of the store.
@@ -305,15 +304,16 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
         if is_stored(lake, name, bytes)? {
             return Ok(());
         }
+        // No query reads an object without a manifest.
         lake.replace(name, bytes)?;
     }
     if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
 }
 
-/// Returns whether an object has this length and these last bytes. Stores replace an object
-/// atomically, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as
-/// much as reading everything, which would double the transfer.
+/// Returns whether an object has this length and these last bytes.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
+    // Stores replace an object atomically, and the end of a Parquet file describes all of its rows.
+    // So reading 64 KiB proves as much as reading everything, which would double the transfer.
     let start = bytes.len().saturating_sub(READ_BACK_BYTES);
     has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())
 }

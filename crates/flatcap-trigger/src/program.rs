@@ -245,14 +245,15 @@ impl Computed {
         }
     }
 
-    /// Computes an operation. It is separate from [`value`](Self::value), which can be inlined only
-    /// because it does not recurse: most comparisons are of a field with a number.
+    /// Computes an operation.
     fn combined(
         operation: Arithmetic,
         (left, right): &(Self, Self),
         inputs: &Inputs<'_>,
         row: Option<usize>,
     ) -> f64 {
+        // Separate from `value`, which can be inlined only because it does not recurse. Most
+        // comparisons are of a field with a number.
         let (left, right) = (left.value(inputs, row), right.value(inputs, row));
         match operation {
             Arithmetic::Add => left + right,

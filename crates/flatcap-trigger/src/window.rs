@@ -30,9 +30,9 @@ impl Fold {
 }
 
 /// The samples of a window as two stacks. The older samples are stored with the aggregate of
-/// themselves and all younger samples of their stack; the younger samples are on the other stack. A
-/// running sum from which old samples are subtracted would drift.
+/// themselves and all younger samples of their stack; the younger samples are on the other stack.
 #[derive(Debug, Clone)]
+// A running sum from which old samples are subtracted would drift.
 pub(crate) struct FoldedWindow {
     fold: Fold,
     older: Vec<(u64, f64)>, // the oldest last; value: the aggregate from here to the stack's bottom

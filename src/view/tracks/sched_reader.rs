@@ -61,14 +61,15 @@ impl SchedSource {
     }
 
     /// Returns the paths to read for a time range. For a recording that does not grow, these are
-    /// only the segments with samples of the source: the source may be recorded in a few segments,
-    /// and a read must not take long before the first sample.
+    /// only the segments with samples of the source.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
         // A growing recording gets further segments, so its directories are read.
         if listings.iter().any(|listing| listing.live) {
             return Ok(self.paths.clone());
         }
+        // The source may be recorded in a few segments, and a read must not take long before the
+        // first sample.
         let selected = select(listings, Some(from_ns), Some(until_ns), None);
         let wanted = selected.into_iter().map(|SelectedSegment { listing, .. }| listing);
         Ok(wanted.filter(|listing| self.may_be_in(listing)).map(|listing| listing.path).collect())

@@ -28,8 +28,8 @@ impl PageAccess {
     }
 
     /// Checks that a request was sent to a name of this host, and not by a page of another origin.
-    /// The port is not compared, because it may be forwarded.
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+        // The port is not compared, because it may be forwarded.
         let host = only(headers, &HOST).unwrap_or_default();
         // A request in absolute form must not name another host than its header.
         if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {

@@ -58,8 +58,8 @@ struct OpenElements {
     last_seen: Vec<u64>,
     /// The elements of processes.
     processes: HashMap<ProcessKey, u32>,
-    /// Processes whose end was listed while a sample still contained them, because their parent had
-    /// not waited for them.
+    /// Processes whose end was listed while a sample still contained them.
+    // Their parent had not waited for them.
     exited: Vec<ProcessKey>,
 }
 

@@ -82,10 +82,10 @@ struct LabelUse {
 /// another label is such a string, a pick of that label selects both, so it needs the rest of the
 /// identity.
 ///
-/// Contains hashes, since the strings of 130,000 elements would need too much memory. If two
-/// strings had the same hash, a label would be longer than necessary.
+/// Contains hashes. If two strings had the same hash, a label would be longer than necessary.
 #[derive(Debug, Clone, Default)]
 struct PickedStrings {
+    // The strings of 130,000 elements would need too much memory.
     hashes: HashSet<u64>,
     hasher: RandomState,
 }

@@ -18,8 +18,8 @@ pub(super) struct RowFilter {
     pub(super) condition: RowCondition,
     /// The columns of each comparison.
     pub(super) columns: Vec<ComparedColumns>,
-    /// Whether batches keep all rows and list the rows that pass, because rates are computed from
-    /// all rows.
+    /// Whether batches keep all rows and list the rows that pass.
+    // Rates are computed from all rows.
     pub(super) keeps_all: bool,
 }
 

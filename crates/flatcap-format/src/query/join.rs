@@ -40,8 +40,8 @@ pub(super) struct SampleJoin {
     held: Vec<Held>,
     /// The number of each source and table.
     origins: BTreeMap<(u16, usize), usize>,
-    /// The source and table of the last sample, and their number. The next sample mostly has the
-    /// same ones.
+    /// The source and table of the last sample, and their number.
+    // The next sample mostly has the same source and table.
     last: Option<((u16, usize), usize)>,
     /// The number of samples that each source and table has begun.
     begun: Vec<u64>,

@@ -88,7 +88,8 @@ pub(super) struct RowLayout {
     names: ColumnNames,
     tables: Vec<TableLayout>,
     options: RowOptions,
-    /// Whether no column is added any more, because the header was printed.
+    /// Whether no column is added any more.
+    // Columns cannot be added after the header was printed.
     is_fixed: bool,
 }
 

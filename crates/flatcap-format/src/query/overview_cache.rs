@@ -82,9 +82,9 @@ impl OverviewCache {
         self.bytes += bytes;
     }
 
-    /// Removes entries until at most `bytes` bytes are in use, and then a few more, so that not
-    /// every new entry requires a search.
+    /// Removes entries until at most `bytes` bytes are in use, and then a few more.
     fn shrink(&mut self, bytes: usize) {
+        // A few more, so that not every new entry requires a search.
         let target = bytes.min(self.bytes_max / 8 * 7);
         let mut by_use: Vec<(u64, SummaryKey)> =
             self.entries.iter().map(|(key, entry)| (entry.last_use, key.clone())).collect();

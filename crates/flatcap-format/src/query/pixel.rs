@@ -39,10 +39,10 @@ pub struct PixelValues {
     pub missing_ns: u64,
 }
 
-/// Pixels next to each other. Each is 2^`bits` nanoseconds long and begins at a multiple of that,
-/// so that the pixels of one overview consist of whole pixels of another one.
+/// Pixels next to each other. Each is 2^`bits` nanoseconds long and begins at a multiple of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PixelGrid {
+    // Powers of two, so that the pixels of one overview consist of whole pixels of another one.
     pub(super) bits: u32,
     /// Number of the first pixel: its time divided by its length.
     pub(super) first: i64,

@@ -407,12 +407,13 @@ pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
 ///
 /// Fields with the attribute `identity` form the key. Without such fields, texts and unsigned
 /// states form the key. Texts also name the element in any case. Events without an identity are
-/// identified by their positions: if their values were the key, each event would be a new element.
+/// identified by their positions.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
     (root, lists): (&str, impl Iterator<Item = &'l str>),
     are_events: bool,
 ) -> Vec<(usize, Naming)> {
+    // If the values of events were their key, each event would be a new element.
     let mut around: Vec<&str> = lists
         .flat_map(|list| {
             let known = leaves

@@ -27,8 +27,9 @@ pub struct Query {
 
 impl Query {
     /// Returns whether the query wants a source. A computed source must be requested by name or by
-    /// its fields, because it repeats another source.
+    /// its fields.
     pub(super) fn wants(&self, source: &str, is_computed: bool) -> bool {
+        // A computed source repeats another source.
         let is_any = self.filter.sources.is_empty() && !(is_computed && self.fields.is_empty());
         is_any || self.filter.sources.contains(source)
     }

@@ -163,10 +163,11 @@ impl QueryResults {
         Self { is_by_name: true, ..self }
     }
 
-    /// Keeps rows that fail the condition, for sources with counters, so that rates can be
-    /// computed. [`ColumnBatch::passing`] lists the rows that pass.
+    /// Keeps rows that fail the condition, for sources with counters. [`ColumnBatch::passing`]
+    /// lists the rows that pass.
     #[must_use]
     pub(super) fn for_rates(self) -> Self {
+        // Rates are computed from all rows.
         Self { has_rates: true, ..self }
     }
 

@@ -44,8 +44,9 @@ impl CellBytes {
 const SPACE_DECAY: usize = 64;
 
 /// Returns the space for the rows of the next batch: enough for the number of rows in recent
-/// batches, because growing would copy them.
+/// batches.
 pub(super) fn next_space(space: usize, held: usize) -> usize {
+    // Growing would copy the rows.
     held.max(space - space / SPACE_DECAY)
 }
 

@@ -80,9 +80,9 @@ impl TextColumn {
         }
     }
 
-    /// Returns the code of a text for a row. Comparing it with the text `distance` rows before is
-    /// faster than a search.
+    /// Returns the code of a text for a row.
     fn code_before(&mut self, row: usize, distance: usize, text: &str) -> u32 {
+        // Comparing it with the text `distance` rows before is faster than a search.
         let before = row.checked_sub(distance).filter(|before| self.get(*before) == Some(text));
         match before.and_then(|before| self.codes.get(before)) {
             Some(code) => *code,

@@ -27,9 +27,11 @@ pub(super) enum PromqlRequest {
     LabelValues { label: String, of: SeriesChoice },
     /// `/metadata`: types and help of all metrics, or of one.
     Metadata(Option<String>),
-    /// `/query_exemplars`: always empty, because recordings have no exemplars.
+    /// `/query_exemplars`: always empty.
+    // Recordings have no exemplars.
     Exemplars,
-    /// `/rules` or `/alerts`: always empty, because a page evaluates no rules.
+    /// `/rules` or `/alerts`: always empty.
+    // A page evaluates no rules.
     NoRules(&'static str),
     /// `/status/buildinfo`: version and name of this server.
     BuildInfo,
