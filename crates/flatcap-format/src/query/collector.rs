@@ -197,6 +197,7 @@ pub(super) fn walk_payload(
 ) -> Result<(), DecodeError> {
     // A walk may fail in the middle of a payload, after it has appended rows.
     let before: Vec<usize> = tables.iter().map(TableRows::rows).collect();
+    // Row i of these tables is sample i, so a sample without values also needs a row.
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();
     }

@@ -61,6 +61,7 @@ pub(super) fn compared_fields(
         let mut local = Vec::new();
         let list = list_of(&leaves, &field);
         let is_every = field.picks.iter().all(|pick| *pick == ElementPick::All);
+        // A condition that picks elements is about these, and not about the element of the row.
         if list.is_some() && is_every {
             let same = asked.iter().filter(|own| list_of(&leaves, own) == list);
             local.extend(same.map(|own| add(SelectedField { picks: own.picks.clone(), ..field.clone() })));

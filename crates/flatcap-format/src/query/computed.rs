@@ -33,9 +33,9 @@ pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item =
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
 }
 
-/// Returns the source with the events of the host's scheduler. Ignores pushed sources: an
-/// application chose their contents.
+/// Returns the source with the events of the host's scheduler. Ignores pushed sources.
 pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
+    // An application chose the contents of a pushed source.
     sources.iter().find(|source| source.root == SCHED_ROOT && source.sender().is_none())
 }
 

@@ -68,6 +68,7 @@ impl CounterFields {
             .iter()
             .filter_map(|(counter, field)| Some((place(*counter)?.0, field.and_then(place))))
             .collect();
+        // All counters of one list have added the same pair.
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }

@@ -160,6 +160,7 @@ impl OpenElements {
             if present == self.open.len() {
                 continue;
             }
+            // Only a complete sample proves that the missing elements have ended.
             if !sparse.contains(&sample) {
                 self.end_all_unseen(sample, &mut ended);
                 continue;

@@ -281,6 +281,7 @@ impl ElementNames {
         let Some(seen) = self.elements.get_mut(element as usize) else { return ElementName::NONE };
         let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         let ElementLabel { label, full_label, own_start, identity, is_position, is_repeated } = label;
+        // The name of a kernel worker changes with its work, which must not change its title.
         let own = seen.names.iter().copied().find(|own| {
             self.names.get(own.0 as usize).is_some_and(|own| {
                 without_work(&own.label) == without_work(&label)

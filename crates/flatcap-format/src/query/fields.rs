@@ -98,8 +98,9 @@ fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> V
     fields.into_iter().map(complete).collect()
 }
 
-/// A comment may change without changing the field.
+/// Returns whether two descriptions are of the same field.
 fn is_same(one: &FieldInfo, other: &FieldInfo) -> bool {
+    // A comment may change without changing the field.
     one.path == other.path
         && one.type_name == other.type_name
         && one.unit == other.unit

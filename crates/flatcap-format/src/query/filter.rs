@@ -79,6 +79,7 @@ impl RowFilter {
 
     /// Returns the rows that pass the condition, for each requested table.
     fn passing_rows(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<Vec<usize>> {
+        // Computed once per sample, because each row of another table needs the result.
         let any: Vec<Vec<bool>> =
             (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
         let tables = plan.tables.iter().zip(batches).enumerate();

@@ -53,6 +53,7 @@ impl RowColumn {
     /// Creates the first column of a query.
     pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
         let ColumnMeaning { column_type, unit, kind } = meaning;
+        // A count of samples has neither the unit of the values nor a rate.
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -199,6 +200,7 @@ impl RowLayout {
             ColumnMeaning { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind };
         let own = self.own_names.get(info.order).and_then(Clone::clone);
         let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
+        // If several sources share the name, the path does not name one column.
         let name = match (own, &shown) {
             (Some(own), None) if table.instance.is_none() => own,
             (_, shown) => {

@@ -67,6 +67,7 @@ fn add_spans(mut reader: SegmentReader, reads_all: bool, spans: &mut SourceSpans
         let span = spans.entry(source).or_insert((first_ns, last_ns));
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     };
+    // With the times in the footer, the frames need not be read.
     if let Some(footer) = reader.footer() {
         for totals in &footer.totals {
             if let Some(span) = totals.span {

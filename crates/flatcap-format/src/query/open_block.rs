@@ -139,6 +139,8 @@ impl OpenBlock {
                         let source = match FrameKind::of(payload) {
                             Some(FrameKind::Telemetry) => {
                                 let Some(sample) = SampleView::read(payload) else { continue };
+                                // Before the filters: an unwanted sample also shows up to which
+                                // time the file was read.
                                 newest_ns = newest_ns.max(sample.mono_ns);
                                 if !sources.contains_key(&sample.source)
                                     || !times.contains(sample.wall_ns, sample.mono_ns)
@@ -297,6 +299,7 @@ fn open_matrix(
         return Ok(OpenGroup::Skipped);
     }
     let Some(template) = templates.template(&matrix, &collector.plan, names) else {
+        // Without a template the offsets of the fields are not known, so all columns are needed.
         parts.load_all(&mut matrix)?;
         let row = matrix.first().to_vec();
         return Ok(OpenGroup::Rows { matrix, row });
@@ -349,6 +352,7 @@ fn wanted_runs(
     passing: Option<&[bool]>,
 ) -> Vec<Range<usize>> {
     let count = matrix.len();
+    // Without limits, no time has to be compared.
     if times.are_all() && passing.is_none() {
         return std::iter::once(0..count).collect();
     }

@@ -162,10 +162,12 @@ impl<'r> OpenElement<'r> {
         let (mut label, used) = self.label_and_used();
         let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
         let rest = rest.map(|(part, _)| {
+            // With one of these characters, a value without quotes would be ambiguous.
             let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
             let value = &part.value;
             if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
         });
+        // Different bytes that are not UTF-8 may have the same printed form.
         let bytes = self.bytes.iter().filter_map(|(at, bytes)| Some((self.identity.get(*at)?, bytes)));
         let bytes = bytes.filter(|(part, _)| part.is_key).map(|(part, bytes)| {
             bytes.iter().fold(format!("{}=0x", part.field), |text, byte| format!("{text}{byte:02x}"))

@@ -109,12 +109,14 @@ impl Recording {
         };
         let wall_ns = grid.wall_ns();
         let periods = Arc::new(self.periods());
+        // The first rates and gaps of the range depend on earlier samples.
         let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
         let mut part = whole.clone();
         (part.filter.since_ns, part.filter.until_ns) = (Some(since_ns), Some(until_ns));
         let question = request.question(&periods);
         let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
         let mut rows = OverviewRows::new(grid, series_max);
+        // At least one segment is summarized in each call, so that repeated calls reach the end.
         let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
         // Without memory for all summaries, repeated calls would never reach the end.
         let dropped = cache.dropped();
@@ -123,6 +125,7 @@ impl Recording {
             // An open segment grows, so its summary is valid only once.
             let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
             let summary = if is_cached {
+                // A later request with fewer pixels may show more series than this one.
                 let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
                 if let Some(known) = cache.get(&key) {
@@ -162,9 +165,9 @@ impl Recording {
 }
 
 impl OverviewRequest {
-    /// Returns all parameters on which summaries of segments depend, as a text. They include
-    /// periods: these determine gaps, and may change with a reload.
+    /// Returns all parameters on which summaries of segments depend, as a text.
     fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
+        // Periods are included: they determine gaps, and may change with a reload.
         let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
         format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
     }

@@ -20,8 +20,9 @@ pub struct OverviewCache {
 /// A segment, and the parameters of its summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
-    /// All snapshots of a run contain segments with the run's id and the number 0, so the path is a
-    /// part of the key.
+    /// The path of the segment.
+    // All snapshots of a run contain segments with the run's id and the number 0, so only the path
+    // distinguishes them.
     path: Arc<Path>,
     question: Arc<str>,
 }

@@ -48,6 +48,7 @@ impl Recording {
         let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
         let periods = Arc::new(self.periods());
         let filter = ReplayFilter {
+            // The first rates and gaps of the range depend on earlier samples.
             since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
             host: request.host.clone(),
             ..ReplayFilter::default()
@@ -106,6 +107,8 @@ impl OverviewFeed {
         if let Some(run) = &mut self.run {
             series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
         }
+        // The sort is stable, so the series of an earlier run stay before the series of a later
+        // run.
         series.sort_by_key(|series| series.column.order);
         Ok(series)
     }
@@ -117,6 +120,7 @@ impl OverviewFeed {
     }
 
     fn begin_run(&mut self, run: RunInfo) {
+        // The run has ended, so its last pixels are complete, too.
         if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
             self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));
         }

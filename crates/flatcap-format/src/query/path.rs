@@ -168,6 +168,7 @@ impl FieldPath {
         if first.is_quoted {
             return (*first.name == *source).then_some(1);
         }
+        // Names of sources may contain dots, so several parts may be one name.
         let names: Vec<&str> = source.split('.').collect();
         let (last, before) = self.parts.get(..names.len())?.split_last()?;
         let is_same = before.iter().chain([last]).zip(&names).all(|(part, name)| *part.name == **name);
@@ -245,6 +246,7 @@ impl<'t> PathParser<'t> {
                     list.pick = Some(ElementPick::Named(name.as_ref().into()));
                 }
                 _ if is_position => {
+                    // The error states the place at which the number begins.
                     self.at = start;
                     return Err(self.error("a number must follow a list"));
                 }

@@ -287,6 +287,7 @@ impl PayloadReader {
     /// Clears all elements. They get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
+        // Both refer to elements by their earlier numbers.
         self.structs = StructElements::default();
         self.templates = TemplateCache::default();
     }

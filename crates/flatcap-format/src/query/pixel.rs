@@ -74,6 +74,7 @@ impl PixelValues {
         }
         self.min = self.min.min(next.min);
         self.max = self.max.max(next.max);
+        // After the clock was set back, later values may have earlier times.
         if next.last_ns >= self.last_ns {
             (self.last_ns, self.last) = (next.last_ns, next.last);
         }

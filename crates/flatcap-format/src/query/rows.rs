@@ -227,6 +227,7 @@ impl RowReader {
             } else if let Some(item) = self.results.next()? {
                 self.add(item);
             } else if !self.merge.is_empty() || !self.events.is_empty() {
+                // At the end of a recording, no item says that the samples so far are complete.
                 self.is_merging = true;
             // A recording that grows may still add samples to the last step.
             } else if self.options.is_growing || !self.end_steps() {
@@ -265,6 +266,7 @@ impl RowReader {
     }
 
     fn begin_run(&mut self, run: &RunInfo) {
+        // Ids of sources and values of counters begin again with the run.
         self.rates.iter_mut().for_each(CounterRates::clear);
         self.join.clear();
         self.steps = self.options.steps.map(StepRows::new);
@@ -336,6 +338,7 @@ impl RowReader {
         if is_before || self.layout.columns.is_empty() {
             return;
         }
+        // Columns are only added at the end, so the known ages stay valid.
         for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
             self.ages_ns.push(match self.periods.get(&*column.source) {
                 // A source without a period has no time after which a value would be too old.

@@ -70,6 +70,7 @@ impl SelectedColumns {
         };
         let mut names = HashSet::new();
         found.add_meanings(&known, &query.fields)?;
+        // One path at a time: a path that selects one field also names the column.
         let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
             [] => vec![&[]],
             fields => fields.chunks(1).collect(),

@@ -175,6 +175,7 @@ impl SampleNumber {
     /// is too long.
     #[inline]
     pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
+        // The first sample of a source is compared with itself.
         self != next
             && (next.seq != self.seq.wrapping_add(1) || next.mono_ns.saturating_sub(self.mono_ns) > hole_ns)
     }

@@ -74,6 +74,7 @@ impl StepRows {
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {
+                // A source without a period has no time after which a value would be too old.
                 let period_ns = if period_ns == 0 { u64::MAX } else { period_ns };
                 StepKind::Rate(period_ns.max(self.steps.step_ns).saturating_mul(AGE_PERIODS))
             }
@@ -129,6 +130,7 @@ impl StepRows {
         let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
+            // Rows of elements repeat the values outside of their list.
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
             if is_long {
                 for element in std::mem::take(&mut self.elements) {
