@@ -48,6 +48,7 @@ pub(crate) fn computed_aggregate(
         // A number seldom differs between steps. The order of topk stays.
         return Ok(aggregate(aggregation, grouping, series.to_vec()));
     }
+    // Each distinct parameter is aggregated once, and not once per step.
     for parameter in distinct {
         let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));

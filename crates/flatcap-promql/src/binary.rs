@@ -26,9 +26,9 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether the result has the metric's name. As in Prometheus 2.42, the result of
-    /// `atan2` has it, too.
+    /// Returns whether the result has the metric's name.
     fn keeps_name(self) -> bool {
+        // As in Prometheus 2.42, the result of `atan2` keeps the name, too.
         self.keeps_values() || self.operator == Operator::Angle
     }
 
@@ -122,6 +122,7 @@ impl Operation {
     fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
         let mut labels = if self.keeps_name() { many.clone() } else { many.without_name() };
         match cardinality {
+            // Labels that were not compared may differ between the two sides.
             Cardinality::OneToOne => match matching {
                 Matching::On(names) => labels.only(names),
                 Matching::Ignoring(names) => labels.except(names),

@@ -182,6 +182,7 @@ impl Evaluation<'_> {
         // Restored before an error returns, because other nodes use the same scan.
         self.scan.grid = grid;
         let mut series = read?;
+        // Each series gets a value per step, so a small result can become too large.
         check_size(series.len(), grid.steps())?;
         for series in &mut series {
             series.values = vec![series.at(0); grid.steps()];
@@ -204,6 +205,7 @@ impl Evaluation<'_> {
             let inner = TimeGrid::range(first_ms, end_ms, *step_ms)?;
             evaluation.scan.grid = inner;
             let value = evaluation.value(of);
+            // Restored before an error returns, because other nodes use the same scan.
             evaluation.scan.grid = grid;
             let series = match value? {
                 QueryValue::Vector(series) => series,

@@ -54,6 +54,7 @@ impl LabelRule {
         match self {
             Self::Replace { to, replacement, from, pattern } => {
                 let value = labels.get(from).to_owned();
+                // As in Prometheus, labels stay unchanged if the pattern does not match.
                 let Some(groups) = pattern.captures(&value) else { return };
                 let mut text = String::new();
                 groups.expand(replacement, &mut text);

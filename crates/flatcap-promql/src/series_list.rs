@@ -14,8 +14,8 @@ use crate::series_scan::{ask, warn};
 
 /// Maximum number of series that are listed.
 const SERIES_MAX: usize = 20_000;
-/// Maximum time whose elements are listed, the newest part of the requested time, since all of its
-/// samples are read.
+/// Maximum time whose elements are listed: the newest part of the requested time.
+// All samples of this time are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
 /// The fields of one list of a source, or its fields outside of lists.
@@ -31,6 +31,7 @@ pub(crate) fn list_series(
     warnings: &mut BTreeSet<String>,
 ) -> Result<BTreeSet<Labels>, PromqlError> {
     let groups = field_groups(metrics, selections);
+    // The fields of a list have the same elements, so one field shows them all.
     let first: Vec<&Metric> = groups.iter().filter_map(|(_, metrics)| metrics.first().copied()).collect();
     if first.is_empty() {
         return Ok(BTreeSet::new());

@@ -167,6 +167,7 @@ pub(crate) fn ask(
     };
     let is_asked = |list: &String| metrics.iter().any(|metric| metric.path().starts_with(list.as_str()));
     let unnamed_lists = filter.sources.iter().map(|source| unnamed_end_list(source));
+    // Ended processes need no names, unless their list is requested.
     let unnamed_lists = unnamed_lists.filter(|list| has_more && !is_asked(list));
     let unnamed_lists = unnamed_lists.collect();
     Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
