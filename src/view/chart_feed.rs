@@ -14,7 +14,8 @@ use super::history::{ChangeTime, History};
 use super::step_columns::{StepColumn, StepColumns};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Values kept per chart, so that a step back by some samples reads nothing.
+/// Maximum number of values kept per chart.
+// With these, a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
 /// Maximum number of markers kept; older ones are dropped.
 const MARKERS_MAX: usize = 1000;

@@ -13,8 +13,8 @@ pub struct Formula {
     pub unit: String,
     /// The factor of a quotient; `None` if the value is a sum.
     pub(super) quotient: Option<f64>,
-    /// Shortest time over which a change is accurate, in nanoseconds: a counter with a coarse unit
-    /// moves in jumps.
+    /// Shortest time over which a change is accurate, in nanoseconds.
+    // A counter with a coarse unit moves in jumps.
     pub(super) resolution_ns: u64,
 }
 

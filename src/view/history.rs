@@ -25,7 +25,8 @@ pub(super) struct ChangeTime {
     pub(super) wanted_ns: u64,
     /// Minimum age of the base reading: without one there is no value.
     pub(super) least_ns: u64,
-    /// Maximum age of the base reading: an older one says nothing about the present.
+    /// Maximum age of the base reading.
+    // An older reading says nothing about the present.
     pub(super) most_ns: u64,
 }
 

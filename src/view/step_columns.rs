@@ -55,9 +55,9 @@ impl StepColumns {
         self.change(wall_ns, wall_ns, |column| column.include(value));
     }
 
-    /// Adds a value that held between two samples. Skips steps in which samples were lost, because
-    /// the value there is unknown.
+    /// Adds a value that held between two samples. Skips steps in which samples were lost.
     pub(super) fn add_between(&mut self, from_ns: i64, to_ns: i64, value: f64) {
+        // The value is unknown while samples are lost.
         self.change(from_ns, to_ns, |column| {
             if !column.is_lost {
                 column.include(value);

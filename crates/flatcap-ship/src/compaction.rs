@@ -100,10 +100,11 @@ fn remove_merged(
     Ok(())
 }
 
-/// Removes the objects of a segment, the last parts first: those that an interruption leaves are
-/// the first rows of their tables, which the next check compares.
+/// Removes the objects of a segment, the last parts first.
 fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Result<(), ShipError> {
     let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name)).collect();
+    // The parts that an interruption leaves are then the first rows of their tables, which the next
+    // check compares.
     for (group, table, part) in in_order(parsed).into_iter().rev() {
         lake.remove(&group.table(table, part))?;
         report.removed_objects += 1;

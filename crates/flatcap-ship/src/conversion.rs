@@ -262,13 +262,14 @@ impl<'s> Conversion<'s> {
         sink.put(table, *part, object)
     }
 
-    /// Puts a small table, also if it has no rows: engines need one object to know its columns.
+    /// Puts a small table, also if it has no rows.
     fn put_table(
         &mut self,
         table: &str,
         rows: &RecordBatch,
         sink: &mut dyn ObjectSink,
     ) -> Result<(), ShipError> {
+        // Engines need one object to know the columns.
         let mut writer = ObjectWriter::new(self.origin.schema(&rows.schema()));
         let batch = self.origin.add_to(rows, writer.schema())?;
         let mut objects = writer.write(&batch)?;

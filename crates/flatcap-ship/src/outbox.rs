@@ -22,7 +22,8 @@ pub(crate) enum MessageOutcome {
 /// A manifest that is in the store, or may be, and whose message is not acknowledged.
 #[derive(Debug)]
 struct UnsentMessage {
-    /// Names this entry: the same manifest may leave the outbox and come again while it is sent.
+    /// The number of this entry.
+    // The same manifest may leave the outbox and come again while it is sent.
     ticket: u64,
     manifest: String,
     /// The store is known to have had it.
@@ -119,12 +120,13 @@ impl Outbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause, of another message if
-    /// there is one: this one may be the only one that fails.
+    /// Counts an attempt that failed. The next one is due after a pause, and sends another message
+    /// if there is one.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         self.retry_ns = now_ns.saturating_add(pause_ns);
+        // This message may be the only one that fails.
         if let Some(failed) = self.unsent.pop_front() {
             self.unsent.push_back(failed);
         }

@@ -86,9 +86,10 @@ impl OutboxFile {
 }
 
 impl Drop for OutboxFile {
-    /// Unlocks at once. To close the file is not enough: a process that is being started has a copy
-    /// of it until it executes its program.
+    /// Unlocks at once.
     fn drop(&mut self) {
+        // To close the file is not enough: a process that is being started has a copy of it until
+        // it executes its program.
         drop(self.lock.unlock());
     }
 }

@@ -65,7 +65,8 @@ pub(crate) struct Shipper<'l> {
     budget: Option<CpuBudget>,
     /// Names of the manifests in the store, by the folders that were listed.
     known: BTreeMap<String, BTreeSet<String>>,
-    /// Hosts by run: all segments of a run belong to one host.
+    /// Hosts by run.
+    // All segments of a run belong to one host.
     hosts: BTreeMap<u64, ManifestHost>,
     /// Identities that are this host's.
     verified: BTreeSet<String>,

@@ -43,6 +43,7 @@ impl PageAccess {
             return Ok(());
         }
         let origin = only(headers, &ORIGIN).unwrap_or_default();
+        // The page has no TLS, so its own origin begins with `http`.
         if origin.strip_prefix("http://") == Some(host) {
             return Ok(());
         }

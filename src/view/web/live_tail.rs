@@ -105,7 +105,7 @@ impl LiveTail {
     }
 
     /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
-    /// read, there are no new rows; the page gets the error with its next request.
+    /// read, there are no new rows.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
         // Only whole rows: a row that was sent must not change later.
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
@@ -115,6 +115,7 @@ impl LiveTail {
             *self = Self::new(self.shown.clone());
         }
         self.until_ns = until_ns;
+        // The page gets an error of reading with its next request.
         let charts = self.read(since_ns, until_ns).unwrap_or_else(|_unreadable| {
             self.feeds = None;
             Vec::new()

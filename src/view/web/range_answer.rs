@@ -56,7 +56,8 @@ pub(super) struct RangeRow {
 
 #[derive(Serialize)]
 struct RangeHeader<'a> {
-    /// A string: a JavaScript number has only 53 bits of integer precision.
+    /// Length of a pixel, in nanoseconds.
+    // A string, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     is_complete: bool,
     left_out: u64,

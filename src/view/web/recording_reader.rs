@@ -31,8 +31,8 @@ const CACHE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of open feeds, about 100 KB each.
 // Enough for six zooms of all charts.
 const FEEDS_MAX: usize = 64;
-/// Feeds start at multiples of this number of steps, so that one feed can be reused while the page
-/// scrolls.
+/// Feeds start at multiples of this number of steps.
+// So one feed can be reused while the page scrolls.
 const ALIGNED_STEPS: i64 = 512;
 /// Maximum number of steps that a feed keeps and can return: [`PIXELS_MAX`] and the alignment.
 ///
@@ -115,6 +115,7 @@ impl RecordingReader {
         let mut sources: Vec<SourceAnswer> = (self.recording.sources().iter())
             .map(|source| SourceAnswer { name: source.name.clone(), period_ns: source.period_ns })
             .collect();
+        // A source whose schema differs between runs has an entry for each schema.
         sources.dedup_by(|one, other| one.name == other.name);
         Ok(SourcesAnswer {
             version: env!("CARGO_PKG_VERSION"),
@@ -191,10 +192,11 @@ impl RecordingReader {
         Ok(answer)
     }
 
-    /// Chooses how to read a chart, given by its title or the path of its field. If the chart is
-    /// one field, its samples give exact extrema, and their summaries can be cached.
+    /// Chooses how to read a chart, given by its title or the path of its field.
     fn plan(&self, field: &str) -> Result<ChartPlan, ViewError> {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
+        // If the chart is one field, its samples give exact extrema, and their summaries can be
+        // cached.
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
             return Ok(match chart.formula.exact_path() {
                 Some(own) => ChartPlan::Overview(path(&exact_path(&chart.source, own))?),

@@ -191,6 +191,7 @@ impl PageServer {
         // Dropping the tasks closes the connections and the threads' queues.
         drop(tasks);
         runtime.shutdown_background();
+        // Ends the waits for the budget, so that the threads can be joined.
         ending.set();
         for thread in threads {
             // A panic of the thread was reported when it happened.
@@ -361,6 +362,7 @@ impl PageContext {
                 (response, AnswerEnd::InTime)
             }
         };
+        // No other page may embed or read an answer, and no injected script may run.
         let headers = response.headers_mut();
         headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -379,6 +381,7 @@ impl PageContext {
             // The answer of Prometheus. It has no recorded data, so it needs no token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
+        // The files of the page have no recorded data, so they need no token.
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

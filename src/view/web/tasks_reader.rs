@@ -15,8 +15,8 @@ const TIMELINES_MAX: usize = 8;
 const READ_NS: u64 = 250_000_000;
 /// Time read before a view, to know the waits of threads that run at its start.
 const LEAD_NS: i64 = 100_000_000;
-/// A timeline starts at a multiple of a third of its pixels, so that it can be reused while the
-/// page scrolls.
+/// A timeline starts at a multiple of a third of its pixels.
+// So one timeline can be reused while the page scrolls.
 const ALIGNED_PART: u32 = 3;
 
 /// Reads the timeline of the CPUs.

@@ -22,8 +22,9 @@ pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
 const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the source that is computed from these sources. A recorded source with the same name
-/// does not replace it: paths select the recorded source by its id.
+/// does not replace it.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
+    // Paths select a recorded source of this name by its id.
     events_of(sources).map(|_| tasks_source())
 }
 

@@ -199,11 +199,11 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process, or records its end for later if the current sample still contains it: it
-    /// stays in the kernel's table until its parent waits for it.
+    /// Ends a process, or records its end for later if the current sample still contains it.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
+        // An ended process stays in the kernel's table until its parent waits for it.
         let Some(seen) = seen else {
             self.exited.push(key);
             return;

@@ -24,8 +24,8 @@ const NS_PER_MS: i64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
-    /// `None` before the first request: opening reads all headers, and most pages have no data
-    /// source.
+    /// `None` before the first request.
+    // Opening reads all headers, and most pages have no data source.
     opened: Option<OpenedRecording>,
 }
 

@@ -106,7 +106,8 @@ impl PromqlRequest {
 }
 
 /// The parameters of a request; a name may occur several times. Unknown parameters are ignored, as
-/// Prometheus does: data sources send parameters of newer versions.
+/// Prometheus does.
+// Data sources send parameters of newer versions.
 struct PromqlParameters(Vec<(String, String)>);
 
 impl PromqlParameters {
