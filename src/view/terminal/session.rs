@@ -29,7 +29,8 @@ use crate::view::sample_search::SampleSearch;
 
 /// Interval of frames while the time moves.
 const TICK_NS: u64 = 100_000_000;
-/// Longest reading between two frames, so that keys are handled promptly.
+/// Longest reading between two frames.
+// Keys must be handled promptly.
 const READ_NS: u64 = 60_000_000;
 /// Interval at which the stop signal is checked while nothing moves.
 const IDLE: Duration = Duration::from_millis(250);
@@ -85,6 +86,7 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
     if !io::stdout().is_terminal() {
         return Err(ViewError::NoTerminal("standard output"));
     }
+    // A dumb terminal cannot move the cursor, so frames cannot be drawn.
     if std::env::var_os("TERM").is_some_and(|name| name == "dumb") {
         return Err(ViewError::NoTerminal("TERM=dumb"));
     }
@@ -189,6 +191,7 @@ impl<'s> ViewRun<'s> {
             return Ok(None);
         }
         match self.state.press(*key) {
+            // Explaining may take seconds, so the message is drawn first.
             Some(Request::Explain) => {
                 self.state.message = Some("explaining ...".to_owned());
                 self.announced = Some(Request::Explain);
@@ -291,6 +294,7 @@ impl<'s> ViewRun<'s> {
                 self.explanation = Some(lines);
                 (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
                 self.state.message = None;
+                // Playing would move away from the explained time.
                 if self.state.movement == Movement::Playing {
                     self.state.movement = Movement::Paused;
                 }

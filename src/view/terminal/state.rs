@@ -218,6 +218,7 @@ impl ViewState {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
         }
+        // While a line is typed, letters are not commands.
         if let Some((kind, text)) = self.input.take() {
             return self.edit(kind, text, key.code);
         }

@@ -42,8 +42,9 @@ pub(in crate::view) struct WaitCell {
     pub(in crate::view) longest_ns: u64,
 }
 
-/// Folds intervals of threads into pixels, so that memory depends only on the number of pixels.
+/// Folds intervals of threads into pixels.
 #[derive(Debug, Clone)]
+// So memory depends only on the number of pixels.
 pub(in crate::view) struct PixelTracks {
     grid: PixelGrid,
     /// The process whose run time is counted separately.
@@ -57,7 +58,8 @@ pub(in crate::view) struct PixelTracks {
 #[derive(Debug, Clone, Default)]
 struct CpuTrack {
     cells: Vec<TrackCell>,
-    /// The newest pixel with slices: the slices of a CPU arrive in time order.
+    /// The newest pixel with slices.
+    // The slices of a CPU arrive in time order.
     newest: usize,
     /// Run time of each thread and each process in that pixel.
     threads: HashMap<Task, u64>,

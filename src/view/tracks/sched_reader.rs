@@ -193,6 +193,7 @@ impl SchedReader {
 
 impl Continuity {
     fn begin_run(&mut self) {
+        // A run without payloads keeps the end of the run before it.
         self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
     }
 
@@ -208,6 +209,7 @@ impl Continuity {
             None => self.run_end_ns.take().filter(|run_end_ns| begin_ns > *run_end_ns),
         };
         let missing = missing.map(|from_ns| stretch(StretchKind::NotRecorded, from_ns, begin_ns, 0));
+        // The count is a total of the run.
         let dropped = before.map_or(0, |last| batch.lost().saturating_sub(last.lost));
         let lost = (dropped > 0).then(|| stretch(StretchKind::Lost, begin_ns, end_ns, dropped));
         // Like the timeline: a stopped time is at the end, at the start, or the whole payload.

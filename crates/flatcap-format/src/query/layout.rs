@@ -82,7 +82,8 @@ impl RowColumn {
 pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
     known: HashMap<ColumnKey, usize>,
-    /// The initial columns, by name. Names of elements may repeat.
+    /// The initial columns, by name.
+    // Names of elements may repeat.
     given: HashMap<String, VecDeque<usize>>,
     /// The names of paths that select one field.
     own_names: Vec<Option<String>>,

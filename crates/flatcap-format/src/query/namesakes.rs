@@ -9,8 +9,9 @@ use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentRe
 /// The sources that share their name with another source at the same time, by run and id.
 ///
 /// A reload ends a source and begins another one with the same name. Such sources follow each
-/// other, so their name identifies them. A computed source exists at all times.
+/// other, so their name identifies them.
 #[derive(Debug, Clone, Default)]
+// A computed source exists at all times, so a recorded source with its name is listed here, too.
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 
 /// The monotonic times of the first and the last sample of each source.

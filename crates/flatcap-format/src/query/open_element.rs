@@ -50,9 +50,9 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Returns the key for elements inside this one. It cannot contain fields that follow their
-    /// list, but it can contain the position.
+    /// Returns the key for elements inside this one.
     pub(super) fn inner_key(&self) -> Vec<u8> {
+        // The key cannot contain fields that follow their list, but it can contain the position.
         let mut key = self.key.clone();
         if !self.has_key || self.list.has_late_key {
             key.extend(self.position_key());
@@ -82,9 +82,10 @@ impl<'r> OpenElement<'r> {
         self.add_part(naming, text.as_bytes(), &text);
     }
 
-    /// Takes a text. If it is not UTF-8, another text may have the same printed form.
+    /// Takes a text.
     pub(super) fn identify_text(&mut self, naming: &Naming, bytes: &[u8]) {
         let text = text_of(bytes);
+        // If the text is not UTF-8, another text may have the same printed form.
         if text.as_bytes() != bytes {
             self.bytes.push((self.identity.len(), bytes.to_vec()));
         }
@@ -239,8 +240,9 @@ impl<'r> OpenElement<'r> {
     }
 }
 
-/// Appends a part of a key. Its length separates it from other parts.
+/// Appends a part of a key.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
+    // The length separates the part from other parts.
     key.extend_from_slice(&(part.len() as u64).to_le_bytes());
     key.extend_from_slice(part);
 }

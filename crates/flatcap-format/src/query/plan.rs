@@ -413,7 +413,6 @@ fn naming_leaves<'l>(
     (root, lists): (&str, impl Iterator<Item = &'l str>),
     are_events: bool,
 ) -> Vec<(usize, Naming)> {
-    // If the values of events were their key, each event would be a new element.
     let mut around: Vec<&str> = lists
         .flat_map(|list| {
             let known = leaves
@@ -437,6 +436,7 @@ fn naming_leaves<'l>(
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
+        // If the values of events were their key, each event would be a new element.
         if are_events && !has_identity {
             continue;
         }
@@ -444,6 +444,7 @@ fn naming_leaves<'l>(
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();
             let is_text = column_type == Some(ColumnType::Text);
+            // Other numbers change from sample to sample, so they cannot identify an element.
             let is_state =
                 column_type == Some(ColumnType::Unsigned) && leaf.field.metric_kind() == MetricKind::State;
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };

@@ -74,6 +74,8 @@ impl CounterRates {
                 places.push(match batch.element(first_row + places.len()) {
                     // Elements without a number are never compared with each other.
                     Some(NO_ELEMENT) => usize::MAX,
+                    // Elements with the same identity cannot be matched to elements of the next
+                    // sample.
                     Some(element) => history.add_element(u64::from(names.first_of(element))),
                     None => history.add_element(u64::MAX),
                 });
@@ -94,8 +96,9 @@ impl CounterRates {
         found
     }
 
-    /// Clears all values: the counters of the next run are different ones.
+    /// Clears all values, for the next run.
     pub fn clear(&mut self) {
+        // The counters of the next run are different ones.
         self.tables.clear();
     }
 }

@@ -124,6 +124,8 @@ impl Recording {
     }
 
     fn check_condition(&self, query: &Query, condition: &RowCondition) -> Result<(), QueryError> {
+        // Reading unsealed segments in full is slow, so it is done only for a condition that
+        // applies nowhere else.
         if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
             return Ok(());
         }

@@ -69,6 +69,7 @@ pub(super) fn resolve(
         }?;
         for (source, leaf, picks) in found {
             let Some(own) = selected.get_mut(source) else { continue };
+            // Two paths may select the same field, which is read only once.
             if !own.iter().any(|known| known.leaf == leaf && known.picks == picks) {
                 own.push(SelectedField { leaf, picks, order });
             }

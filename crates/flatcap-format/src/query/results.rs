@@ -41,7 +41,8 @@ const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 #[derive(Debug)]
 pub struct QueryResults {
     reader: MergedReader,
-    /// The paths of the recording. The computed source has its own reader of them.
+    /// The paths of the recording.
+    // The computed source has its own reader of the paths.
     paths: Vec<PathBuf>,
     segments: Vec<SelectedSegment>,
     query: Query,

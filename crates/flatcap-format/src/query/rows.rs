@@ -255,6 +255,7 @@ impl RowReader {
             }
             QueryItem::Complete(_) => self.is_merging = true,
             QueryItem::Run(run) => {
+                // The rows so far belong to the run that ends, so they are merged first.
                 self.waiting = Some(RowItem::Run(run));
                 self.is_merging = true;
             }

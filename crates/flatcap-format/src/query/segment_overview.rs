@@ -221,6 +221,7 @@ impl RunFold {
         let mut sources = BTreeMap::<Box<str>, SourceSpan>::new();
         for (number, fold) in &self.tables {
             let (Some(info), Some(mut span)) = (tables.get(*number), fold.span) else { continue };
+            // Numbers that were left out on purpose are no hole between two segments.
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }

@@ -157,6 +157,7 @@ impl HoleLimits {
     /// the later one ended at `hole_end_ns`.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
+        // A hole of the source is also a hole of its series.
         hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
     }
 

@@ -25,8 +25,8 @@ pub(super) type CellPlace = (Option<ElementName>, usize);
 #[derive(Debug)]
 pub(super) struct StepRows {
     steps: Steps,
-    /// Wall time minus monotonic time when the run began. Steps have equal lengths by the monotonic
-    /// clock, even if the wall clock is set.
+    /// Wall time minus monotonic time when the run began.
+    // Steps have equal lengths by the monotonic clock, even if the wall clock is set.
     offset_ns: Option<i64>,
     /// The lead of the wall clock over that offset, at the beginning of the current step and of the
     /// step that has ended.

@@ -107,8 +107,9 @@ pub(super) struct NumberCell {
     values: Vec<Number>,
 }
 
-/// A number in the type of its field, so that integers beyond 2^53 are exact.
+/// A number in the type of its field.
 #[derive(Debug, Clone, Copy, PartialEq)]
+// Integers beyond 2^53 would not be exact as floats.
 enum Number {
     Unsigned(u64),
     Signed(i64),
@@ -119,7 +120,8 @@ enum Number {
 /// A sum of numbers.
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
-    /// Exact: the sum of 2^64 integers of 64 bits fits.
+    /// An exact sum.
+    // The sum of 2^64 integers of 64 bits fits.
     Integers(i128),
     Floats(f64),
 }

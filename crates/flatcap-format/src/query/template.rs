@@ -40,6 +40,7 @@ impl SampleTemplate {
         names: &mut ElementNames,
     ) -> Result<Self, DecodeError> {
         let mut tables: Vec<TableRows> = plan.tables.iter().map(TableRows::new).collect();
+        // Only a template needs the bytes of each value.
         for table in &mut tables {
             table.cells = Some(Vec::new());
         }

@@ -33,6 +33,7 @@ impl TemplateCache {
         let is_same = found == 0 && self.is_latest;
         self.served += 1;
         self.is_latest = true;
+        // Successive samples mostly have the same template, so the latest one is tried first.
         if found > 0
             && let Some(front) = self.templates.get_mut(..=found)
         {

@@ -12,7 +12,8 @@ pub struct TextColumn {
     codes: Vec<u32>,
     texts: Vec<Box<str>>,
     known: HashMap<Box<str>, u32>,
-    /// Whether a text has a backslash. Only then can it be the escaped form of other bytes.
+    /// Whether a text has a backslash.
+    // Only a text with a backslash can be the escaped form of other bytes.
     has_backslash: bool,
 }
 
@@ -170,6 +171,7 @@ impl TextColumn {
 
 impl PartialEq for TextColumn {
     fn eq(&self, other: &Self) -> bool {
+        // The same texts may have other codes in another column.
         self.codes.len() == other.codes.len()
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }
