@@ -79,6 +79,7 @@ impl Catalog {
     pub fn of(recording: &Recording) -> Self {
         let sources = recording.fields();
         let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
+        // A recording without well-known charts has no others.
         let most = if catalog.charts.is_empty() { OTHER_CHARTS_ALONE } else { OTHER_CHARTS };
         for source in &sources {
             let fields = field_charts(source);

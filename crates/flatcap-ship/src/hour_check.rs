@@ -27,7 +27,7 @@ struct TableObjects {
 
 /// Checks that the objects of an hour begin, for each of these segments and each table, with the
 /// rows of the segment's objects. `hot` has the objects of each segment, by its number. The hour
-/// may have more rows: a removal that was interrupted has removed the last parts of a segment.
+/// may have more rows.
 ///
 /// # Errors
 /// `Object` if a row is missing or differs, or if an object is missing or damaged; and errors of
@@ -38,6 +38,7 @@ pub(crate) fn check_hour(
     manifest: &Manifest,
     hot: &BTreeMap<u64, Vec<String>>,
 ) -> Result<(), ShipError> {
+    // A removal that was interrupted has removed the last parts of a segment.
     for (table, objects) in tables(hour, manifest, hot)? {
         let differ = |segment: i64| {
             let what = format!("its objects of {table} do not have the rows of its segment {segment}");

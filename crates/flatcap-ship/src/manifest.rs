@@ -46,7 +46,8 @@ pub(crate) struct Manifest {
     pub(crate) segments: Vec<u64>,
     /// File name of the segment.
     pub(crate) file: String,
-    /// Not called `host`: engines take a column of that name from the name of the object.
+    /// The host, under the name `identity`.
+    // Not under the name `host`: engines take a column of that name from the name of the object.
     #[serde(rename = "identity")]
     pub(crate) host: ManifestHost,
     /// Version of the recorder.

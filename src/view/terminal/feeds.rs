@@ -66,6 +66,7 @@ impl Feeds {
             return Some(table.source.clone());
         }
         let charts = self.charts.as_ref().map_or(&*self.catalog.charts, |open| &open.charts);
+        // A source without a period has no regular samples to step through.
         let timed = charts.iter().filter(|chart| chart.period_ns > 0);
         timed.min_by_key(|chart| chart.period_ns).or(charts.first()).map(|chart| chart.source.clone())
     }
@@ -238,6 +239,7 @@ fn table_rows(
     };
     let numbers: Vec<usize> = (0..table.columns.len()).filter(is_number).collect();
     let sorting = state.sorting();
+    // One past the last column stands for the name.
     shown.sorted_by = numbers.get(sorting.column % (numbers.len() + 1)).copied();
     shown.unfiltered = elements.len();
     let filter = state.filter.to_lowercase();

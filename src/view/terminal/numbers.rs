@@ -36,6 +36,7 @@ fn scaled(value: f64, base: f64, prefixes: &[&str]) -> String {
         value /= base;
         prefix = prefixes.next().copied().unwrap_or_default();
     }
+    // Beyond the largest prefix only an exponent keeps the number short.
     if value.abs() >= 1e6 {
         return format!("{value:.1e}");
     }

@@ -196,6 +196,7 @@ impl ViewState {
                 let at_ns = self.at_ns.saturating_add(self.step_ns());
                 self.go_to(at_ns);
                 if at_ns >= self.span_ns.1 {
+                    // A recording that grows has no end, so playing continues as live.
                     self.movement = if self.is_growing { Movement::Live } else { Movement::Paused };
                 }
             }

@@ -8,7 +8,8 @@ use flatcap_tasks::{IntervalEnd, TaskState, ThreadInfo};
 use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Maximum number of threads whose last wait is kept until they run: the threads ready at one time.
+/// Maximum number of threads whose last wait is kept until they run.
+// Only the threads that are ready at one time need it.
 const WAITS_MAX: usize = 1 << 16;
 
 /// A time slice of a thread, or of the idle loop, on a CPU.

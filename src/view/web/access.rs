@@ -63,6 +63,7 @@ impl PageAccess {
 
     /// Returns the token to the first request that shows the ticket.
     pub(super) fn take_ticket(&self, headers: &HeaderMap) -> Result<String, ApiError> {
+        // Valid only once, because another user may have seen the ticket on a command line.
         let mut ticket = self.ticket.borrow_mut();
         if ticket.take_if(|ticket| shows(headers, ticket)).is_some() {
             return Ok(self.token.clone());

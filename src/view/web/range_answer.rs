@@ -94,6 +94,7 @@ impl RangeRow {
             if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
                 rows.push(Self::gap(from_ns, start_ns));
             }
+            // A step has only extrema, which stand for its first and last value.
             let last_ns = start_ns.saturating_add(step_ns - 1);
             rows.push(Self { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
         }
@@ -134,6 +135,7 @@ impl RangeAnswer {
         };
         // Numbers and strings always serialize.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
+        // The page reads the columns as arrays of numbers, which must be aligned.
         while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
             header.push(' ');
         }

@@ -13,7 +13,8 @@ use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, Slic
 const TIMELINES_MAX: usize = 8;
 /// Maximum reading time per answer; the page repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Time read before a view, to know the waits of threads that run at its start.
+/// Time read before a view.
+// Threads that run at the start of the view have waited before it.
 const LEAD_NS: i64 = 100_000_000;
 /// A timeline starts at a multiple of a third of its pixels.
 // So one timeline can be reused while the page scrolls.
@@ -46,6 +47,7 @@ impl TasksReader {
         let deadline_ns = monotonic_ns() + READ_NS;
         let WallRange { from_ns, to_ns } = request.wall_ns;
         let (timeline, is_complete) = loop {
+            // The number of CPUs is known only after reading.
             let pixels_max = u32::try_from(CELLS_MAX / self.cpus.max(1)).unwrap_or(u32::MAX).max(1);
             let pixels = request.pixels.min(pixels_max);
             let grid = grid(request.wall_ns, pixels);

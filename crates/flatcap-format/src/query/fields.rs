@@ -53,6 +53,7 @@ impl Recording {
     /// each variant.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
+        // A computed source and a recorded one may have the same name.
         let key = |source: &RecordedSource| (source.name.clone(), source.is_computed);
         for of_one_name in self.sources().chunk_by(|one, next| key(one) == key(next)) {
             let Some(first) = of_one_name.first() else { continue };

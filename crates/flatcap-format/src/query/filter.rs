@@ -232,6 +232,7 @@ impl RowFilter {
             })
             .collect();
         let mut passing = vec![false; matrix.len()];
+        // A row of a table that was not requested does not make the sample pass.
         for (table, own) in tables.iter().enumerate() {
             if !plan.tables.get(table).is_some_and(is_visible) {
                 continue;

@@ -49,6 +49,7 @@ impl LeadingSource {
 
     /// Clears the record of the sources with samples, for a new run.
     pub(super) fn begin_run(&mut self) {
+        // The leading source must have samples in the run.
         self.sources.iter_mut().for_each(|source| source.came = None);
         (self.came, self.best) = (0, None);
     }

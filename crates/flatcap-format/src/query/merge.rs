@@ -85,6 +85,7 @@ impl BatchMerge {
     /// Returns the next sample without taking it. Among samples with the same time, the samples of
     /// sources with the name `last` come last. `last` may change only after a batch was added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
+        // A new batch may contain earlier samples than the others.
         if !self.is_sorted {
             let all = self.open.iter().enumerate();
             self.next = all.filter_map(|(number, open)| Some(Reverse(open.next(number, last)?))).collect();

@@ -31,6 +31,7 @@ impl Namesakes {
         }
         let of_computed = computed_namesakes(&header.sources);
         self.0.extend(of_computed.map(|source| (header.run_id, source.id)));
+        // Without shared names, no segment has to be read.
         by_name.retain(|_, own| own.len() > 1);
         if by_name.is_empty() {
             return;

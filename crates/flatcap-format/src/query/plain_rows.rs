@@ -59,6 +59,7 @@ impl Recording {
         let namesakes = self.sources().iter().any(|source| {
             source.instances.keys().any(Option::is_some) && selected.periods.contains_key(&source.name)
         });
+        // Such rows may join values of several samples or elements.
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }

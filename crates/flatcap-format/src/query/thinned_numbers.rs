@@ -25,6 +25,7 @@ impl ThinnedNumbers {
 
     /// Returns the first number from `seq` on that was not left out.
     pub(super) fn skip(&self, mut seq: u64) -> u64 {
+        // Several ranges may directly follow each other.
         while let Some(end) = self.ends.get(&seq) {
             seq = *end;
         }
