@@ -126,7 +126,7 @@ impl fmt::Display for CompressSkipReason {
     }
 }
 
-/// Rewriting a segment has failed. It is unchanged, or complete in its new form.
+/// Rewriting a segment has failed. The segment is unchanged, or complete in its new form.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot rewrite {name}: {step}: {error}")]
 pub struct CompressError {

@@ -84,7 +84,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Sends the answer. It is dropped if the caller no longer waits.
+    /// Sends the answer. The answer is dropped if the caller no longer waits.
     pub fn answer(self, result: Result<Answer, Refusal>) {
         drop(self.reply.send(result));
     }

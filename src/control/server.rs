@@ -232,7 +232,7 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// Serves the connections of one listener. Those without an origin get no answer.
+/// Serves the connections of one listener. Connections without an origin get no answer.
 async fn accept<C>(
     next: impl AsyncFn() -> io::Result<C>,
     origin: impl Fn(&C) -> Option<ClientOrigin>,

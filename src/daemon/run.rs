@@ -39,10 +39,11 @@ use crate::slab::{
 };
 use crate::snapshot::SnapshotHandle;
 
-/// Maximum time for the samplers to end. They need the time of one read; a read that hangs in the
-/// kernel is abandoned after this.
+/// Maximum time for the samplers to end. Samplers need the time of one read to stop. A read that
+/// hangs in the kernel is abandoned after this.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
-/// Maximum time for the recorder to write and sync the queued slabs. It is abandoned after this.
+/// Maximum time for the recorder to write and sync the queued slabs. The recorder is abandoned
+/// after this time.
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
 
 /// The storage that a run records to.

@@ -37,8 +37,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. It is fed three
-    /// times as often.
+    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. The watchdog is
+    /// fed three times as often.
     pub(super) fn new(limit: Duration, now_ns: u64) -> Self {
         let interval_ns = u64::try_from(limit.as_nanos() / 3).unwrap_or(u64::MAX);
         Self { interval_ns, next_ns: now_ns, fed: RecorderActivity::default(), iterated_ns: now_ns }

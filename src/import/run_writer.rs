@@ -244,8 +244,8 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// Skips `count` numbers of a source that are missing in the input. They become part of one Gap
-    /// before its next frame.
+    /// Skips `count` numbers of a source that are missing in the input. The skipped samples become
+    /// part of one Gap before its next frame.
     ///
     /// # Panics
     /// The source does not exist: a mistake of the caller.
@@ -325,7 +325,7 @@ impl<'s> RunWriter<'s> {
         writer.append_gaps(&[gap]).map_err(|error| self.fail(error))
     }
 
-    /// Writes the batch. Then writes an Index frame or seals the segment if it is time to.
+    /// Writes the batch. Afterwards writes an Index frame or seals the segment if it is time to.
     #[cold]
     fn flush(&mut self) -> Result<(), ImportError> {
         if self.batch.is_empty() {

@@ -155,7 +155,7 @@ impl Lane {
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
 
-    /// Marks the lane as ended for the client. It is still read until it is empty.
+    /// Marks the lane as ended for the client. The lane is still read until it is empty.
     pub(super) fn end(&mut self) {
         if self.is_open() {
             let _stays = self.reader.set_flags(&self.memory, LaneFlags::ENDED);

@@ -33,7 +33,7 @@ keywords! {
         /// The kernel's, from /dev/kmsg.
         #[serde(rename = "kmsg")]
         Kernel = "kmsg",
-        /// That of systemd-journald, by journalctl.
+        /// The journal of systemd-journald, by journalctl.
         #[serde(rename = "journal")]
         Journal = "journal",
     }

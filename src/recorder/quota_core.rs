@@ -306,8 +306,8 @@ impl QuotaCore {
     }
 
     /// Lists the directory, each file once. If two files exchange their names during the listing,
-    /// one may appear under both names and the other under none. Then the directory is listed
-    /// again.
+    /// one may appear under both names and the other under none. After a change, the directory is
+    /// listed again.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;
         loop {

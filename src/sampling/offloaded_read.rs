@@ -61,7 +61,7 @@ pub(super) enum ReadPoll {
     Nothing,
     /// The read has finished and the sampler is back: build the payload.
     Finished(SampleMeta, ReadOutcome),
-    /// The read has timed out. Its sampler may still come back and serve later reads.
+    /// The read has timed out. The sampler may still come back and serve later reads.
     TimedOut(SampleMeta),
 }
 

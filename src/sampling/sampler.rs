@@ -50,7 +50,7 @@ pub trait FixedSampler: Debug + Send {
     /// The same errors as [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
-    /// The template, a finished FlatBuffer. It never changes.
+    /// The template, a finished FlatBuffer. The template never changes.
     fn template(&self) -> &FrameTemplate;
 
     /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.

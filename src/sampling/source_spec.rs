@@ -29,8 +29,8 @@ pub struct SourceSpec {
     /// for instances, which exist only if configured.
     pub is_on_by_default: bool,
     /// Whether something other than the kernel may delay a sample: a server, a device's firmware, a
-    /// bus. It then belongs to group `blocking`. For example, the temperature sensor of a hanging
-    /// disk queries that disk.
+    /// bus. The source then belongs to group `blocking`. For example, the temperature sensor of a
+    /// hanging disk queries that disk.
     pub may_block: bool,
     /// Interval at which the kernel updates the values: a shorter period gains nothing.
     pub refresh: &'static str,

@@ -54,8 +54,8 @@ impl SpinMargin {
             self.fractions.clamp(MARGIN_MIN_NS * FRACTIONS_PER_NS, MARGIN_MAX_NS * FRACTIONS_PER_NS);
     }
 
-    /// Records that the margin left no time to sleep. It becomes shorter; otherwise a margin that
-    /// is too long would never be noticed.
+    /// Records that the margin left no time to sleep. The margin becomes shorter; otherwise a
+    /// margin that is too long would never be noticed.
     #[inline]
     pub(super) fn record_no_sleep(&mut self) {
         self.record_sleep(0);

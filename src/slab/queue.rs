@@ -60,8 +60,8 @@ pub struct QueueReceiver<T> {
     shared: Arc<QueueState>,
 }
 
-/// Creates a queue for `capacity` slabs. It ends once the sender is dropped and all slabs are
-/// taken.
+/// Creates a queue for `capacity` slabs. The queue ends once the sender is dropped and all slabs
+/// are taken.
 pub fn slab_queue<T>(capacity: usize, on_full: OnFull) -> (QueueSender<T>, QueueReceiver<T>) {
     let (sender, receiver) = bounded(capacity);
     let shared = Arc::new(QueueState::default());

@@ -77,8 +77,8 @@ pub(super) struct SuspectedElement {
     pub(super) score: f64,
     /// Departures of its own fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
-    /// Departures of its new children, by class, best class first. They count for the score, but
-    /// are not values of the element.
+    /// Departures of its new children, by class, best class first. The children count for the
+    /// score, but are not values of the element.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 

@@ -77,7 +77,8 @@ pub struct TaskCauses {
     pub faults: RecordingFaults,
 }
 
-/// A time in which not all switches were recorded. It ends in the window, and may begin before it.
+/// A time in which not all switches were recorded. The range ends in the window, and may begin
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnrecordedTime {
     /// Wall time of the begin in nanoseconds; it may be before the window.
@@ -231,8 +232,8 @@ struct EventReading<'r> {
 }
 
 impl EventReading<'_> {
-    /// Calls `take` for each run that begins and each sample. It returns whether the payload could
-    /// be read.
+    /// Calls `take` for each run that begins and each sample. `take` returns whether the payload
+    /// could be read.
     fn read(&mut self, mut take: impl FnMut(EventPart<'_>) -> bool) -> Result<(), ExplainError> {
         while let Some(item) = self.reader.next()? {
             match item {

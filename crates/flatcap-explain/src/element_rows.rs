@@ -37,7 +37,7 @@ impl ElementRows {
         self.rows.get(slot)?.last()
     }
 
-    /// Observes all rows and forgets them. They must be rows of this batch.
+    /// Observes all rows and forgets them. The rows must be rows of this batch.
     pub(super) fn observe(
         &mut self,
         batch: &ColumnBatch,

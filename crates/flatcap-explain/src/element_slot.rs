@@ -53,7 +53,7 @@ pub(super) struct ElementSlot {
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     series: Option<u32>,
-    /// The last observation. It is held back until a value differs from it.
+    /// The last observation. The observation is held back until a value differs from it.
     held: Option<Observation>,
     /// The counts of this process were added to its parent, which has waited for it.
     is_inherited: bool,

@@ -36,7 +36,7 @@ pub(super) struct Observation {
 pub(super) trait Observer {
     /// The observer accepts one observation for a time in which the value stays the same.
     const JOINS: bool;
-    /// A series begins. Its number may have belonged to another series that has ended.
+    /// A series begins. The number may have belonged to another series that has ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
     /// Receives observations of a series, which are in the order of time and do not overlap.
     fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);

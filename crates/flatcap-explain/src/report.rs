@@ -119,7 +119,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 /// Explains a window of `length_ns` around a wall time.
 ///
 /// # Errors
-/// Those of the recording, several hosts, no samples.
+/// The errors of reading the recording, recordings of several hosts, or no samples.
 pub fn explain(
     choice: &RecordingChoice,
     wall_ns: i64,

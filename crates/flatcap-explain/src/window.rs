@@ -14,7 +14,8 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// Steps of the window. It is compared with windows of the same length that are one step apart.
+/// Steps of the window. The window is compared with windows of the same length that are one step
+/// apart.
 const WINDOW_STEPS: usize = 3;
 /// Maximum number of steps before the window: a longer baseline is cut.
 const STEPS_BEFORE_MAX: u64 = 1024;

@@ -34,7 +34,7 @@ impl<W: Write + Send> fmt::Debug for RowGroups<W> {
 
 impl<W: Write + Send> RowGroups<W> {
     /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
-    /// They are not written.
+    /// These rows are not written.
     ///
     /// # Errors
     /// The rows cannot be encoded, or the file not be written.

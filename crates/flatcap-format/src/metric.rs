@@ -134,7 +134,7 @@ impl Metric {
         source_path(&self.source, &self.field.path)
     }
 
-    /// Returns the path of the field for a query. It leads to no other source.
+    /// Returns the path of the field for a query. The path leads to no other source.
     ///
     /// # Errors
     /// The path is not well formed.

@@ -37,7 +37,8 @@ pub enum PushRequest {
         /// The client's name.
         client: String,
     },
-    /// Registers a source. Its schema is sent as a descriptor, if it has a root.
+    /// Registers a source. The schema of the source is sent as a descriptor, if the source has a
+    /// root.
     Source(SourceRegistration),
     /// Asks for a lane.
     Lane {
@@ -74,7 +75,7 @@ pub enum PushRequest {
 /// A source as its client describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
-    /// The client's number of the source, below 64. It is the source's slot in every lane.
+    /// The client's number of the source, below 64. The number is the source's slot in every lane.
     pub number: u32,
     /// Nominal period in nanoseconds; 0 without a period.
     pub period_ns: u64,

@@ -313,8 +313,8 @@ impl LaneReader {
     /// more.
     ///
     /// # Errors
-    /// The memory cannot be read; or the client has violated the protocol. Then the lane must not
-    /// be read again.
+    /// The memory cannot be read; or the client has violated the protocol. After an error, the lane
+    /// must not be read again.
     pub fn look<'b>(
         &mut self,
         memory: &impl ReaderMemory,

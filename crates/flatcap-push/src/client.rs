@@ -20,7 +20,7 @@ const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
 /// Maximum length of the path of a Unix socket (`sun_path` minus the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A client. It stays open as long as one of its sources exists.
+/// A client. A client stays open as long as one of its sources exists.
 #[derive(Debug, Clone)]
 pub struct PushClient {
     pub(crate) handle: Arc<ClientHandle>,

@@ -360,8 +360,8 @@ impl RegistryState {
         }
     }
 
-    /// Offers a lane of an earlier connection. Returns whether to keep the lane. It is kept until
-    /// the recorder has rescued it, because that recorder may be killed too. If the recorder
+    /// Offers a lane of an earlier connection. Returns whether to keep the lane. The lane is kept
+    /// until the recorder has rescued it, because that recorder may be killed too. If the recorder
     /// refuses a lane without a writer, the lane is not kept.
     fn resume(&mut self, lane: &HeldLane) -> bool {
         let request = PushRequest::Resume(lane.resumption);

@@ -66,8 +66,8 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
     Ok(report)
 }
 
-/// Removes the hot objects of the hours that were merged by a time. They are read once more and
-/// compared with the objects of the hour, which remain.
+/// Removes the hot objects of the hours that were merged by a time. The hot objects are read once
+/// more and compared with the objects of the hour, which remain.
 fn remove_merged(
     lake: &Lake,
     mut state: LakeState,

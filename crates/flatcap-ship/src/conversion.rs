@@ -327,8 +327,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name. Then a number does not
-    /// identify its source.
+    /// Returns whether another source of the segment has the same name. In this case a number does
+    /// not identify its source.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }

@@ -74,7 +74,7 @@ impl OutboxFile {
         self.directory.put(STORE, store.as_bytes(), MODES.1)
     }
 
-    /// Replaces the lines. They are on the disk when this returns.
+    /// Replaces the lines. The lines are on the disk when this returns.
     ///
     /// # Errors
     /// `File`. The lines before are then still there.

@@ -53,7 +53,7 @@ impl SharedOutbox {
     /// the store with this URL.
     ///
     /// # Errors
-    /// Those of [`OutboxFile::open`].
+    /// The errors of [`OutboxFile::open`].
     pub(crate) fn open(folder: &Path, store: &str) -> Result<Self, ShipError> {
         let (file, lines) = OutboxFile::open(folder, store)?;
         let outbox = Outbox::of(lines);

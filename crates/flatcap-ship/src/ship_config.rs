@@ -62,7 +62,7 @@ impl ShipConfig {
     /// Reads the configuration file, if there is one, and its drop-ins, and adds the options.
     ///
     /// # Errors
-    /// Those of [`ConfigFiles::read`].
+    /// The errors of [`ConfigFiles::read`].
     pub(crate) fn load(arguments: &ConfigArguments) -> Result<Self, ShipConfigError> {
         let (path, is_optional) = match &arguments.config {
             Some(path) => (path.as_path(), false),

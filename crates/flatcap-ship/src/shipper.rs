@@ -259,8 +259,8 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself, and reads its end back. Its length changes when it is compressed,
-    /// so it is always put.
+    /// Puts the segment itself, and reads its end back. The length of a segment changes when it is
+    /// compressed, so it is always put.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
         let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;

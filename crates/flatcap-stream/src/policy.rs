@@ -1,8 +1,8 @@
 //! Memory policies: when a buffer that one large message has grown shrinks again.
 //!
 //! A reader's buffer and a writer's builder keep the size of their largest message. A policy
-//! watches message sizes and decides when that memory is released down to a baseline. It is called
-//! once per message, and only while the buffer exceeds the baseline.
+//! watches message sizes and decides when that memory is released down to a baseline. The policy is
+//! called once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
 

@@ -21,9 +21,9 @@ const HASH_BUDGET_MIN: u64 = 64 << 20;
 /// ...and per byte it has advanced.
 const HASH_BUDGET_PER_BYTE: u64 = 8;
 
-/// The bytes that searches have hashed without finding an intact frame. Their limit keeps the work
-/// linear on hostile input, where every byte claims to begin a long frame. Beyond it only short
-/// frames are hashed, which cost little.
+/// The bytes that searches have hashed without finding an intact frame. The limit of hashed bytes
+/// keeps the work linear on hostile input, where every byte claims to begin a long frame. Beyond it
+/// only short frames are hashed, which cost little.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashBudget {
     /// Bytes hashed so far.

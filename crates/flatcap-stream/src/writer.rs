@@ -82,7 +82,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// Those of the message; `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// The errors of the message; `InvalidFrame`, `ValidationFailed` before anything is written;
+    /// `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();

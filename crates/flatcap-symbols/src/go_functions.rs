@@ -6,7 +6,7 @@ use crate::elf_file::{ElfFile, ElfSection};
 use crate::error::SymbolError;
 use crate::function_span::{FunctionSpan, GO_RANK};
 
-/// Maximum length of the table. That of a program of 100 MB has some 30 MB.
+/// Maximum length of the table. The table of a program of 100 MB has some 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
 /// Sections with the table: of programs at a fixed address, and of others.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];

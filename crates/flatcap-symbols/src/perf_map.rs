@@ -20,7 +20,8 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::code_location::CodeProcess;
 use crate::error::SymbolError;
 
-/// Maximum length of a map file, in bytes. That of a large program in JavaScript has some 20 MB.
+/// Maximum length of a map file, in bytes. The map file of a large program in JavaScript has some
+/// 20 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of functions in a map file; later ones are left out.
 const FUNCTIONS_MAX: usize = 1 << 20;

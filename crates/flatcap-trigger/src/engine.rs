@@ -122,7 +122,7 @@ struct RuleState {
     clear: Option<Program>,
     machine: TriggerMachine,
     counts: TriggerCounts,
-    /// The rule's current time. It never steps back, even if the clocks of sources differ.
+    /// The rule's current time. The time never steps back, even if the clocks of sources differ.
     now_ns: u64,
     /// The values at the latest firing.
     values: Vec<ComparedQuantity>,

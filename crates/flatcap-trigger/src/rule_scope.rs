@@ -13,7 +13,7 @@ use crate::rule_source::RuleSource;
 /// The sources of a run that a rule sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleScope {
-    /// The sources that the recorder reads. They have no labels.
+    /// The sources that the recorder reads. The recorder's own sources have no labels.
     Own,
     /// The sources that the recorder reads, and the one with this id. Threads of applications push
     /// sources of one name at the same time, so a rule sees one of them.

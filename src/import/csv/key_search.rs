@@ -191,7 +191,7 @@ impl KeySearch {
     }
 }
 
-/// Returns whether a title is a usual one of key columns. One with a unit is of measured values.
+/// Returns whether a title is a usual one of key columns. A column with a unit has measured values.
 pub(super) fn is_key_name(title: &str) -> bool {
     if title.contains('%') || unit_of_title(title).is_some() {
         return false;

@@ -167,7 +167,8 @@ impl<T> ReorderBuffer<T> {
     }
 
     /// Before anything is recorded: returns whether the segment begins an epoch after the held one.
-    /// It does if it has another session or a lower number, and is newer than all held segments.
+    /// This is the case if the segment has another session or a lower number, and is newer than all
+    /// held segments.
     fn starts_epoch_after_held(&self, arrival: &Arrival) -> bool {
         let is_newer = |held: &Arrival| arrival.first_ns > held.first_ns && arrival.send_ns > held.send_ns;
         let first = self.held.values().next().map(|held| held.arrival);

@@ -15,7 +15,7 @@ struct TextFile {
     path: &'static str,
     /// Heading lines, which are not replaced as a whole.
     headings: usize,
-    /// The name of the element whose values the file has. It may be lost as a whole.
+    /// The name of the element whose values the file has. The element may be lost as a whole.
     element: &'static str,
 }
 

@@ -25,7 +25,7 @@ const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
 /// Before that, the thread may only be waiting for a CPU.
 const READY_TIMEOUTS: u32 = 10;
-/// Time after which a suspended element is tried again. It doubles at each failure.
+/// Time after which a suspended element is tried again. The delay doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
 const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
 /// Maximum number of threads of a source that hang at the same time. With more, its reads wait.
@@ -282,7 +282,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         false
     }
 
-    /// Reads the batch. Returns the place of the element that hangs. Those after it are not read.
+    /// Reads the batch. Returns the place of the element that hangs. Elements after it are not
+    /// read.
     fn read_batch(&mut self) -> io::Result<Option<usize>> {
         if self.helper.is_none() {
             self.helper = Some(Helper::start(self.source, Arc::clone(&self.threads))?);

@@ -70,7 +70,7 @@ impl Body for LiveBody {
 }
 
 impl LiveHub {
-    /// Starts the thread. It reads nothing while there are no viewers.
+    /// Starts the thread. The thread reads nothing while there are no viewers.
     ///
     /// # Errors
     /// The kernel refuses a thread.

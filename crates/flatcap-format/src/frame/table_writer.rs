@@ -262,7 +262,7 @@ impl TableWriter {
         self.refer(table.0 + field.place, at);
     }
 
-    /// Writes a table below another. Its fields are zero until they are set.
+    /// Writes a table below another. The fields of the table are zero until they are set.
     ///
     /// # Panics
     /// If the field is not a table.

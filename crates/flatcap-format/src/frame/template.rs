@@ -211,7 +211,7 @@ impl FrameTemplate {
     /// Writes a frame with a patched copy to the start of `output` and returns its length.
     ///
     /// # Errors
-    /// Those of the framer; `InvalidFrame` if `output` is too short.
+    /// The errors of the framer; `InvalidFrame` if `output` is too short.
     #[inline]
     pub fn frame_into<F: SliceFramer>(
         &self,

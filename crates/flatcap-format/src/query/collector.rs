@@ -33,7 +33,8 @@ pub(super) struct Collector {
     times: BatchTimes,
     /// Space for samples at the start of a batch.
     space: usize,
-    /// Length of the payloads of the collected samples. Their strings are not longer.
+    /// Length of the payloads of the collected samples. The strings of these samples are not
+    /// longer.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,

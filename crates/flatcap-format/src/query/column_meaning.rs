@@ -34,7 +34,7 @@ pub(super) struct ColumnMeaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MeaningPart {
     pub(super) text: Box<str>,
-    /// Whether the text is in quotes. It is then a unit.
+    /// Whether the text is in quotes. A part in quotes is a unit.
     pub(super) is_quoted: bool,
 }
 

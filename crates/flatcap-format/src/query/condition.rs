@@ -221,7 +221,7 @@ impl Comparison {
 }
 
 impl Possible {
-    /// Both results are possible.
+    /// Both results, true and false, are possible.
     pub(super) const UNKNOWN: Self = Self { is_true: true, is_false: true };
 
     /// Returns the set with one known result.

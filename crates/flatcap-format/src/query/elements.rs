@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// [`ELEMENTS_MAX`] elements.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Maximum number of elements, and of their names, in one query. It limits the memory if many
-/// processes come and go: an element takes about 500 bytes.
+/// Maximum number of elements, and of their names, in one query. The limit bounds the memory if
+/// many processes come and go: an element takes about 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The name of an element in a sample, by number. An element gets another name when it is renamed,
@@ -124,7 +124,7 @@ pub struct ElementIdentity {
     pub field: Arc<str>,
     /// The value; a number as its digits.
     pub value: Box<str>,
-    /// Whether the field distinguishes elements. Otherwise it only describes them.
+    /// Whether the field distinguishes elements. Other fields only describe the element.
     pub is_key: bool,
 }
 
@@ -244,8 +244,8 @@ impl ElementNames {
         element
     }
 
-    /// Returns the name of an element in a sample. It may change, for instance when a process gets
-    /// another name.
+    /// Returns the name of an element in a sample. The name may change, for instance when a process
+    /// gets another name.
     pub(super) fn name(&mut self, element: u32, label: ElementLabel) -> ElementName {
         let Some(seen) = self.elements.get(element as usize) else { return ElementName::NONE };
         let is_same = |name: &ElementName| {

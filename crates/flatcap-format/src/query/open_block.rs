@@ -25,7 +25,7 @@ pub(super) struct OpenBlock {
 /// A group of a block.
 #[derive(Debug)]
 pub(super) enum OpenGroup {
-    /// Rows whose values are at the offsets of the template. Their columns are loaded.
+    /// Rows whose values are at the offsets of the template. The columns of the matrix are loaded.
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
@@ -268,7 +268,7 @@ impl OpenBlock {
     }
 }
 
-/// Returns whether the rows of each source are in one group. Then they are in the order of that
+/// Returns whether the rows of each source are in one group. The rows are then in the order of that
 /// group.
 fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
     let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();

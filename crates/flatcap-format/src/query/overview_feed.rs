@@ -15,8 +15,8 @@ use super::series_cells::SeriesCells;
 use crate::replay::ReplayFilter;
 use crate::segment::SegmentError;
 
-/// Follows an overview. The query stays open, so that it reads only new data. It keeps all elements
-/// that have occurred: if elements come and go, open a new feed every few minutes.
+/// Follows an overview. The query stays open, so that it reads only new data. The feed keeps all
+/// elements that have occurred. If elements come and go, open a new feed every few minutes.
 #[derive(Debug)]
 pub struct OverviewFeed {
     results: QueryResults,
@@ -66,8 +66,8 @@ impl Recording {
 }
 
 impl OverviewFeed {
-    /// Looks for new segments. This lists the directories. New data in the last segment is read
-    /// without this call.
+    /// Looks for new segments. This function lists the directories. New data in the last segment is
+    /// read without this call.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.

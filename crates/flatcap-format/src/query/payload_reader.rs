@@ -212,7 +212,7 @@ impl PayloadReader {
     /// Fields of one list have the same elements in the same order.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then `take` was not called.
+    /// The payload does not fit its schema. After an error, `take` was not called.
     #[inline]
     pub fn read(
         &mut self,
@@ -284,7 +284,7 @@ impl PayloadReader {
         self.names.len()
     }
 
-    /// Clears all elements. They get new numbers.
+    /// Clears all elements. The elements get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
         // Both refer to elements by their earlier numbers.

@@ -65,7 +65,7 @@ impl PixelValues {
         }
     }
 
-    /// Adds further values. They are later, unless the clock was set back.
+    /// Adds further values. The values are later, unless the clock was set back.
     #[inline]
     pub(super) fn add(&mut self, next: &Self, is_after_hole: bool) {
         if is_after_hole {

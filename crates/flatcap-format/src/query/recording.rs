@@ -53,7 +53,7 @@ pub struct RecordedSource {
     pub is_computed: bool,
     /// The source's ids in runs in which several sources share the name. The key is `None` for runs
     /// in which the name identifies the source. The values are the programs that pushed the
-    /// samples, at most 16. They are empty if the recorder measured or imported the samples.
+    /// samples, at most 16. The values are empty if the recorder measured or imported the samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 

@@ -13,9 +13,10 @@ pub struct Query {
     pub fields: Vec<FieldPath>,
     /// The sources and times; its `fields` are not used.
     pub filter: ReplayFilter,
-    /// The condition that rows must pass; `None` for all rows. It applies to the sources that have
-    /// all of its fields. These need not be requested fields. Rows of other sources are not
-    /// filtered. Blocks without passing rows are skipped, unless rates need them.
+    /// The condition that rows must pass; `None` for all rows. The condition applies to the sources
+    /// that have all of its fields. The fields of the condition need not be requested fields. Rows
+    /// of other sources are not filtered. Blocks without passing rows are skipped, unless rates
+    /// need them.
     pub condition: Option<RowCondition>,
     /// The steps of wall time, in nanoseconds, in each of which a computed source such as `tasks`
     /// has a sample. `None` for samples at the end of each of its periods.

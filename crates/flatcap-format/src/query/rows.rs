@@ -48,7 +48,7 @@ pub enum RowItem {
 
 /// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
 /// each sample of the source with the shortest period (the first requested one, if several have
-/// it). It has the last values of the other sources, if they are not older than two of their
+/// it). The row has the last values of the other sources, if they are not older than two of their
 /// periods.
 #[derive(Debug)]
 pub struct RowReader {
@@ -157,8 +157,8 @@ impl RowReader {
         self
     }
 
-    /// Returns whether elements of lists have their own columns. These are known only after all
-    /// samples were read.
+    /// Returns whether elements of lists have their own columns. The columns of elements are known
+    /// only after all samples were read.
     pub fn has_elements(&self) -> bool {
         self.has_elements
     }

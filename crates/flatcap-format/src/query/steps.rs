@@ -86,7 +86,7 @@ pub(super) enum StepCell {
 /// The summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
-    /// An aggregate of its numbers. Its texts have their last value.
+    /// An aggregate of its numbers. Texts have their last value.
     Aggregate(Aggregate),
     /// The last value.
     Last,

@@ -51,7 +51,7 @@ pub(super) struct TaskFeed {
 pub(super) enum FeedStep {
     /// A part of the recording.
     Read,
-    /// Events that cannot be read. They are a hole in the samples.
+    /// Events that cannot be read. The events are a hole in the samples.
     Undecodable,
     /// No further events: all existing ones were read.
     End,

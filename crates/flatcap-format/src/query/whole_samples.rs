@@ -10,8 +10,8 @@ use super::column::{ColumnValues, ValueColumn};
 // As many as fit in the registers of a processor.
 const LANES: usize = 8;
 
-/// The times of successive samples of a source. They ascend, and successive times are never further
-/// apart than a hole.
+/// The times of successive samples of a source. The times ascend, and successive times are never
+/// further apart than a hole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WholeTimes<'b> {
     pub(super) mono_ns: &'b [u64],

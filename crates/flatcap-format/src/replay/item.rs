@@ -109,7 +109,7 @@ pub(crate) enum ReplayPart<'a> {
     Segment(Box<WholeSegment>),
 }
 
-/// A sealed segment of one run. Its header was returned.
+/// A sealed segment of one run. The header of the segment was returned.
 #[derive(Debug)]
 pub(crate) struct WholeSegment {
     /// A reader at the first wanted frame.

@@ -238,8 +238,8 @@ impl Field {
         self.unit.as_deref()
     }
 
-    /// Returns whether the field has the attribute `identity`. These fields identify an element of
-    /// a list from one sample to the next.
+    /// Returns whether the field has the attribute `identity`. Fields with this attribute identify
+    /// an element of a list from one sample to the next.
     pub(crate) fn is_identity(&self) -> bool {
         self.is_identity
     }
@@ -339,7 +339,7 @@ pub(super) enum ElementType {
 /// The kind of a metric: how successive values of a field relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// The value only grows. Its rate is of interest.
+    /// The value only grows. A reader is interested in the rate of the field.
     Counter,
     /// A level that rises and falls.
     Gauge,
@@ -357,13 +357,13 @@ pub enum MetricKind {
 pub enum Usage {
     /// The part of a resource that is used, or anything else.
     Use,
-    /// Time spent waiting. It grows with the use by others.
+    /// Time spent waiting. The time grows with the use by others.
     Wait,
     /// A part of a resource that may be used, such as address space.
     Reservation,
     /// Memory in which the kernel caches data that may be needed again, and the memory that it
-    /// keeps free for this. It grows with all data that is read, and the kernel can free it at any
-    /// time.
+    /// keeps free for this. The value grows with all data that is read, and the kernel can free it
+    /// at any time.
     Cache,
     /// Released parts of a resource, such as discarded blocks: no device transfers their data.
     Release,

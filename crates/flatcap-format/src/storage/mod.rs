@@ -100,7 +100,7 @@ pub trait Storage: Debug + Send + Sync {
     /// whether it has switched.
     ///
     /// # Errors
-    /// The new directory cannot be created, opened or locked. Then nothing has changed.
+    /// The new directory cannot be created, opened or locked. After an error, nothing has changed.
     fn reopen_if_moved(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -120,12 +120,12 @@ pub struct FileEntry {
     /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
     /// excludes sparse ranges.
     pub allocated: u64,
-    /// Inode number. It identifies the file even after a rename.
+    /// Inode number. The number identifies the file even after a rename.
     pub identity: u64,
 }
 
 impl FileEntry {
-    /// The identity of a file that could not be queried. It matches no other file.
+    /// The identity of a file that could not be queried. This identity matches no other file.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 

@@ -17,7 +17,7 @@ pub const STACK_DEPTH_MAX: usize = 512;
 const FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of distinct objects, such as executables and libraries.
 const OBJECTS_MAX: usize = 1 << 12;
-/// The path of addresses in no mapping that is known. They are rarely code.
+/// The path of addresses in no mapping that is known. Such addresses are rarely code.
 const NOWHERE: &str = "[unknown]";
 
 /// Sums samples of call chains. Equal call chains of one process are merged.

@@ -329,7 +329,8 @@ impl TaskSteps {
         }
     }
 
-    /// Removes the threads without activity in the steps that are kept. Their counters restart.
+    /// Removes the threads without activity in the steps that are kept. The counters of forgotten
+    /// threads restart.
     fn forget_idle(&mut self) {
         let active: BTreeSet<u64> = self.steps.values().flat_map(|step| step.keys().copied()).collect();
         let idle: Vec<Task> = self

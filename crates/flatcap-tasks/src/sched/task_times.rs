@@ -117,7 +117,7 @@ impl TaskTimes {
     }
 
     /// Counts the intervals that are open in a timeline, up to now. Their rest is counted later, so
-    /// this may be called between payloads. It must be called after the last one.
+    /// this may be called between payloads. The function must be called after the last payload.
     pub fn reach(&mut self, timeline: &Timeline) {
         for interval in timeline.active().chain(timeline.sleeping()) {
             self.interval(&interval, timeline.history());

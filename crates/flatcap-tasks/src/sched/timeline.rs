@@ -118,8 +118,8 @@ impl Timeline {
         self.now_ns
     }
 
-    /// Returns the last range that was completely recorded, in monotonic nanoseconds. It ends at
-    /// [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
+    /// Returns the last range that was completely recorded, in monotonic nanoseconds. The range
+    /// ends at [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
     pub fn stretch(&self) -> Range<u64> {
         self.stretch.clone()
     }

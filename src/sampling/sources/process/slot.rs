@@ -31,7 +31,8 @@ pub(super) struct ProcessSlot {
     pub(super) start: u64,
     /// Number of its user.
     pub(super) user: u64,
-    /// Whether the last sample recorded it. Otherwise it is read only when its details are due.
+    /// Whether the last sample recorded it. Otherwise the process is read only when its details are
+    /// due.
     pub(super) is_wanted: bool,
     /// The name and user for which that was decided.
     pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,

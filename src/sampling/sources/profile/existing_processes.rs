@@ -125,7 +125,7 @@ fn note_all(
     }
 }
 
-/// Notes a process with its threads. Those of the kernel have no mappings.
+/// Notes a process with its threads. Threads of the kernel have no mappings.
 fn note(process: &ExistingProcess, files: &mut CodeFiles, tasks: &mut TaskTable) {
     let (lines, _) = text::whole_lines(&process.maps);
     let Some(first) = process.threads.first() else { return };

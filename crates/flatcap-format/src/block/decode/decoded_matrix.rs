@@ -13,8 +13,8 @@ use crate::block::layout::directory::{
 use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 
-/// Bytes before the header in the payload of every telemetry frame. They are the same in all of
-/// them.
+/// Bytes before the header in the payload of every telemetry frame. These bytes are the same in all
+/// frames.
 const FRONT_BYTES: usize = envelope::HEADER_AT;
 /// The source's id in the payload of a telemetry frame.
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]

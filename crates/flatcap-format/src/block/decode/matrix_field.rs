@@ -1,4 +1,4 @@
-//! One field in the rows of a matrix. Its bytes may be in any columns and raw ranges.
+//! One field in the rows of a matrix. The bytes of a field may be in any columns and raw ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;

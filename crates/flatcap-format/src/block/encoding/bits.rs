@@ -13,7 +13,8 @@ pub(in crate::block) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// The lowest and highest of some signed numbers. They determine the base and the width of a chunk.
+/// The lowest and highest of some signed numbers. The ranges determine the base and the width of a
+/// chunk.
 pub(in crate::block) struct SignedRange {
     lowest: i64,
     highest: i64,

@@ -149,9 +149,9 @@ impl CompressedSegment {
         self.features
     }
 
-    /// Returns the header of the compressed file, for use if the raw header cannot be read. It has
-    /// no schemas, so samples cannot be decoded. Returns `None` without an intact header, or
-    /// without an intact block.
+    /// Returns the header of the compressed file, for use if the raw header cannot be read. The
+    /// header has no schemas, so samples cannot be decoded. Returns `None` without an intact
+    /// header, or without an intact block.
     pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
         let Some(header) = &self.header else { return Ok(None) };
         let mut frame = Vec::new();

@@ -14,9 +14,9 @@ use crate::storage::ReadAt;
 
 /// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
 const IDENTIFIER_AT: u64 = 12 + 4;
-/// Highest raw offset accepted without a table, for each byte of the file. It allows the longest
-/// blocks in the shortest frames. A lower limit would be a guess about compression: equal payloads
-/// become more than 8,000 times smaller.
+/// Highest raw offset accepted without a table, for each byte of the file. The limit allows the
+/// longest blocks in the shortest frames. A lower limit would be a guess about compression: equal
+/// payloads become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
 /// Shortest frame of a block: a header, and a table with an identifier.
 const BLOCK_FRAME_BYTES_MIN: u64 = 64;

@@ -87,7 +87,7 @@ impl SegmentReader {
     }
 
     /// Opens a file like [`open`](Self::open), but the footer may lack the index and the
-    /// histograms. Then functions that use the index read the whole segment.
+    /// histograms. Without an index, functions that use it read the whole segment.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -197,7 +197,7 @@ impl SegmentReader {
     /// segment that is not sealed, is compressed, or was not opened by path.
     ///
     /// # Errors
-    /// The kernel refuses the map. Then the segment is read as before.
+    /// The kernel refuses the map. After an error, the segment is read as before.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
             // Maps the opened file, because compression may have given its name to another file

@@ -76,7 +76,8 @@ pub struct CompletenessCheck {
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
-    /// Adds segments that retention has removed. Their samples do not count as missing.
+    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// missing.
     pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
         self.removed_segments.extend(removed);
     }
@@ -147,7 +148,7 @@ impl CompletenessCheck {
         self.sources.get_mut(index).map(|(_, entry)| entry)
     }
 
-    /// Counts a sample. Its source must have been added before.
+    /// Counts a sample. The source of the sample must have been added before.
     pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, source)?;
         if seq == entry.next_seq && entry.waiting.is_empty() {
@@ -182,7 +183,7 @@ impl CompletenessCheck {
         finding
     }
 
-    /// Counts a gap. Its source must have been added before.
+    /// Counts a gap. The source of the gap must have been added before.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
         self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }

@@ -146,7 +146,8 @@ impl CheckState {
 }
 
 impl Verification {
-    /// Adds segments that retention has removed. Their samples do not count as missing.
+    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// missing.
     pub fn add_removed(&mut self, removed: &RemovedSegments) {
         self.completeness.add_removed(removed);
     }

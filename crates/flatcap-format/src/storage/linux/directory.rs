@@ -225,7 +225,7 @@ impl Directory {
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Creates a directory in this directory. It must not exist.
+    /// Creates a directory in this directory. The directory must not exist.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
