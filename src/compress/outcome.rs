@@ -13,7 +13,7 @@ pub enum CompressOutcome {
     Compressed {
         /// Bytes of the segment as it was recorded.
         raw_bytes: u64,
-        /// Bytes of its file now.
+        /// Bytes of the segment's file now.
         stored_bytes: u64,
     },
     /// The segment is raw again.
@@ -36,7 +36,7 @@ pub enum CompressSkipReason {
     AlreadyCompressed {
         /// Bytes of the segment as it was recorded.
         raw_bytes: u64,
-        /// Bytes of its file.
+        /// Bytes of the segment's file.
         stored_bytes: u64,
     },
     /// The segment is not compressed.

@@ -42,9 +42,9 @@ pub(super) struct DropIns {
 /// Files of a drop-in directory that are not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkippedFiles {
-    /// The first ten of them.
+    /// The first ten of these files.
     pub paths: Vec<PathBuf>,
-    /// The number of the others.
+    /// The number of the further files.
     pub more: usize,
 }
 

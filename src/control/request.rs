@@ -10,7 +10,7 @@ use crate::os::wake_event::WakeEvent;
 
 /// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;
-/// Time limit for the daemon's answer. After it the caller gets an error.
+/// Time limit for the daemon's answer. After this time the caller gets an error.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A request to the running recorder.

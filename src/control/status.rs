@@ -60,7 +60,7 @@ pub struct PushStatus {
     pub recorded: u64,
     /// The number of pushed samples that the files report as lost.
     pub lost: u64,
-    /// Bytes of their frames in the files.
+    /// Bytes of the samples' frames in the files.
     pub bytes: u64,
     /// Requests refused.
     pub refused: u64,
@@ -86,7 +86,7 @@ pub struct PushStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SenderStatus {
-    /// The name that it gave itself.
+    /// The name that the application gave itself.
     pub client: String,
     /// The user that the application runs as, as the kernel reports it.
     pub user: Option<String>,
@@ -98,7 +98,7 @@ pub struct SenderStatus {
     pub recorded: u64,
     /// The number of the application's samples that the files report as lost.
     pub lost: u64,
-    /// Bytes of their frames in the files.
+    /// Bytes of the samples' frames in the files.
     pub bytes: u64,
 }
 
@@ -110,15 +110,15 @@ pub struct RingStatus {
     pub path: String,
     /// The configured window, in seconds.
     pub window_s: f64,
-    /// Seconds that it holds now.
+    /// Seconds that the ring holds now.
     pub held_s: u64,
-    /// Bytes that it occupies.
+    /// Bytes that the ring occupies.
     pub bytes: u64,
-    /// Most bytes that it may occupy.
+    /// Most bytes that the ring may occupy.
     pub bytes_max: u64,
-    /// Samples of all sources in it, since the start.
+    /// Samples of all sources in the ring, since the start.
     pub recorded: u64,
-    /// Samples that it lacks, since the start.
+    /// Samples that the ring lacks, since the start.
     pub lost: u64,
     /// Writes and creations that failed.
     pub storage_errors: u64,
@@ -209,7 +209,7 @@ pub struct SourceStatus {
     /// Mean CPU time of a sample over the run, including its share of the overhead, in nanoseconds;
     /// None before the first sample.
     pub cost_ns: Option<u64>,
-    /// Bytes of its frames in the files.
+    /// Bytes of the source's frames in the files.
     pub bytes: u64,
     /// The same per second, measured as `achieved_hz`.
     pub bytes_per_s: Option<f64>,
@@ -260,7 +260,7 @@ pub struct SegmentStatus {
     pub name: String,
     /// The segment's number.
     pub number: u64,
-    /// Bytes written to it.
+    /// Bytes written to the segment.
     pub bytes: u64,
     /// Frames in it, including the recorder's own frames.
     pub frames: u64,
@@ -306,7 +306,7 @@ pub struct StorageStatus {
     pub compression_ratio: Option<f64>,
     /// Sealed segments.
     pub segments: u64,
-    /// Number of the oldest of them.
+    /// Number of the oldest sealed segment.
     pub oldest_number: Option<u64>,
     /// The creation time of the oldest segment by its name, in seconds since 1970.
     pub oldest_created_s: Option<u64>,

@@ -68,12 +68,12 @@ impl RecoveryThread {
         !self.thread.is_finished()
     }
 
-    /// Waits for it until a deadline.
+    /// Waits for the recovery until a deadline.
     pub(super) fn wait_until(&self, deadline_ns: u64) {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for it, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the recovery, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");

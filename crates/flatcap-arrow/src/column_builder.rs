@@ -9,7 +9,7 @@ use arrow_array::builder::{
 use arrow_schema::DataType;
 use flatcap_format::query::HeldValue;
 
-/// The values so far of one column.
+/// The values of one column that were added so far.
 #[derive(Debug)]
 pub(crate) enum ColumnBuilder {
     Unsigned(UInt64Builder),

@@ -34,7 +34,7 @@ pub(crate) const SEPARATOR: char = '-';
 /// Options for the conversion of values to columns.
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutOptions {
-    /// The types that integers get.
+    /// The Arrow types of integer columns.
     pub integers: IntegerTypes,
     /// The unit of times.
     pub time_unit: TimeUnit,

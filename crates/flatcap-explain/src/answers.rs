@@ -37,7 +37,7 @@ pub struct FieldDeparture {
     pub score: f64,
     /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
     pub wall_ns: i64,
-    /// Further fields that move together with it.
+    /// Further fields that move together with the field.
     pub together: Vec<FieldName>,
     /// The unit that the schema states.
     pub field_unit: Option<String>,
@@ -65,7 +65,7 @@ pub struct FieldName {
 pub struct ChildrenUse {
     /// The path of the field below the source.
     pub field: String,
-    /// The sum of their values.
+    /// The sum of the values of the parts.
     pub sum: f64,
     /// The unit.
     pub unit: ValueUnit,
@@ -76,7 +76,7 @@ pub struct ChildrenUse {
 /// Fields that were not ranked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnrankedFields {
-    /// The reason why they were not ranked.
+    /// The reason why the fields were not ranked.
     pub reason: UnrankedReason,
     /// The fields' names, with the source.
     pub fields: BTreeSet<String>,
@@ -154,7 +154,7 @@ pub struct Suspect {
     pub pid: Option<u64>,
     /// The score of its activity above the usual.
     pub score: f64,
-    /// Departures of its own fields, best first.
+    /// Departures of the suspect's own fields, best first.
     pub evidence: Vec<FieldDeparture>,
     /// The use of resources by its new children.
     pub children: Vec<ChildrenUse>,

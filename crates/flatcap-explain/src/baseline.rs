@@ -39,7 +39,8 @@ const DEVIATION_FACTOR: f64 = 1.4826;
 pub(super) const BLOCKS_MIN: usize = 4;
 
 impl BlockStats {
-    /// Returns the statistics of some windows, or `None` without windows. Changes their order.
+    /// Returns the statistics of some windows, or `None` without windows. Changes the order of the
+    /// windows.
     pub(super) fn of(windows: &mut [f32]) -> Option<Self> {
         let median = middle(windows)?;
         let (min, max) =
@@ -117,7 +118,7 @@ fn middle(values: &mut [f32]) -> Option<f32> {
     Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
-/// Returns a quantile, interpolated; 0 of no values. Changes their order.
+/// Returns a quantile, interpolated; 0 of no values. Changes the order of the values.
 fn quantile(values: &mut [f32], share: f64) -> f64 {
     if values.is_empty() {
         return 0.0;

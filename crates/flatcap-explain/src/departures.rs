@@ -35,7 +35,7 @@ const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
 /// The series of elements that were not seen for this time end.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
-/// Maximum number of departures that are kept. Above it, the weaker half is dropped.
+/// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
 
 /// The largest departure of a series in a block.

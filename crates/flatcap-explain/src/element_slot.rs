@@ -30,7 +30,7 @@ pub(super) struct FollowedColumns<'t> {
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
-/// The name of their common share.
+/// The name of the common share of these states.
 pub(super) const BUSY: &str = "R or D";
 /// The last values of an element.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(super) struct StateCell {
 struct StateSeries {
     text: Box<str>,
     series: Option<usize>,
-    /// Samples that have it.
+    /// Number of samples with the state.
     seen: u64,
 }
 

@@ -19,7 +19,7 @@ pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 /// Departures at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
-    /// The departure that names the event.
+    /// The departure after which the event is named.
     pub(super) departure: Departure,
     pub(super) score: f64,
 }

@@ -18,9 +18,9 @@ const KNOWN_AFTER_NS: u64 = 8_000_000_000;
 pub(super) struct FreshCell {
     /// The last value, by its bits.
     last: Option<u64>,
-    /// Samples since then that repeated it.
+    /// Number of samples since then that repeated the value.
     repeated: u64,
-    /// The time of its first value.
+    /// The time of the first value.
     first_ns: Option<u64>,
     pub(super) unchanged: Option<usize>,
     pub(super) absent: Option<usize>,

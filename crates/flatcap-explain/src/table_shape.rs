@@ -26,9 +26,9 @@ pub(super) const EXITS_MAX: usize = 1 << 14;
 /// Sources whose values the recorder did not measure on its host.
 #[derive(Debug, Default)]
 pub(super) struct ForeignSources {
-    /// Sources of applications and imports. The scale of their values is unknown.
+    /// Sources of applications and imports. The scale of the values of these sources is unknown.
     pub(super) names: BTreeSet<String>,
-    /// The subset that a program pushed. Their elements are not processes, control groups or
+    /// The sources that a program pushed. Their elements are not processes, control groups or
     /// devices of the host, whatever their names are.
     pub(super) pushed: BTreeSet<String>,
 }
@@ -69,7 +69,7 @@ pub(super) enum TableOrigin {
     Host,
     /// An import or a file of an application; its elements may be processes of a host.
     Foreign,
-    /// A program pushed them.
+    /// A program pushed the samples.
     Pushed,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum TableOrigin {
 pub(super) struct RowReading<'b> {
     pub(super) batch: &'b ColumnBatch,
     pub(super) row: usize,
-    /// The rows of its sample.
+    /// The rows of the sample.
     pub(super) rows: Range<usize>,
     pub(super) mono_ns: u64,
     /// Time of the previous sample.

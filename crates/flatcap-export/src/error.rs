@@ -72,7 +72,7 @@ pub enum ColumnarError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// Number of files published before it.
+        /// Number of files that were published before the error.
         done: usize,
         /// The system call's error.
         #[source]

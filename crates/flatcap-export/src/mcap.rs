@@ -100,7 +100,7 @@ struct McapExport<'r> {
     sources: BTreeMap<u16, SourceChannel>,
     run_id: u64,
     hosts: RecordedHosts,
-    /// Several of them are exported.
+    /// Whether several hosts are exported.
     has_several_hosts: bool,
     /// The host of the run, by a name that no other host of the recording has.
     host: String,

@@ -28,7 +28,7 @@ use crate::record_table::{Cell, CellType, RecordTable, number};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;
 
-/// Rows that are held for row groups, in bytes. Beyond it the largest group is written.
+/// Rows that are held for row groups, in bytes. Beyond this size the largest group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
 /// If the uncompressed segments have more bytes, the recording is read once for all sources. A
 /// recorder has at most about this many bytes that it has not compressed yet.
@@ -186,7 +186,7 @@ struct ParquetFiles<'a> {
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
     sources: (RecordTable, ParquetFile),
-    /// Values that have no cell.
+    /// Values that do not fit a cell.
     large: LargeValues,
     /// The first reading has ended.
     has_all_marks: bool,

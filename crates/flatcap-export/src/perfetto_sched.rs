@@ -124,7 +124,7 @@ impl SchedTracks {
         self.ended.clear();
     }
 
-    /// Takes the packets so far.
+    /// Takes the packets that were added so far.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }

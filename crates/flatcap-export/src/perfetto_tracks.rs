@@ -14,7 +14,7 @@ use crate::perfetto_packets::{CounterDescriptor, ProcessDescriptor, TrackDescrip
 const PROCESS_ROOT: &str = "flatcap.host.Process";
 const PROCESS_ID: &str = "pid";
 
-/// The tracks so far.
+/// The tracks that were stated so far.
 #[derive(Debug)]
 pub(crate) struct TrackTree {
     /// The sources whose elements are processes.

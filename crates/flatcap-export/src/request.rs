@@ -81,7 +81,7 @@ pub struct ColumnarFile {
     pub source: Option<String>,
     /// Path.
     pub path: PathBuf,
-    /// Rows in it.
+    /// Number of rows in the file.
     pub rows: u64,
     /// Length, in bytes.
     pub bytes: u64,

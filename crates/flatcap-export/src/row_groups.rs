@@ -50,7 +50,7 @@ impl<W: Write + Send> RowGroups<W> {
         self.held_rows
     }
 
-    /// Adds rows to those that are held. Pages end where these rows do.
+    /// Adds rows to the held rows. Pages end where the added rows end.
     pub fn hold(&mut self, rows: RecordBatch) {
         self.held_rows += rows.num_rows();
         self.held.push(rows);

@@ -39,7 +39,7 @@ pub(crate) struct StackLines {
     pub(crate) lines: BTreeMap<String, StackCount>,
     /// All samples in the lines.
     pub(crate) samples: u64,
-    /// CPU time that they represent, in nanoseconds.
+    /// CPU time of the stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
     /// The hosts.
     pub(crate) hosts: BTreeSet<String>,
@@ -49,7 +49,7 @@ pub(crate) struct StackLines {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StackCount {
     pub(crate) samples: u64,
-    /// CPU time that they represent, in nanoseconds.
+    /// CPU time of the stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
@@ -166,7 +166,7 @@ impl<'o> StackCollector<'o> {
         self.totals.add(&batch);
     }
 
-    /// Turns the stacks so far into lines.
+    /// Turns the collected stacks into lines.
     fn name_functions(&mut self) {
         let mut totals = std::mem::replace(&mut self.totals, StackTotals::new(self.window.clone()));
         totals.complete_objects(&self.known_code);

@@ -35,7 +35,7 @@ const VALUE_SUFFIX: &str = "[*].value";
 /// A unit of which each element has its own size, in bytes in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
-/// The name of the counter of lost samples. No source has it as a field.
+/// The name of the counter of lost samples. This name is not a field of any source.
 pub const LOST_TOTAL: &str = "flatcap_lost_total";
 /// The begin of the names of our own metrics.
 const OWN_PREFIX: &str = "flatcap_";
@@ -64,7 +64,7 @@ pub struct Metric {
 /// The name and the labels of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricSeries {
-    /// The name of its samples.
+    /// The name of the samples of the metric.
     pub name: String,
     /// The labels, each name once.
     pub labels: Vec<(String, String)>,

@@ -45,7 +45,7 @@ pub(crate) struct NatsBus {
     connection: Option<NatsConnection>,
 }
 
-/// An open connection. Ends when it is dropped.
+/// An open connection. The connection ends when the value is dropped.
 struct NatsConnection {
     runtime: Option<Runtime>, // none only while it is dropped
     context: jetstream::Context,

@@ -11,7 +11,7 @@ pub(crate) const UNSENT_MAX: usize = 4096;
 /// The outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageOutcome {
-    /// The bus has it.
+    /// The bus has the message.
     Acknowledged,
     /// The bus takes others, but never this one.
     Refused,

@@ -125,7 +125,8 @@ impl TestSegment {
         }
     }
 
-    /// Writes it to a directory. Returns its path. A third of the samples come before the gap.
+    /// Writes the segment to a directory. Returns its path. A third of the samples come before
+    /// the gap.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(folder).unwrap();
         let storage = Folder(folder.to_owned());

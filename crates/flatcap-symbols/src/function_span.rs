@@ -9,7 +9,7 @@ pub(crate) struct FunctionSpan {
     pub(crate) begin: u64,
     /// The rank of the function: of several functions at one address, the first one is shown.
     pub(crate) rank: u8,
-    /// Offset of its name.
+    /// Offset of the function's name.
     pub(crate) name: u32,
     /// If the file does not state its length: the end of its section, or the next function's begin.
     pub(crate) end: u64,

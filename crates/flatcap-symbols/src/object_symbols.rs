@@ -100,7 +100,7 @@ impl ObjectSymbols {
     }
 }
 
-/// Returns whether a file has the code itself. A debug file does not.
+/// Returns whether a file has the code itself. A debug file does not contain the code.
 fn has_code(elf: &ElfFile) -> bool {
     elf.section(".text").is_some()
 }

@@ -19,7 +19,7 @@ pub enum ValueType {
 /// The location and type of a value in the payload of a frame, envelope included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FieldRef {
-    /// Offset of its first byte.
+    /// Offset of the value's first byte.
     pub at: u32,
     /// The value's length, 1 to 8 bytes, little-endian.
     pub bytes: u8,

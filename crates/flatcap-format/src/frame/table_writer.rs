@@ -102,7 +102,7 @@ impl TableLayout {
     /// Returns the handle of a field that the layout was created with.
     ///
     /// # Errors
-    /// `Path` if it was not.
+    /// `Path` if the layout does not contain the field.
     pub fn field(&self, name: &str) -> Result<TableField, TemplateError> {
         let known = || self.fields.iter().map(|(known, _)| &**known);
         let field = self.fields.iter().find(|(known, _)| **known == *name);

@@ -73,8 +73,8 @@ pub struct TemplateField<T> {
     value: PhantomData<fn(T) -> T>,
 }
 
-/// A handle to all elements of a vector or array, or to all values of a struct. The values change,
-/// their number does not.
+/// A handle to all elements of a vector or array, or to all values of a struct. The values of the
+/// list change, and the number of values does not.
 #[derive(Debug, Clone)]
 pub struct TemplateList {
     range: Range<usize>,
@@ -93,8 +93,8 @@ impl FrameTemplate {
         Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
     }
 
-    /// Creates a template of a root table that is not the schema's `root_type`. `root` is its name
-    /// with its namespace.
+    /// Creates a template of a root table that is not the schema's `root_type`. `root` is the name
+    /// of the table with its namespace.
     ///
     /// # Errors
     /// The same errors as [`new`](Self::new); `Root` if the schema has no such table.

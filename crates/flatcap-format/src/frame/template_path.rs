@@ -128,7 +128,7 @@ pub enum TemplateError {
     Path {
         /// The path.
         path: String,
-        /// The problem and its remedy.
+        /// The problem and what to do about it.
         reason: String,
     },
 }

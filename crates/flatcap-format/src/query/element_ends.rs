@@ -49,7 +49,7 @@ pub struct EndedElement {
 
 #[derive(Debug, Default)]
 struct OpenElements {
-    /// Samples so far.
+    /// Number of samples so far.
     samples: u64,
     /// The elements that have not ended.
     open: Vec<u32>,

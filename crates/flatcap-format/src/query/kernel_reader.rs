@@ -24,9 +24,9 @@ pub enum KernelSource {
 /// A part of the events of a recording.
 #[derive(Debug)]
 pub enum KernelItem<'a> {
-    /// A run begins. The following items belong to it.
+    /// A run begins. The following items belong to the run.
     Run(RunInfo),
-    /// A payload, in its sample.
+    /// A payload with its sample.
     Payload(KernelSource, SampleView<'a>),
     /// Samples that were lost.
     Gap(KernelSource, Gap),

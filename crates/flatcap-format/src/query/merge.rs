@@ -44,9 +44,9 @@ struct OpenBatch {
 pub(super) struct MergedSample {
     /// The batch, for [`BatchMerge::batch`].
     pub(super) batch: usize,
-    /// The id of its source.
+    /// The id of the sample's source.
     pub(super) source: u16,
-    /// The name of its source, by number.
+    /// The name of the sample's source, by number.
     pub(super) name: usize,
     pub(super) table: usize,
     pub(super) seq: u64,

@@ -23,7 +23,7 @@ impl Namesakes {
         self.0.contains(&(run_id, source))
     }
 
-    /// Adds the sources of a run. `header` contains all of them.
+    /// Adds the sources of a run. `header` contains all sources of the run.
     pub(super) fn add_run(&mut self, run: &[ListedSegment], header: &SegmentHeader) {
         let mut by_name: BTreeMap<&str, Vec<&SourceInfo>> = BTreeMap::new();
         for source in &header.sources {

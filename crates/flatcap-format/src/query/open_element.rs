@@ -207,7 +207,7 @@ impl<'r> OpenElement<'r> {
         ElementLabel { label, full_label, own_start, identity, is_position, is_repeated }
     }
 
-    /// Returns whether the element passes a test. `named` is its label.
+    /// Returns whether the element passes a test. `named` is the label of the element.
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {

@@ -13,7 +13,7 @@ use crate::replay::HostIdentity;
 /// The series of a field, or of a field of one element.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverviewSeries {
-    /// The host that recorded it.
+    /// The host that recorded the series.
     pub host: HostIdentity,
     /// Path, unit and kind of the field.
     pub column: RowColumn,

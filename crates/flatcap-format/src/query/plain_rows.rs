@@ -34,7 +34,7 @@ pub struct SampleRows {
 /// A part of the rows.
 #[derive(Debug)]
 pub enum PlainItem {
-    /// A run begins. The following items belong to it.
+    /// A run begins. The following items belong to the run.
     Run(RunInfo),
     /// Rows, in the order of time.
     Rows(SampleRows),

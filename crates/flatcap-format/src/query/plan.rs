@@ -132,7 +132,7 @@ pub(super) struct SourcePlan {
 #[derive(Debug, Default)]
 pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
-    /// The table and column of its values.
+    /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
     /// Set if the field identifies or names an element of the innermost list.
     pub(super) naming: Option<Naming>,
@@ -179,7 +179,7 @@ pub(super) struct StructPlan {
 #[derive(Debug)]
 pub(super) struct StructColumn {
     pub(super) field: StructField,
-    /// The table and column of its values.
+    /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
     pub(super) naming: Option<Naming>,
 }

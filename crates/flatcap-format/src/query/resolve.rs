@@ -15,7 +15,7 @@ pub(super) struct SelectedField {
     pub(super) leaf: usize,
     /// The picked elements of each list on the way, outermost first.
     pub(super) picks: Vec<ElementPick>,
-    /// Position of its path in the query.
+    /// Position of the field's path in the query.
     pub(super) order: usize,
 }
 

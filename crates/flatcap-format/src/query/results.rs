@@ -97,7 +97,7 @@ pub enum QueryItem {
 pub struct RunInfo {
     /// The run's id.
     pub run_id: u64,
-    /// The host that recorded it.
+    /// The host that recorded the run.
     pub host: HostName,
     /// Total time for which the host had been suspended when the run began, in nanoseconds: boot
     /// time minus monotonic time.

@@ -33,7 +33,7 @@ pub(super) struct SegmentRequest {
     pub(super) is_rate: bool,
     /// Length of a cell: 2^`bits` nanoseconds.
     pub(super) bits: u32,
-    /// Maximum number of series. Further ones are counted and left out.
+    /// Maximum number of series. Further series are counted and left out.
     pub(super) series_max: usize,
     /// The periods of sources.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
@@ -145,7 +145,7 @@ struct TableFold {
     span: Option<SourceSpan>,
     /// The id of the source of the latest samples.
     source: Option<u16>,
-    /// The elements of the samples so far.
+    /// The elements of the samples read so far.
     history: CounterHistory,
 }
 

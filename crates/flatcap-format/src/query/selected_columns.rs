@@ -23,7 +23,7 @@ pub(super) struct SelectedColumns {
     /// The fields in the order of the paths, including fields of elements, which may have their own
     /// columns.
     pub(super) columns: Vec<RowColumn>,
-    /// The lists that contain them.
+    /// The lists that contain the fields.
     pub(super) lists: Vec<String>,
     /// Whether elements have their own columns.
     pub(super) has_elements: bool,

@@ -125,8 +125,8 @@ impl HoleLimits {
     }
 
     /// Uses the time between two samples as the period, if all samples between them were left out
-    /// on purpose. `ticks` is the difference of their numbers. Returns false if that does not
-    /// explain the time.
+    /// on purpose. `ticks` is the difference of the numbers of the two samples. Returns false if
+    /// that does not explain the time.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
         if between_ns > self.own_ns.saturating_mul(ticks) {
             return false;
@@ -309,7 +309,7 @@ impl SeriesFold {
         }
     }
 
-    /// Adds values to their cell.
+    /// Adds values to the cell of their time.
     #[inline]
     fn push(&mut self, number: i64, values: &PixelValues) {
         match self.cells.last_mut() {

@@ -70,7 +70,8 @@ impl StepRows {
         ended
     }
 
-    /// Returns how the values of a column are summarized. `period_ns` is the period of its source.
+    /// Returns how the values of a column are summarized. `period_ns` is the period of the column's
+    /// source.
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {

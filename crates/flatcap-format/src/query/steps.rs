@@ -86,7 +86,7 @@ pub(super) enum StepCell {
 /// The summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
-    /// An aggregate of its numbers. Texts have their last value.
+    /// An aggregate of the column's numbers. Texts have their last value.
     Aggregate(Aggregate),
     /// The last value.
     Last,
@@ -301,7 +301,7 @@ impl NumberSum {
     }
 }
 
-/// Returns whether there is a value. NaN does not count as one.
+/// Returns whether there is a value. NaN does not count as a value.
 fn is_value(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }

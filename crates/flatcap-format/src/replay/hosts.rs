@@ -19,7 +19,7 @@ pub struct RecordedHost {
     pub name: String,
     /// The host's machine id, if it is known.
     pub machine_id: Option<String>,
-    /// The labels of its last run.
+    /// The labels of the host in its last run.
     pub labels: BTreeMap<String, String>,
     /// The identity of the host.
     #[serde(skip)]

@@ -194,7 +194,7 @@ pub struct Field {
     pub(super) is_text: bool,
     /// The value that represents absence.
     pub(super) absent: Option<FieldValue<'static>>,
-    /// Index of the names of its enum.
+    /// Index of the list of names of the field's enum.
     pub(super) enumeration: Option<usize>,
     /// The value if a table omits the field.
     pub(super) default: FieldValue<'static>,
@@ -352,7 +352,7 @@ pub enum MetricKind {
 }
 
 /// The relation of a field's values to the use of a resource. Only the ranking of suspects needs
-/// it.
+/// the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// The part of a resource that is used, or anything else.
@@ -429,7 +429,7 @@ struct OpenObject {
     path_length: usize,
     /// Whether the path leads to a list of these objects.
     is_list: bool,
-    /// Whether that list has the attribute `detail`.
+    /// Whether the innermost list has the attribute `detail`.
     is_detail: bool,
 }
 

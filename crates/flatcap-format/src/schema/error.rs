@@ -129,7 +129,7 @@ pub struct DecodeError {
     pub path: String,
     /// Offset in the payload.
     pub offset: usize,
-    /// The fault at that offset.
+    /// The fault in the payload at that offset.
     pub fault: DecodeFault,
 }
 

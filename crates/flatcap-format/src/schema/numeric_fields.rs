@@ -28,7 +28,7 @@ pub enum NumericKind {
 /// A number in a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumericField {
-    /// Range of its bytes.
+    /// Range of the number's bytes.
     pub bytes: Range<usize>,
     /// The number's kind.
     pub kind: NumericKind,

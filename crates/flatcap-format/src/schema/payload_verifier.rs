@@ -2,8 +2,8 @@
 //! generates.
 //!
 //! Tables of one kind mostly share a vtable. Fields are checked for the first table only: which of
-//! them it has, and that they are within the table and aligned. For the others, only references are
-//! checked.
+//! them it has, and that they are within the table and aligned. For all other tables, only
+//! references are checked.
 
 use flatbuffers::VerifierOptions;
 

@@ -11,7 +11,7 @@ use super::value::{FieldValue, ScalarType};
 /// Reads single values of a source's payloads. Created by
 /// [`CompiledSchema::project`](super::CompiledSchema::project).
 ///
-/// Reading allocates only if it fails. Values are the same as in
+/// Reading allocates memory only for an error. Values are the same as in
 /// [`CompiledSchema::walk`](super::CompiledSchema::walk): [`FieldValue::Absent`] for the value that
 /// represents absence, the default for an omitted field, the name for an enum value. Everything
 /// below an omitted object is absent.
@@ -121,7 +121,7 @@ pub(super) struct ProjectedScalar {
     /// The value that represents absence, as bits for a signed type. Only integers have one.
     pub(super) absent: Option<u64>,
     pub(super) enumeration: Option<usize>,
-    /// Position of its path.
+    /// Position of the field's path.
     pub(super) target: usize,
     pub(super) path: Box<str>,
 }

@@ -18,7 +18,8 @@ pub const VALUES_MAX: usize = 1 << 20;
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 
 impl CompiledSchema {
-    /// Decodes one payload and passes its values to the visitor. Allocates only if it fails.
+    /// Decodes one payload and passes its values to the visitor. Allocates memory only for an
+    /// error.
     ///
     /// # Errors
     /// The first fault at which the payload does not fit the schema or exceeds a limit. Any bytes

@@ -56,7 +56,7 @@ pub trait Storage: Debug + Send + Sync {
 
     /// Renames a file over another one, which is removed. Only for a directory that no other
     /// process changes: this method may recreate a name that another process has removed.
-    /// [`exchange`](Self::exchange) never does.
+    /// [`exchange`](Self::exchange) never replaces a file.
     ///
     /// # Errors
     /// Any error of the underlying system call.

@@ -14,7 +14,7 @@ pub enum CrashKind {
 /// The point of an operation at which the crash happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// Before it has any effect.
+    /// The crash happens before the operation has any effect.
     Before,
     /// The crash happens within the operation, which may have had an effect, an append in part. No
     /// result is returned.

@@ -1,5 +1,5 @@
 //! Random recordings whose sources and elements share names, and what is in them: each sample by
-//! run and id, each element by its identity. Every output is compared with that.
+//! run and id, each element by its identity. Every output is compared with the known samples.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -27,7 +27,7 @@ const ROOT: &str = "Root";
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownSample {
     pub run_id: u64,
-    /// The id of its source.
+    /// The id of the sample's source.
     pub source: u16,
     pub seq: u64,
     pub mono_ns: u64,

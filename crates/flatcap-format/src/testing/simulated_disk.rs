@@ -47,7 +47,7 @@ struct EntryChange {
 /// The effect of a rename on the file that already had the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Displaced {
-    /// No file had it.
+    /// No file contained the name.
     Nothing,
     /// The file is removed.
     Removed,

@@ -29,8 +29,8 @@ pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
 /// The identifier of a footer, in its payload.
 const FOOTER: &[u8] = b"FCFT";
 
-/// Compresses frames into blocks. Reuses its memory. Encoding is deterministic: the same frames
-/// give the same block.
+/// Compresses frames into blocks. An encoder reuses the memory of the blocks before. Encoding is
+/// deterministic: the same frames give the same block.
 pub struct BlockEncoder {
     compression: SourceCompression,
     schemas: HashMap<u16, CompiledSchema>,

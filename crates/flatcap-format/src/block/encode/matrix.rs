@@ -25,7 +25,7 @@ const TILE_ROWS: usize = 64;
 /// Words whose changed bits are collected at a time: as many as fit in registers.
 const WORDS_AT_A_TIME: usize = 4;
 
-/// Encodes matrices. Reuses its memory.
+/// Encodes matrices. An encoder reuses the memory of the matrices before.
 #[derive(Debug, Default)]
 pub(in crate::block) struct MatrixEncoder {
     changed_bits: Vec<u64>, // for each word of eight bytes, the bits that differ from the first row

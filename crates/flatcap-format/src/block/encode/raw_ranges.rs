@@ -53,7 +53,8 @@ pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
     (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
 }
 
-/// Tries the block's codec on rows and columns, to find raw ranges. Reuses its memory.
+/// Tries the block's codec on rows and columns, to find raw ranges. A finder reuses the memory of
+/// the matrices before.
 #[derive(Debug, Default)]
 pub(in crate::block) struct RawRangeFinder {
     pub(in crate::block) trial: CodecTrial,
@@ -298,7 +299,7 @@ impl ColumnSample {
     }
 }
 
-/// Returns the first value of a column. The directory of a matrix contains it.
+/// Returns the first value of a column. The directory of a matrix contains this value.
 fn first_of(column: &[u64]) -> u64 {
     column.first().copied().unwrap_or_default()
 }

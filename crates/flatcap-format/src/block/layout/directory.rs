@@ -31,9 +31,9 @@ pub(in crate::block) struct BlockColumn {
     pub(in crate::block) follows: u16,
     /// Length of its encoded values in their bucket, in bytes.
     pub(in crate::block) bytes: u32,
-    /// Key of its lowest value.
+    /// Key of the column's lowest value.
     pub(in crate::block) lowest: u64,
-    /// Key of its highest value.
+    /// Key of the column's highest value.
     pub(in crate::block) highest: u64,
 }
 

@@ -381,7 +381,7 @@ impl CompressedSegment {
         decompress(&mut self.lock_cache().decoder)
     }
 
-    /// Reads the payload of a block. The inner error describes its damage.
+    /// Reads the payload of a block. The inner error describes the damage of the block.
     ///
     /// # Errors
     /// The error of the kernel.

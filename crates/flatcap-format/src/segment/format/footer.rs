@@ -159,7 +159,7 @@ pub struct Trailer {
     pub footer_length: u32,
     /// Number of the segment.
     pub segment: u64,
-    /// The run that wrote it.
+    /// The run that wrote the segment.
     pub run_id: u64,
 }
 

@@ -34,11 +34,11 @@ type WireLabels<'a> = WIPOffset<Vector<'a, ForwardsUOffset<wire::Label<'a>>>>;
 pub struct SegmentHeader {
     /// Number of the segment in its directory.
     pub segment: u64,
-    /// The run that wrote it.
+    /// The run that wrote the segment.
     pub run_id: u64,
-    /// The host that wrote it.
+    /// The host that wrote the segment.
     pub host: HostName,
-    /// Version of the program that wrote it.
+    /// Version of the program that wrote the segment.
     pub agent_version: String,
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
@@ -65,7 +65,7 @@ pub struct SourceInfo {
     pub name: String,
     /// Labels: keys and values that distinguish the source from others of its kind.
     pub labels: Vec<(String, String)>,
-    /// The kind of producer of its samples.
+    /// The kind of producer of the source's samples.
     pub kind: SourceKind,
     /// Nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,

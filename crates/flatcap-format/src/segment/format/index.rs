@@ -20,7 +20,7 @@ pub struct IndexEntry {
     pub bounds: Option<Bounds>,
     /// The interval's samples by source.
     pub sources: Vec<IndexedSource>,
-    /// The digest at its end.
+    /// The digest at the end of the interval.
     pub digest: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct IndexFrame {
     pub number: u64,
     /// The segment was on disk up to this offset when the frame was written.
     pub synced_offset: u64,
-    /// The interval that it ends.
+    /// The interval that the frame ends.
     pub entry: IndexEntry,
 }
 

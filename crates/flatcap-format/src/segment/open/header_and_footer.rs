@@ -19,7 +19,8 @@ use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 /// A header found at a file's start.
 pub(in crate::segment) struct LeadingHeader {
     pub(in crate::segment) header: SegmentHeader,
-    /// The features of the blocks after it. No features if the frames after it are not blocks.
+    /// The features of the blocks after the header. No features if the frames after it are not
+    /// blocks.
     pub(in crate::segment) features: BlockFeatures,
 }
 
@@ -56,7 +57,7 @@ impl HeaderAndFooter {
     }
 }
 
-/// Finds header and footer of a file. Afterwards its window is empty.
+/// Finds header and footer of a file. Afterwards the window is empty.
 pub(in crate::segment) fn find_header_and_footer(
     path: &Path,
     window: &mut FileWindow,

@@ -40,7 +40,7 @@ use crate::storage::open_regular;
 pub enum Advance {
     /// A frame, intact or repaired.
     Frame(FrameLocation),
-    /// A damaged range. Reading continues after it.
+    /// A damaged range. Reading continues after the damage.
     Damage(Damage),
 }
 

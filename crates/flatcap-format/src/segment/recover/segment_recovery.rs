@@ -1,8 +1,8 @@
 //! Recovers a segment of a crashed run: cuts off its torn tail, adds the samples in the run's
 //! memory, and seals it (docs/FORMAT.md, "Recovery").
 //!
-//! After every step, a recovery can be interrupted and started again. It then does not repeat
-//! completed steps.
+//! After every step, a recovery can be interrupted and started again. The recovery then does not
+//! repeat completed steps.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::ControlFlow;

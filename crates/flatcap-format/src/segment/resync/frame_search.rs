@@ -43,7 +43,7 @@ pub(in crate::segment) struct FrameFinder {
 pub(in crate::segment) enum Resync {
     /// A frame of which only the length was damaged.
     Frame(FrameLocation),
-    /// A damaged range. Reading continues after it.
+    /// A damaged range. Reading continues after the damage.
     Damaged(Damage),
     /// A damaged range up to the end. No intact frame follows.
     DamagedToEnd(Damage),

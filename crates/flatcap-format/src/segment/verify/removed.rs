@@ -47,7 +47,7 @@ impl RemovedSegments {
     /// Reads the list in a file.
     ///
     /// # Errors
-    /// Errors of reading it.
+    /// Errors of reading the list.
     pub fn read_from(file: impl Read) -> io::Result<Self> {
         let mut text = Vec::new();
         file.take(LIST_BYTES_MAX as u64).read_to_end(&mut text)?;

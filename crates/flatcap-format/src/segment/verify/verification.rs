@@ -45,7 +45,7 @@ pub struct SegmentFlaw {
 pub struct UnexplainedGap {
     /// The file in which the verification noticed the missing samples.
     pub path: PathBuf,
-    /// Offset of the first frame after them.
+    /// Offset of the first frame after the missing samples.
     pub offset: u64,
     /// The source's name.
     pub source: String,

@@ -32,7 +32,7 @@ pub struct OutputDirectory {
 }
 
 impl OutputDirectory {
-    /// Opens a directory. Creates it and its parents if missing.
+    /// Opens a directory. Creates the directory and its parents if they are missing.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -120,8 +120,8 @@ impl OutputDirectory {
     }
 }
 
-/// A file that is written under a temporary name next to the final one. Removed if dropped before
-/// it is published.
+/// A file that is written under a temporary name next to the final one. The file is removed if this
+/// is dropped before it is published.
 #[derive(Debug)]
 pub struct PendingFile {
     directory: Arc<Directory>,
