@@ -117,8 +117,8 @@ fn is_foreign(name: &str) -> bool {
 /// The key that a variable sets.
 #[derive(Debug, PartialEq, Eq)]
 struct EnvKey<'k> {
-    /// The names of the tables, from the outermost on. That of an instance may contain a dot, which
-    /// is not valid.
+    /// The names of the tables, from the outermost on. The name of an instance may contain a dot,
+    /// which is not valid.
     tables: Vec<String>,
     key: &'static str,
     expected: &'k ExpectedValue,

@@ -31,7 +31,7 @@ pub struct Status {
     /// The ring of the black box; None without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingStatus>,
-    /// Frames that applications push; None if they may not.
+    /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
 }

@@ -10,7 +10,7 @@ pub(super) struct RingAge {
     begun: VecDeque<(u64, u64)>,
 }
 
-/// Both clocks, in seconds.
+/// The times of both clocks, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockSeconds {
     pub(super) mono: u64,

@@ -33,7 +33,7 @@ pub(super) enum ZoneOrigin {
 #[derive(Debug, Default)]
 struct LocalFaults {
     missing: Tally,
-    /// Rows in a repeated hour that their order does not resolve. It does so if the hour has
+    /// Rows in a repeated hour that their order does not resolve. The order resolves an hour with
     /// exactly one backward step, of at least half of the repeated time.
     repeated: Tally,
     /// Times with a word that names several zones.

@@ -39,7 +39,7 @@ pub(super) struct SourceSetup {
 #[derive(Debug, Clone)]
 pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
-    /// The process id in its label, or `None` if it has no such label.
+    /// The process id in the source's label, or `None` if the source has no such label.
     pub(super) process: Option<i32>,
     /// New sources get this description while the user has taken at most 1 / `parts` of its share.
     pub(super) parts: u64,

@@ -39,8 +39,8 @@ const BUILD_ID_BYTES_MAX: usize = 20;
 /// Protection of a mapping: code can be run from it.
 const PROT_EXEC: u32 = 4;
 
-/// A thread: its thread id and process id. Both are `u32::MAX` for a thread that has ended and is
-/// no longer known, and 0 for the idle loop.
+/// A thread: its thread id and process id. Both ids are `u32::MAX` for a thread that has ended and
+/// is no longer known, and 0 for the idle loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId {
     /// Process id.

@@ -4,8 +4,8 @@
 //! Every source gets the same cap, the highest one at which total usage fits the budget. So the
 //! most expensive sources are throttled first, and sources that cost less than the cap are not
 //! affected. CPU time that belongs to no source (mostly the recorder thread's), called overhead,
-//! may or may not shrink when the sources do less. Both cases are considered, so that the cap is
-//! neither lowered too far nor raised too far.
+//! may or may not shrink when the sources do less. The governor considers both cases, so that the
+//! cap is neither lowered too far nor raised too far.
 
 use crate::os::clock::NS_PER_S;
 

@@ -11,9 +11,10 @@ use crate::os::program::KillHandle;
 /// An open source whose payloads are built from scratch each time. It owns its files and buffers.
 ///
 /// The group calls [`read`](Self::read), timed by a clock read before and after it, and then
-/// [`build`](Self::build), which is not time-critical. Neither allocates once the sampler is warm.
+/// [`build`](Self::build), which is not time-critical. Neither call allocates memory once the
+/// sampler is warm.
 pub trait Sampler: Debug + Send {
-    /// Reads the source into the sampler's own buffers. This is the timed part, so it does nothing
+    /// Reads the source into the sampler's own buffers. Only this call is timed, so it does nothing
     /// else.
     ///
     /// # Errors

@@ -142,7 +142,7 @@ fn align_to_part(bytes: usize) -> usize {
 }
 
 impl Arena {
-    /// Lays out slabs in `memory`, which must be empty. Returns `None` if it has less than
+    /// Lays out slabs in `memory`, which must be empty. Returns `None` if the memory has fewer than
     /// [`Geometry::bytes`].
     pub fn new(mut memory: SharedMemory, geometry: Geometry, owner: &Owner) -> Option<Self> {
         let mut header = memory.allocate(HEADER_NUMBERS * NUMBER_BYTES)?;

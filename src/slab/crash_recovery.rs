@@ -219,7 +219,7 @@ impl CrashedRun {
 }
 
 impl ArenaHeader {
-    /// Reads and checks the header. Returns `None` if it does not match the file.
+    /// Reads and checks the header. Returns `None` if the header does not match the file.
     fn read(memory: &SharedMemoryFile) -> io::Result<Option<Self>> {
         let mut bytes = [0; HEADER_NUMBERS * 8];
         // A file without holes is no larger than the memory of the host, so neither the products

@@ -77,8 +77,8 @@ pub fn to_arrow(
     Ok(report)
 }
 
-/// Reads a source and writes its samples. Adds it to the exports if it has any. Returns whether it
-/// was read to the end.
+/// Reads a source and writes its samples. Adds the source to the exports if the source has samples.
+/// Returns whether it was read to the end.
 fn read_source(
     request: &ColumnarRequest,
     path: Option<&Path>,

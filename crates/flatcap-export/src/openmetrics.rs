@@ -136,8 +136,8 @@ type SeriesKey = (usize, String, String);
 /// The values of fields by their series.
 struct HeldSeries {
     values_max: usize,
-    /// Position of the metric, and place of the values. None of a series that is left for another
-    /// pass.
+    /// Position of the metric, and place of the values. `None` for a series that is left for
+    /// another pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
     /// By place; `None` for a series that was left for a later pass after its first values.
     values: Vec<Option<Vec<SeriesValue>>>,

@@ -212,7 +212,7 @@ struct Misfit {
 }
 
 impl LaneReader {
-    /// Creates the reader of a new lane. None of its slabs may have been used.
+    /// Creates the reader of a new lane. The slabs of the lane must be unused.
     pub fn new(header: LaneHeader) -> Self {
         let slot = SlotProgress { source: NO_SOURCE, next_seq: Some(0), explained: 0, may_jump: false };
         Self {

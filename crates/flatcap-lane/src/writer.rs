@@ -72,7 +72,7 @@ struct Slot {
 }
 
 impl<M: WriterMemory> LaneWriter<M> {
-    /// Creates the writer of a new lane. None of its slabs may have been used.
+    /// Creates the writer of a new lane. The slabs of the lane must be unused.
     pub fn new(memory: M, header: LaneHeader) -> Self {
         let offset = u64::from_le(memory.number(WALL_OFFSET_AT).load(Ordering::Relaxed));
         Self {

@@ -81,7 +81,7 @@ pub struct SourceOptions<'a> {
     pub schema: &'a [u8],
     /// Names and values that describe it.
     pub labels: &'a [(&'a str, &'a str)],
-    /// Nominal period, if it has one.
+    /// Nominal period, if the source has one.
     pub period: Duration,
     /// The action when the lane is full.
     pub on_full: OnFullLane,

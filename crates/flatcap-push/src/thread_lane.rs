@@ -318,8 +318,8 @@ impl ThreadLane {
         self.untimed = self.untimed_from;
     }
 
-    /// Hands over the lane and requests another one. Does so at most once a second with the same
-    /// recorder.
+    /// Hands over the lane and requests another one. Requests a lane at most once a second from the
+    /// same recorder.
     fn renew(&mut self, now_ns: u64) {
         let registry = &self.client.process().registry;
         if let Some(end) = self.end.take() {

@@ -262,7 +262,7 @@ impl<'s> Conversion<'s> {
         sink.put(table, *part, object)
     }
 
-    /// Puts a small table, also if it has no rows.
+    /// Puts a small table, even an empty one.
     fn put_table(
         &mut self,
         table: &str,

@@ -72,7 +72,7 @@ pub(crate) struct ShipState {
     pub(crate) error: Option<String>,
     /// Attempts that failed in a row.
     pub(crate) failures: u32,
-    /// Messages about what was shipped; `None` if none are configured.
+    /// Messages about what was shipped; `None` if messages are not configured.
     pub(crate) messages: Option<MessageCounts>,
     /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
     #[serde(serialize_with = "first_refused")]

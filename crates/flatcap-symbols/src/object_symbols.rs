@@ -35,7 +35,7 @@ impl ObjectSymbols {
     /// Reads the files of an object, until one with its code and one with all symbols are found.
     ///
     /// # Errors
-    /// None of the files gives names. Returns the most informative error.
+    /// No file gives names. Returns the most informative error.
     pub(crate) fn read(object: &ObjectKey, candidates: &[FileCandidate]) -> Result<Self, SymbolError> {
         let (mut files, mut errors) = (Vec::<ElfFile>::new(), Vec::new());
         for candidate in candidates {

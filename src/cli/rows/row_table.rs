@@ -42,7 +42,7 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Sets the names of the columns. The names are printed before the next row if they differ.
+    /// Sets the names of the columns. Changed names are printed before the next row.
     pub(super) fn head(&mut self, names: Vec<String>, units: Option<Vec<String>>) -> io::Result<()> {
         if self.heading == names {
             return Ok(());

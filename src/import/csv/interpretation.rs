@@ -115,7 +115,7 @@ pub struct ColumnCheck {
 }
 
 impl Interpretation {
-    /// Parses the time of a row. Returns `None` if it has another format.
+    /// Parses the time of a row. Returns `None` if the time has another format.
     pub(super) fn time<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         if self.by_digits { self.time_form.read_by_digits(text) } else { self.time_form.read(text) }
     }

@@ -152,14 +152,14 @@ impl TimeForm {
         matches!(self, Self::SinceEpoch(_))
     }
 
-    /// Parses a time whose unit follows from its digits. Returns `None` if it has another format,
-    /// or is a number with the digits of another unit.
+    /// Parses a time whose unit follows from its digits. Returns `None` if the text has another
+    /// format, or is a number with the digits of another unit.
     pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
         self.read(text).filter(|_| is_own)
     }
 
-    /// Parses a time. Returns `None` if it has another format.
+    /// Parses a time. Returns `None` if the text has another format.
     pub(super) fn read<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         match self {
             Self::Iso => {

@@ -39,7 +39,7 @@ pub(super) struct LiveHub {
     viewers: Sender<Viewer>,
 }
 
-/// A viewer; it is dropped if it does not read.
+/// A viewer of the page. A viewer that does not read is dropped.
 #[derive(Debug)]
 struct Viewer {
     events: mpsc::Sender<Bytes>,

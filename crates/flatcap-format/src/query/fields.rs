@@ -9,7 +9,7 @@ use crate::schema::{CompiledSchema, MetricKind};
 pub struct SourceFields {
     /// The source's name.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 if it has none.
+    /// The source's nominal period, in nanoseconds; 0 without a nominal period.
     pub period_ns: u64,
     /// Whether the source is computed: no segment contains it, and its samples are computed from
     /// the samples of another source.

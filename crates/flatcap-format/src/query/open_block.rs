@@ -227,7 +227,7 @@ impl OpenBlock {
         self.groups.get_mut(group)
     }
 
-    /// Removes the first rows of a queue. All of them belong to one run of rows.
+    /// Removes the first rows of a queue. The removed rows belong to one run of rows.
     pub(super) fn advance(&mut self, queue: usize, rows: usize) {
         if let Some(own) = self.queues.get_mut(queue)
             && let Some(run) = own.runs.front_mut()

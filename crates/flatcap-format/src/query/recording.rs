@@ -220,7 +220,7 @@ impl RecordedSource {
         self.instances.values().any(|senders| !senders.is_empty())
     }
 
-    /// Returns the source for the resolution of paths, if it has fields.
+    /// Returns the source for the resolution of paths, if the source has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
         Some(KnownSource { name: &self.name, id: None, schema, is_computed: self.is_computed })

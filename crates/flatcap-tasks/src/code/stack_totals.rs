@@ -183,8 +183,8 @@ impl StackTotals {
         }
     }
 
-    /// Fills in the build ids and versions of files that were recorded without, and when processes
-    /// were first sampled. Places and call chains that are the same then are one.
+    /// Fills in the times at which processes were first sampled, and the build ids and versions of
+    /// files that were recorded without. Places and call chains that are the same then are one.
     pub fn complete_objects(&mut self, known: &KnownCode) {
         let mut objects = std::mem::take(&mut self.objects);
         for object in &mut objects {

@@ -148,7 +148,8 @@ impl BlockDevices {
         }
     }
 
-    /// Adds the devices directly below one to the edges. None if they cannot be seen.
+    /// Adds the devices directly below one to the edges. Returns `None` if the devices cannot be
+    /// seen.
     fn list_below(&mut self, number: DeviceNumber) -> Option<()> {
         let Self { directory, names, edges, .. } = self;
         let is_disk = DISK_MAJORS.contains(&number.0);

@@ -47,7 +47,7 @@ const EMFILE: i32 = 24;
 /// The processes that a pass reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PassScope {
-    /// All of them.
+    /// All processes.
     All,
     /// Processes that are active, and processes with an exec or an exit since the last pass.
     Active,

@@ -28,7 +28,7 @@ impl ThreadNames {
         Ok(Self { proc: DirectoryHandle::open(&host.path("proc"))?, names: HashMap::new() })
     }
 
-    /// Returns the name of a thread. `None` if it has ended.
+    /// Returns the name of a thread. Returns `None` if the thread has ended.
     pub(super) fn get(&mut self, thread: u32) -> Option<ThreadName> {
         if let Some(name) = self.names.get(&thread) {
             return Some(*name);

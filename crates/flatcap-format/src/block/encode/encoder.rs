@@ -163,7 +163,7 @@ impl BlockEncoder {
     }
 
     /// Appends the block that [`append`](Self::append) would make of frames with these payloads and
-    /// correct checksums. Neither frames nor checksums have to be made for it.
+    /// correct checksums. The caller need not make the frames or checksums.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).

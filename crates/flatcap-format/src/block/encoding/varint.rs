@@ -32,7 +32,8 @@ pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Takes a varint from the front. Returns `None` if it does not end within ten bytes or the input.
+/// Takes a varint from the front. Returns `None` if the varint does not end within ten bytes or the
+/// input.
 #[inline]
 pub(in crate::block) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;

@@ -26,8 +26,8 @@ pub(in crate::block) struct BlockColumn {
     pub(in crate::block) field: FieldRef,
     /// The encoding of its values, unless it follows another column.
     pub(in crate::block) encoding: ColumnEncoding,
-    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. That other column has a
-    /// lower number and does not follow a column itself.
+    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. The other column has a
+    /// lower number and follows no column itself.
     pub(in crate::block) follows: u16,
     /// Length of its encoded values in their bucket, in bytes.
     pub(in crate::block) bytes: u32,

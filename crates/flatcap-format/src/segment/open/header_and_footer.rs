@@ -1,5 +1,5 @@
-//! Finds the header at a file's start, and the footer before the trailer at its end. Both determine
-//! the checksum kind of the frames.
+//! Finds the header at a file's start, and the footer before the trailer at its end. The header and
+//! the footer determine the checksum kind of the frames.
 
 use std::io;
 use std::path::Path;

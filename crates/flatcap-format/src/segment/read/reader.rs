@@ -192,9 +192,9 @@ impl SegmentReader {
         self.file.as_ref().map(|file| file.metadata()).transpose()
     }
 
-    /// Reads, from now on, a sealed segment through a memory map. This takes a quarter less time,
-    /// but the kernel ends the process if the file is truncated during the read. No effect on a
-    /// segment that is not sealed, is compressed, or was not opened by path.
+    /// Reads, from now on, a sealed segment through a memory map. A memory map takes a quarter less
+    /// time, but the kernel ends the process if the file is truncated during the read. No effect on
+    /// a segment that is not sealed, is compressed, or was not opened by path.
     ///
     /// # Errors
     /// The kernel refuses the map. After an error, the segment is read as before.
