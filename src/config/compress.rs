@@ -17,7 +17,7 @@ pub const COMPRESS_SOURCES_MAX: usize = 256;
 pub struct SourceCompressionConfig {
     /// The full name of the source, as in `info`.
     pub name: String,
-    /// Codec of its blocks.
+    /// Codec of the source's blocks.
     pub codec: Codec,
     /// Layout of its frames in a block; `None` for the general layout.
     pub layout: Option<Layout>,

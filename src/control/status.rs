@@ -262,7 +262,7 @@ pub struct SegmentStatus {
     pub number: u64,
     /// Bytes written to the segment.
     pub bytes: u64,
-    /// Frames in it, including the recorder's own frames.
+    /// Frames in the segment, including the recorder's own frames.
     pub frames: u64,
     /// Time since its creation, in nanoseconds.
     pub age_ns: u64,
@@ -285,7 +285,7 @@ pub struct StorageStatus {
     /// Bytes of the newest history that are never removed to free space.
     #[serde(default)]
     pub kept_bytes: u64,
-    /// Bytes reserved for it.
+    /// Bytes that are reserved in the directory.
     #[serde(default)]
     pub reserved_bytes: u64,
     /// Whether others have filled the file system and `retain_min` keeps the history: new samples

@@ -106,7 +106,7 @@ pub struct MemoryTerm {
     pub count: u64,
     /// Kind of buffer, as shown to the operator.
     pub holder: &'static str,
-    /// Size of all of them together, in bytes.
+    /// Size of all buffers together, in bytes.
     pub bytes: u64,
 }
 

@@ -33,7 +33,7 @@ const LAST_ROUNDS_MAX: u32 = 2;
 /// A lane.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// The client that writes to it.
+    /// The client that writes to the lane.
     pub(super) client: u64,
     memory: File,
     reader: LaneReader,
@@ -53,7 +53,7 @@ struct LaneSource {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LaneState {
-    /// The client may write to it.
+    /// The client may write to the lane.
     Open,
     /// The client must not write to it any more; this many slabs may still be read.
     Ending { slabs_left: u32 },
@@ -114,7 +114,7 @@ impl Lane {
         self.reader.header()
     }
 
-    /// Returns the user of its client.
+    /// Returns the user of the lane's client.
     pub(super) fn uid(&self) -> u32 {
         self.reader.header().uid
     }

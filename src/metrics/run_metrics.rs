@@ -284,7 +284,7 @@ pub struct RuleMetrics {
     pub extended: Counter,
     /// Firings that were suppressed.
     pub suppressed: Counter,
-    /// Evaluations of its condition.
+    /// Evaluations of the rule's condition.
     pub evaluated: Counter,
     /// Evaluations with an unknown result.
     pub unknown: Counter,
@@ -320,9 +320,9 @@ pub struct RecorderMetrics {
     pub segment_created_s: Counter,
     /// Creation time of that segment, in monotonic nanoseconds.
     pub segment_begun_ns: Counter,
-    /// Bytes in it.
+    /// Bytes in that segment.
     pub segment_bytes: Counter,
-    /// Frames in it, including the recorder's own.
+    /// Frames in that segment, including the recorder's own frames.
     pub segment_frames: Counter,
     /// Maximum number of slabs in all queues during the last second.
     pub slabs_queued: Counter,
@@ -423,11 +423,11 @@ pub struct RingMetrics {
     pub bytes: Counter,
     /// Maximum of those bytes (`[blackbox] memory_max`).
     pub bytes_max: Counter,
-    /// Samples of all sources written to it.
+    /// Samples of all sources written to the ring.
     pub recorded: Counter,
     /// Samples that it lacks.
     pub lost: Counter,
-    /// Writes and creations in it that failed.
+    /// Writes and creations in the ring that failed.
     pub storage_errors: Counter,
 }
 
@@ -444,7 +444,7 @@ pub struct DirectoryMetrics {
     pub min_free_bytes: Counter,
     /// Bytes of the file system.
     pub total_bytes: Counter,
-    /// Closed segments, and files set aside from them.
+    /// Closed segments, and files set aside from segments.
     pub segments: Counter,
     /// The lowest segment number among those files.
     pub oldest_number: Counter,

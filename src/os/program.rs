@@ -138,7 +138,7 @@ fn input_file(input: &[u8]) -> io::Result<File> {
 }
 
 /// Starts a program as [`run`] does, with `input` on its standard input and without output. The
-/// caller waits for it.
+/// caller waits for the program.
 ///
 /// # Errors
 /// The program cannot be started.

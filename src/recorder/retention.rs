@@ -71,7 +71,7 @@ pub(super) struct StoredFile {
     /// The segment of the file, if it may be removed: a sealed segment, or a file set aside from
     /// one. No other file is ever removed.
     pub(super) removable: Option<SegmentName>,
-    /// Age of its segment; `None` if unknown.
+    /// Age of the file's segment; `None` if unknown.
     pub(super) age_ns: Option<u64>,
     /// Whether it is removed only if nothing else makes space, because it has no receipt.
     pub(super) is_held: bool,

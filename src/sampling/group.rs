@@ -2,7 +2,7 @@
 //! slab, and queues slabs for the recorder.
 //!
 //! There are two clock reads per sample, before and after the read. Everything else that needs a
-//! time uses one of them.
+//! time uses the result of one of these reads.
 
 use std::io;
 use std::sync::Arc;

@@ -138,6 +138,6 @@ impl ActiveSource {
 pub(super) enum ReadMode {
     /// The group's own thread.
     Inline(OpenedSampler),
-    /// A thread of its own, since reads may block.
+    /// A separate thread, since reads may block.
     Offloaded(OffloadedRead),
 }

@@ -20,7 +20,7 @@ pub struct GroupUpdate {
     /// The group's sources from now on, in this order. Sources of the group that are not listed are
     /// removed.
     pub sources: Vec<SourceUpdate>,
-    /// The settings of its thread.
+    /// The settings of the group's thread.
     pub thread: ThreadSettings,
     /// The policy for a slab that finds its queue full.
     pub on_full: OnFull,

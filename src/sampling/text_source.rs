@@ -22,7 +22,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 pub struct TextSource {
     /// Origin of the text.
     pub origin: TextOrigin,
-    /// Format of the values in it.
+    /// Format of the values in the text.
     pub format: ValueFormat,
 }
 

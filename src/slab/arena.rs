@@ -49,7 +49,7 @@ const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PAGE_BYTES);
 /// Sizes and numbers of slabs, and the number of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Number of sources; ids are below it.
+    /// Number of sources; all ids are below this number.
     pub sources: usize,
     /// Number of standard slabs.
     pub slabs: usize,

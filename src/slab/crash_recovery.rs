@@ -140,7 +140,7 @@ impl CrashedRun {
         self.header.run_id
     }
 
-    /// Returns the path of its file.
+    /// Returns the path of the memory's file.
     pub fn path(&self) -> &Path {
         self.memory.path()
     }

@@ -144,7 +144,7 @@ impl Slab {
         &self.ranges
     }
 
-    /// Returns the size of its buffer.
+    /// Returns the size of the slab's buffer.
     pub fn capacity(&self) -> usize {
         self.buffer.bytes().len()
     }

@@ -22,7 +22,7 @@ pub(super) struct PendingSnapshot {
     /// The orders of this run; empty for a snapshot of an earlier run, which cannot be extended.
     pub(super) ids: Vec<OrderId>,
     pub(super) orders: Vec<SnapshotOrder>,
-    /// Name of its directory.
+    /// Name of the snapshot's directory.
     pub(super) name: String,
     pub(super) run_id: u64,
     /// Added to monotonic time to get wall time, in nanoseconds.

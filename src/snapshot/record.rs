@@ -30,7 +30,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRecord {
-    /// Name of its directory.
+    /// Name of the snapshot's directory.
     pub name: String,
     /// The rule that fired; `None` if a person or a signal ordered it.
     pub rule: Option<String>,

@@ -44,7 +44,7 @@ pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
     /// Any error of the underlying system call.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Syncs the names in it to disk.
+    /// Syncs the names in the directory to disk.
     ///
     /// # Errors
     /// Any error of the underlying system call.

@@ -88,7 +88,7 @@ pub struct UnrankedFields {
 pub enum UnrankedReason {
     /// The field's values are states, strings or reservations.
     NoQuantity,
-    /// The recording has too few samples of it before the time.
+    /// The recording has too few samples of the field before the time.
     ShortBaseline,
     /// The source's payloads have no schema.
     NoSchema,
@@ -152,7 +152,7 @@ pub struct Suspect {
     pub name: String,
     /// The suspect's process id.
     pub pid: Option<u64>,
-    /// The score of its activity above the usual.
+    /// The score of the suspect's activity above the usual.
     pub score: f64,
     /// Departures of the suspect's own fields, best first.
     pub evidence: Vec<FieldDeparture>,

@@ -35,12 +35,12 @@ pub enum ShownValues {
     /// `dump` shows one row: the count of a new element's counter, in the unit of its schema. The
     /// value is this count per second.
     Last,
-    /// `dump` shows the samples. The value is a share or a number of them.
+    /// `dump` shows the samples. The value is a share or a number of these samples.
     Samples,
 }
 
 impl ShownValues {
-    /// Returns the word for it.
+    /// Returns the word for this way.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",

@@ -148,7 +148,7 @@ struct HeldSeries {
     is_incomplete: bool,
     /// Place and last step that was taken of the only series that is held, which does not fit.
     taken: Option<(usize, i64)>,
-    /// Values of it whose step was taken before.
+    /// Values of this series whose step was taken before.
     left_out: u64,
 }
 

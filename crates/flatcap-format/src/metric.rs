@@ -92,7 +92,7 @@ impl Metric {
         is_measured(self.field.kind, &self.field.type_name)
     }
 
-    /// Returns the name of its samples.
+    /// Returns the name of the metric's samples.
     pub fn name(&self) -> String {
         let suffix = if self.is_counter() { COUNTER_SUFFIX } else { "" };
         format!("{}{suffix}", self.family)

@@ -128,7 +128,7 @@ pub enum PushReply {
     Bind {
         /// The id of the pair of lane and source.
         id: u16,
-        /// Number of its next sample.
+        /// Number of the source's next sample.
         next_seq: u64,
     },
     /// To `trigger`.

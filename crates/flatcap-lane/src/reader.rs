@@ -73,13 +73,13 @@ pub struct LaneFrame {
     pub offset: usize,
     /// Length of the frame, header included.
     pub bytes: usize,
-    /// Length of its header.
+    /// Length of the frame's header.
     pub header_bytes: usize,
     /// The source's slot.
     pub slot: u8,
     /// The frame's envelope.
     pub sample: SampleHeader,
-    /// Number of samples that are missing before it.
+    /// Number of samples that are missing before this sample.
     pub missing: u64,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct UnshippedFiles {
     pub(crate) segments: u64,
     #[serde(rename = "backlog_bytes")]
     pub(crate) bytes: u64,
-    /// The number of them that belong to snapshots.
+    /// The number of files that belong to snapshots.
     #[serde(rename = "backlog_snapshots")]
     pub(crate) snapshots: u64,
     /// Creation time of the oldest, in seconds since 1970; in JSON, RFC 3339, UTC.

@@ -23,7 +23,7 @@ pub enum RecoveryEnd {
 pub struct RecoveryReport {
     /// Number of intact frames.
     pub frames: u64,
-    /// Offset after the last of them.
+    /// Offset after the last intact frame.
     pub last_good_offset: u64,
     /// The end of the stream.
     pub end: RecoveryEnd,

@@ -69,7 +69,7 @@ pub enum SymbolError {
         /// The reason.
         why: &'static str,
     },
-    /// The file has no build id, or the recording has none of it.
+    /// The file has no build id, or the recording has no build id of the file.
     #[error("{}: no build id in the {missing_in}, so it may be another file than the recorded one", path.display())]
     NoBuildId {
         /// The file.

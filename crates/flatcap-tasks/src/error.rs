@@ -21,7 +21,7 @@ pub enum PayloadError {
         /// Length of the list that it refers to.
         length: usize,
     },
-    /// The payload ends before it begins.
+    /// The end of the payload is before its begin.
     Backwards {
         /// The payload's `begin`, in monotonic nanoseconds.
         begin_ns: u64,

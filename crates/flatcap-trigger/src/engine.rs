@@ -34,7 +34,7 @@ pub struct TriggerRule {
 /// Counts of a rule since the engine was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Evaluations of its condition.
+    /// Evaluations of the rule's condition.
     pub evaluated: u64,
     /// Evaluations with an unknown result.
     pub unknown: u64,

@@ -42,7 +42,7 @@ pub enum TriggerChange {
     Fired,
     /// The rule fired again before the end of the range, which was extended.
     Extended,
-    /// The range has ended: all samples in it were observed.
+    /// The range has ended: all samples in the range were observed.
     Ended,
 }
 

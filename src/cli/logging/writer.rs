@@ -33,7 +33,7 @@ type CallSite = (&'static str, u32);
 
 enum LogQueueItem {
     Line(Vec<u8>),
-    /// Answered when all lines queued before it are written.
+    /// Answered when all lines queued before the request are written.
     Flush(Sender<()>),
 }
 

@@ -37,7 +37,7 @@ enum CaptureFormat {
 /// A captured packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'c> {
-    /// Offset of its record in the file.
+    /// Offset of the packet's record in the file.
     pub offset: u64,
     /// Capture time in nanoseconds since 1970, UTC; 0 if unknown.
     pub wall_ns: i64,

@@ -32,8 +32,8 @@ pub(super) struct PacketLocation {
     pub(super) wall_ns: i64,
     /// The packet's link type (`LINKTYPE_`).
     pub(super) link: u32,
-    /// The range of its bytes.
+    /// The range of the packet's bytes.
     pub(super) range: Range<usize>,
-    /// The end of its record.
+    /// The end of the packet's record.
     pub(super) end: usize,
 }

@@ -38,7 +38,7 @@ pub(super) struct Arrival {
     pub(super) first: u64,
     /// Number of its messages; for 0, `first` is the number of the next one.
     pub(super) count: u16,
-    /// Time of its first message.
+    /// Time of the segment's first message.
     pub(super) first_ns: i64,
     /// Send time.
     pub(super) send_ns: i64,
@@ -53,7 +53,7 @@ pub(super) enum Placement {
     Next(u16),
     /// The segment's messages are ahead: [hold](ReorderBuffer::hold) it.
     Ahead,
-    /// All of it is recorded already.
+    /// All messages of the segment are recorded already.
     Repeat,
     /// The segment is in a recorded gap.
     Late,

@@ -282,8 +282,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         false
     }
 
-    /// Reads the batch. Returns the place of the element that hangs. Elements after it are not
-    /// read.
+    /// Reads the batch. Returns the place of the element that hangs. Elements after this one are
+    /// not read.
     fn read_batch(&mut self) -> io::Result<Option<usize>> {
         if self.helper.is_none() {
             self.helper = Some(Helper::start(self.source, Arc::clone(&self.threads))?);

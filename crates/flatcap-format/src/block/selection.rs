@@ -84,12 +84,12 @@ impl fmt::Debug for ColumnSelection<'_> {
 }
 
 impl FieldRef {
-    /// Returns the offset of its end.
+    /// Returns the offset of the field's end.
     pub(super) fn end(self) -> u64 {
         u64::from(self.at) + u64::from(self.bytes)
     }
 
-    /// Returns the offsets of its bytes.
+    /// Returns the offsets of the field's bytes.
     pub(super) fn range(self) -> std::ops::Range<usize> {
         self.at as usize..self.at as usize + usize::from(self.bytes)
     }

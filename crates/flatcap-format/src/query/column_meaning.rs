@@ -1,4 +1,5 @@
-//! Type, unit and kind of a column. Columns of one path may differ in them from run to run.
+//! Type, unit and kind of a column. Columns of one path may differ in type, unit or kind from run
+//! to run.
 
 use super::path_text::{is_plain_value, quoted_value};
 use crate::schema::{ColumnType, LeafField, MetricKind};

@@ -54,8 +54,8 @@ impl LeadingSource {
         (self.came, self.best) = (0, None);
     }
 
-    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of its
-    /// source.
+    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of the
+    /// table's source.
     pub(super) fn add(
         &mut self,
         tables: &[TableInfo],

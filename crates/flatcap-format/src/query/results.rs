@@ -78,7 +78,7 @@ pub struct QueryResults {
 /// different tables overlap in time.
 #[derive(Debug)]
 pub enum QueryItem {
-    /// A run begins. All parts up to the next run belong to it.
+    /// A run begins. All parts up to the next run belong to this run.
     Run(RunInfo),
     /// Values.
     Batch(ColumnBatch),

@@ -50,7 +50,7 @@ pub struct KnownDevice {
 }
 
 impl KnownSample {
-    /// Returns the name of its source.
+    /// Returns the name of the sample's source.
     pub fn name(&self) -> &'static str {
         NAMES[usize::from(self.source)]
     }
@@ -66,7 +66,7 @@ impl KnownDevice {
         }
     }
 
-    /// Returns the begin of its label.
+    /// Returns the begin of the device's label.
     pub fn label(&self) -> String {
         let (name, pid) = (self.printed_name(), self.pid);
         if name.is_empty() { pid.to_string() } else { format!("{name}[{pid}]") }

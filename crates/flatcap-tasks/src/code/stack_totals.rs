@@ -124,7 +124,7 @@ pub struct StackTotal {
 pub struct FrameTotal {
     /// Process id.
     pub process: u32,
-    /// Name of one of its threads.
+    /// Name of one of the process's threads.
     pub name: TaskName,
     /// Name of the function, if it is known.
     pub function: Option<String>,

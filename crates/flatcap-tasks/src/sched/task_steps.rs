@@ -88,7 +88,7 @@ struct ThreadState {
 struct ProcessCount {
     name: TaskName,
     work: Work,
-    /// Numbers of its threads that have not ended.
+    /// Numbers of the process's threads that have not ended.
     threads: BTreeSet<u64>,
 }
 

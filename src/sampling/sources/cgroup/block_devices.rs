@@ -64,7 +64,7 @@ pub(super) enum DeviceRole {
     Layer { layer: usize, top_layer: Option<usize> },
     /// Not at all: another device counts it.
     Repeated,
-    /// The devices below it are not visible.
+    /// The devices below this one are not visible.
     Unknown,
     /// The device was not looked at yet: [`BlockDevices::learn`].
     New,
@@ -119,7 +119,7 @@ impl BlockDevices {
         self.devices.binary_search_by_key(&number, |device| device.number)
     }
 
-    /// Adds a device and those below it. Recursion ends after `depth` layers.
+    /// Adds a device and the devices below it. Recursion ends after `depth` layers.
     fn add(&mut self, number: DeviceNumber, depth: usize) {
         let Err(at) = self.find(number) else { return };
         if self.devices.len() >= DEVICES_MAX {

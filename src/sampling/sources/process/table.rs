@@ -84,7 +84,7 @@ pub(super) struct ProcessTable {
 /// The processes that /proc shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
-    /// All of its namespace.
+    /// All processes of the namespace.
     All,
     /// Only the recorder's own user's (mount option hidepid).
     Own,

@@ -57,7 +57,7 @@ pub(in crate::block) struct MatrixDirectory {
 }
 
 impl RawRange {
-    /// Returns the offset of its end.
+    /// Returns the offset of the range's end.
     pub(in crate::block) fn end(self) -> u64 {
         u64::from(self.at) + u64::from(self.bytes)
     }

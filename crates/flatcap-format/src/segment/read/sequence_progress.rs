@@ -34,7 +34,7 @@ struct SourceProgress {
 pub(in crate::segment) enum SampleStatus {
     /// The number was already passed, or counts as lost.
     Known,
-    /// The sample is new. The gaps are the missing numbers before it.
+    /// The sample is new. The gaps are the missing numbers before the sample.
     New(Vec<Gap>),
 }
 

@@ -300,8 +300,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(true)
     }
 
-    /// Copies a frame into a new file. Writes a gap before it if numbers are missing. Returns
-    /// `Break` at the end of the segment's own frames.
+    /// Copies a frame into a new file. Writes a gap before the frame if numbers are missing.
+    /// Returns `Break` at the end of the segment's own frames.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,
