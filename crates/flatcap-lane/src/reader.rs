@@ -1,6 +1,6 @@
-//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). As with a seqlock, it copies
-//! what the writer has committed and starts again if the writer has overwritten it meanwhile. It
-//! checks the copy and trusts nothing else.
+//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). Like the
+//! reader of a seqlock, it copies the committed frames, and starts again if the writer overwrote
+//! them during the copy. It checks the copy and trusts nothing else.
 
 use std::fmt;
 use std::io;

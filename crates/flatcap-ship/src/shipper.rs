@@ -24,7 +24,7 @@ use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
 /// Last bytes of an object that are read back after it was put.
-// Most footers of Parquet files.
+// Footers of Parquet files are rarely longer.
 const READ_BACK_BYTES: usize = 64 << 10;
 
 /// Options for shipping segments.

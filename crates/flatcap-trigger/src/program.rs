@@ -252,8 +252,8 @@ impl Computed {
         inputs: &Inputs<'_>,
         row: Option<usize>,
     ) -> f64 {
-        // Separate from `value`, which can be inlined only because it does not recurse. Most
-        // comparisons are of a field with a number.
+        // Separate from `value`, which can be inlined only because it does not recurse. A
+        // condition mostly compares a field with a number.
         let (left, right) = (left.value(inputs, row), right.value(inputs, row));
         match operation {
             Arithmetic::Add => left + right,

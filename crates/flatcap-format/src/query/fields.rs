@@ -99,7 +99,7 @@ fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> V
     fields.into_iter().map(complete).collect()
 }
 
-/// Returns whether two descriptions are of the same field.
+/// Returns whether two descriptions describe the same field.
 fn is_same(one: &FieldInfo, other: &FieldInfo) -> bool {
     // A comment may change without changing the field.
     one.path == other.path

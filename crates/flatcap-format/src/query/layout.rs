@@ -112,7 +112,7 @@ impl RowLayout {
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
-        // Which elements a list has is known only from the samples.
+        // Only the samples show the elements of a list.
         selected.retain(|column| options.is_long || !column.name.contains("[*]"));
         let mut layout = Self {
             columns: Vec::new(),

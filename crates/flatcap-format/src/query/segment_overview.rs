@@ -421,7 +421,7 @@ impl TableFold {
         }
         let key = element.zip(name.map(|name| names.title(name)));
         let known = key.and_then(|key| self.known.get(&key)).copied();
-        // All series of an element are kept, or no series.
+        // An element keeps all its series or none.
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);

@@ -14,7 +14,7 @@ use crate::schema::{CountedValue, Growth, MetricKind};
 // With this number, a source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
 /// Minimum length of a hole of an element, in nanoseconds.
-// Samples may leave out sleeping elements, but one sample per second has all of them.
+// Samples may leave out sleeping elements, but one sample per second contains every element.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
 /// Minimum length of a hole of a source without a period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;

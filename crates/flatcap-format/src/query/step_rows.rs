@@ -99,7 +99,7 @@ impl StepRows {
     ) {
         self.has_samples = true;
         if let (Some(element), _) = place
-            // Most values of an element follow each other, so the set is seldom searched.
+            // The values of an element mostly follow each other, so the set is seldom searched.
             && self.elements.last() != Some(&element)
             && self.seen.insert(element)
         {

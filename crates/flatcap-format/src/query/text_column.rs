@@ -171,7 +171,7 @@ impl TextColumn {
 
 impl PartialEq for TextColumn {
     fn eq(&self, other: &Self) -> bool {
-        // The same texts may have other codes in another column.
+        // Another column may give the same texts other codes.
         self.codes.len() == other.codes.len()
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }
