@@ -239,7 +239,7 @@ impl CausesScreen<'_> {
     }
 }
 
-/// Returns the functions with time of their own, those with the most first.
+/// Returns the functions with time of their own, in descending order of this time.
 pub(super) fn top_functions(stacks: &StackTotals, names: FunctionNames<'_>) -> Vec<FrameTotal> {
     let mut functions = stacks.functions(names);
     functions.retain(|total| total.self_ns > 0);

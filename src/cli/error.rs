@@ -31,7 +31,7 @@ pub enum CliError {
     NoLastGood {
         /// The errors of the configuration.
         errors: ConfigErrors,
-        /// The errors of the last good one, mostly that it does not exist yet.
+        /// The errors of the last good configuration, mostly that it does not exist yet.
         unusable: ConfigErrors,
     },
     /// A recording failed.

@@ -73,7 +73,7 @@ pub(super) fn add(
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// Returns the variables as a TOML tree and reports those that name no setting. `files` has the
+/// Returns the variables as a TOML tree and reports variables that name no setting. `files` has the
 /// instances that the files define.
 pub(super) fn tree<'t>(
     walk: &mut Diagnostics<'t>,

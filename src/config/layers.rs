@@ -49,7 +49,7 @@ pub struct Layers {
 pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
-    /// The files that were read; each overrides those before.
+    /// The files that were read; each file overrides the files before.
     pub files: Vec<PathBuf>,
     /// The names of the variables that were read, sorted.
     pub variables: Vec<String>,

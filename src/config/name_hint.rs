@@ -12,7 +12,7 @@ pub(super) struct NameHint<'a> {
     pub(super) elsewhere: &'a Option<String>,
     /// All names that are allowed there.
     pub(super) known: &'a [String],
-    /// The words that introduce those names.
+    /// The words that introduce the names.
     pub(super) what: &'static str,
 }
 

@@ -91,7 +91,7 @@ impl ListenerState {
         silent
     }
 
-    /// Marks a connection as no longer silent. Returns whether it was silent until now.
+    /// Marks a connection as no longer silent. Returns whether the connection was silent until now.
     pub fn remove_silent(&self, connection: &Rc<SilentConnection>) -> bool {
         let mut silent = self.silent.borrow_mut();
         let before = silent.len();

@@ -393,7 +393,7 @@ pub struct GroupStatus {
     pub slabs: u64,
     /// Slabs dropped because the queue was full.
     pub slabs_dropped: u64,
-    /// Time that it has waited for space in its queue, in nanoseconds.
+    /// Time that the group has waited for space in its queue, in nanoseconds.
     pub waited_ns: u64,
 }
 

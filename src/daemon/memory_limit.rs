@@ -16,7 +16,7 @@ const BLOCKS_OF_COMPRESSION: u64 = 6;
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Returns the configuration reduced to fit the limit, and one line that describes the changes.
-/// Returns `None` if it fits unchanged.
+/// Returns `None` if the configuration fits unchanged.
 ///
 /// Buffers are reduced first, down to the shortest length of each queue; then the block size. If
 /// even that does not fit, the line says so.

@@ -63,7 +63,7 @@ impl RecoveryThread {
         Arc::clone(&self.crashed)
     }
 
-    /// Returns whether it is still running.
+    /// Returns whether the recovery is still running.
     pub(super) fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }

@@ -144,7 +144,7 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
     }
 }
 
-/// Locks memory against swapping, if configured. Returns whether it succeeded.
+/// Locks memory against swapping, if configured. Returns whether the lock succeeded.
 pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
     if !config.recorder.lock_memory {
         return false;

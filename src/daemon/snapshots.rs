@@ -113,7 +113,7 @@ impl SnapshotThread {
     }
 }
 
-/// Waits until the ring has all queued samples. Returns whether it does.
+/// Waits until the ring has all queued samples. Returns whether the ring has all of them.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
     // The receiver may have stopped waiting.

@@ -158,7 +158,7 @@ impl LocalClock {
     }
 
     /// Converts a local time with the name of its zone to nanoseconds since 1970. Returns `None` if
-    /// it is out of range.
+    /// the time is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
         if let Some(zone) = zone_of_place(word) {
             // The rows of each place have their own order, since places can take turns.
@@ -194,7 +194,7 @@ impl LocalClock {
         }
     }
 
-    /// Converts a local time to nanoseconds since 1970. Returns `None` if it is out of range.
+    /// Converts a local time to nanoseconds since 1970. Returns `None` if the time is out of range.
     pub(super) fn local(&mut self, time: DateTime, line: u64) -> Option<i64> {
         let ns = self.in_zone(time, line)?;
         self.put(ns);

@@ -34,7 +34,7 @@ impl TriggerLimits {
         Ok(())
     }
 
-    /// Records that it has fired one.
+    /// Records that a program of a user has fired a trigger.
     pub(super) fn note(&mut self, uid: u32, program: String, now_ns: u64) {
         self.last_ns.insert((uid, program), now_ns);
     }

@@ -58,7 +58,7 @@ pub struct PushMetrics {
     pub begun: Counter,
     /// The number of pushed frames passed to the kernel.
     pub recorded: Counter,
-    /// Bytes of those frames.
+    /// Bytes of the pushed frames.
     pub bytes: Counter,
     /// The number of pushed samples covered by Gap frames.
     pub lost: Counter,

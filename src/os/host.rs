@@ -37,7 +37,7 @@ impl HostRoot {
         self.directory("").map(drop)
     }
 
-    /// Returns whether it is the recorder's own root.
+    /// Returns whether this root is the recorder's own root.
     pub fn is_own_root(&self) -> bool {
         self.root == Path::new("/")
     }

@@ -163,7 +163,7 @@ struct PathStatus {
     owner: u32,
     /// The lower twelve bits of its mode.
     mode: u32,
-    /// Target, if it is a symbolic link.
+    /// Target, if the file is a symbolic link.
     target: Option<PathBuf>,
 }
 

@@ -8,7 +8,7 @@ use flatcap_format::segment::SegmentWriter;
 
 use crate::metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
 
-/// Latencies of one run, except those per source.
+/// Latencies of one run, except the latencies of sources.
 #[derive(Debug, Clone, Default)]
 pub struct RunLatencies {
     /// Building a payload; one in 64 is timed.

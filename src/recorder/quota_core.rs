@@ -263,8 +263,8 @@ impl QuotaCore {
         are_gone
     }
 
-    /// Changes the list of removed segments. Returns whether it says what it should. If it cannot
-    /// be written, segments are removed all the same: space is needed more.
+    /// Changes the list of removed segments. Returns whether the list is correct afterwards. If it
+    /// cannot be written, segments are removed all the same: space is needed more.
     fn list_holes(&self, books: &mut DirectoryUsage, holes: &[Hole]) -> bool {
         match list_holes(&*self.inner, &books.segments(), holes) {
             Ok(true) => books.note_created(REMOVED_NAME, 0),
@@ -277,7 +277,7 @@ impl QuotaCore {
         true
     }
 
-    /// Removes a file to keep the limits. Returns whether it is gone.
+    /// Removes a file to keep the limits. Returns whether the file is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
         let is_held = books.is_held(name);
         match self.inner.remove(name) {

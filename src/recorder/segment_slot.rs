@@ -179,7 +179,8 @@ impl SegmentSlot {
         self.index_if_due(now);
     }
 
-    /// Adds a source to the run. Later segments have it in their header. Returns whether it is new.
+    /// Adds a source to the run. Later segments have it in their header. Returns whether the source
+    /// is new.
     pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
         // Ids are assigned in order. A concurrent reload may have added it already.

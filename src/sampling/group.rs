@@ -376,7 +376,8 @@ impl SamplerGroup {
         self.sources.iter().filter_map(ActiveSource::offloaded).any(is_so)
     }
 
-    /// Collects offloaded reads and applies the update that waited for them. Returns the time.
+    /// Collects offloaded reads and applies the update that waited for these reads. Returns the
+    /// time.
     #[cold]
     fn poll_and_update(&mut self) -> u64 {
         let now = self.poll_offloaded();

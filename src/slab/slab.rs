@@ -149,7 +149,7 @@ impl Slab {
         self.buffer.bytes().len()
     }
 
-    /// Returns whether it has no frame.
+    /// Returns whether the slab has no frame.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -101,7 +101,8 @@ impl ChartFeed {
         Ok(Self { stream, fold, from_ns })
     }
 
-    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
+    /// time.
     ///
     /// # Errors
     /// The recording cannot be read.

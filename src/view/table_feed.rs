@@ -119,7 +119,8 @@ impl TableFeed {
         Ok(Self { stream, fold, from_ns: wall_ns, reached_ns: wall_ns })
     }
 
-    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
+    /// time.
     ///
     /// # Errors
     /// The recording cannot be read.

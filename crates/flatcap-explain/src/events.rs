@@ -24,7 +24,7 @@ pub(super) struct Event {
     pub(super) score: f64,
 }
 
-/// Joins departures to events and returns those above the threshold, best first. `source_of`
+/// Joins departures to events and returns the events above the threshold, best first. `source_of`
 /// returns the source of a table.
 pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -> String) -> Vec<Event> {
     departures.sort_by_key(|departure| departure.wall_ns);

@@ -78,7 +78,7 @@ pub fn to_arrow(
 }
 
 /// Reads a source and writes its samples. Adds the source to the exports if the source has samples.
-/// Returns whether it was read to the end.
+/// Returns whether the source was read to the end.
 fn read_source(
     request: &ColumnarRequest,
     path: Option<&Path>,

@@ -112,7 +112,7 @@ impl From<BatchError> for ColumnarError {
     }
 }
 
-/// Returns the error of a format that has one source for several of them.
+/// Returns the error for several sources in a format with one source.
 pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
     let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };

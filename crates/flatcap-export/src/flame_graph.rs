@@ -30,7 +30,7 @@ pub(crate) struct FlameGraph {
 
 #[derive(Debug, Default)]
 struct FlameNode {
-    /// Samples in it and in the functions that it called.
+    /// Samples in the function and in the functions that it called.
     samples: u64,
     /// In the order of their names, so that equal stacks give equal images.
     callees: BTreeMap<String, FlameNode>,

@@ -48,7 +48,7 @@ pub(crate) struct KernelRun {
     pub(crate) host: String,
     pub(crate) machine_id: Option<String>,
     pub(crate) boot_id: Option<String>,
-    /// Boot time minus monotonic time when it began.
+    /// Boot time minus monotonic time at the begin of the run.
     pub(crate) suspended_ns: u64,
 }
 

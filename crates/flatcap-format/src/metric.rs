@@ -71,7 +71,7 @@ pub struct MetricSeries {
 }
 
 impl Metric {
-    /// Returns whether it only grows.
+    /// Returns whether the metric only grows.
     pub fn is_counter(&self) -> bool {
         self.field.is_counter()
     }

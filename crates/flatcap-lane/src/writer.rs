@@ -63,7 +63,7 @@ pub struct LaneWriter<M> {
     slots: Box<[Slot; SLOTS]>,
 }
 
-/// A source of the lane. The numbers are copies of those in the memory.
+/// A source of the lane. The numbers are copies of the numbers in the memory.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     source: u16, // or NO_SOURCE

@@ -32,7 +32,7 @@ impl Operation {
         self.keeps_values() || self.operator == Operator::Angle
     }
 
-    /// Returns whether it leaves values unchanged.
+    /// Returns whether the operation leaves values unchanged.
     fn keeps_values(self) -> bool {
         self.operator.is_comparison() && !self.returns_bool
     }

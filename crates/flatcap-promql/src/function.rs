@@ -117,7 +117,7 @@ impl Function {
         })
     }
 
-    /// Returns whether it is a part of a date.
+    /// Returns whether the function returns a part of a date.
     pub(crate) fn is_of_calendar(self) -> bool {
         matches!(self, Self::Calendar(_))
     }

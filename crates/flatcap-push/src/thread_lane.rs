@@ -179,7 +179,7 @@ impl ThreadLane {
     }
 
     /// The fast path without a recorder: drops a sample, unless it is time to look for one. Returns
-    /// whether it did.
+    /// whether the sample was dropped.
     #[inline]
     fn drops_fast(&mut self, slot: u8) -> bool {
         let is_dropped = self.end.is_none() && self.untimed > 1;

@@ -104,7 +104,7 @@ impl ShipError {
         error.kind() == io::ErrorKind::NotFound
     }
 
-    /// Returns whether it is the stop signal.
+    /// Returns whether the error is the stop signal.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self, Self::Lake(LakeError::Stopped))
     }

@@ -168,7 +168,7 @@ impl FleetReader {
         }
     }
 
-    /// Compares the rows in the objects of a day with those that its manifests state.
+    /// Compares the rows in the objects of a day with the rows that its manifests state.
     fn count(&mut self, counts: &RowCounts) {
         let mut segments = std::mem::take(&mut self.segments);
         for (hour, merged) in std::mem::take(&mut self.hours) {

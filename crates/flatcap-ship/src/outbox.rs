@@ -68,8 +68,8 @@ impl Outbox {
         is_kept
     }
 
-    /// Makes the manifest that was prepared due. Also called if it could not be put. Returns false
-    /// if a manifest that was put is not announced.
+    /// Makes the manifest that was prepared due. Also called if the manifest could not be put.
+    /// Returns false if a manifest that was put is not announced.
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
         // After a failed put, only the response of the store may have been lost.
         let is_kept = self.prepared.take().is_some_and(|prepared| prepared == manifest);

@@ -39,7 +39,7 @@ pub(crate) struct TestSegment {
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
     pub(crate) host: (&'static str, Option<&'static str>),
-    /// Whether it is compressed while it is written.
+    /// Whether the segment is compressed while it is written.
     pub(crate) is_compressed: bool,
     /// Names of the sources with samples; they may be equal.
     pub(crate) names: [&'static str; 2],

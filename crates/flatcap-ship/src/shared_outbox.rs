@@ -98,7 +98,7 @@ impl SharedOutbox {
         self.lock().outbox.wait(now_ns)
     }
 
-    /// Removes a message that needs no other attempt. Returns whether it is lost.
+    /// Removes a message that needs no other attempt. Returns whether the message is lost.
     pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) -> bool {
         let mut state = self.lock();
         let is_lost = state.outbox.settle(ticket, outcome);

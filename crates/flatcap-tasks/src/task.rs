@@ -63,7 +63,7 @@ impl fmt::Debug for TaskName {
 }
 
 impl ThreadInfo {
-    /// Returns whether it is the idle loop of a CPU.
+    /// Returns whether the thread is the idle loop of a CPU.
     pub fn is_idle(&self) -> bool {
         self.thread == 0
     }
@@ -74,7 +74,7 @@ impl Task {
     pub const IDLE: Self =
         Self { number: 0, info: ThreadInfo { thread: 0, process: 0, name: TaskName([0; NAME_BYTES]) } };
 
-    /// Returns whether it is the idle loop of a CPU.
+    /// Returns whether the thread is the idle loop of a CPU.
     pub fn is_idle(&self) -> bool {
         self.number == 0
     }

@@ -145,7 +145,7 @@ impl CompareSign {
         (">", Self::Greater),
     ];
 
-    /// Returns whether it compares by order.
+    /// Returns whether the operator compares by order.
     pub(crate) fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }

@@ -48,7 +48,7 @@ impl ScopedEngine {
     /// So that one is meant, and an earlier one is the same source if it has the same schema.
     ///
     /// # Errors
-    /// All conditions that do not fit them.
+    /// All conditions that do not fit these sources.
     pub fn new(
         rules: &[TriggerRule],
         seen: &[(&SourceInfo, Option<&CompiledSchema>)],

@@ -108,7 +108,7 @@ pub struct ColumnCheck {
     pub unit: Option<String>,
     /// Whether it is a counter.
     pub counter: bool,
-    /// Words for missing values that it has.
+    /// Words for missing values in the file.
     pub absent: Vec<String>,
     /// Number of cells with a value of the type.
     pub values: u64,

@@ -187,7 +187,7 @@ impl LineReader {
         self.offset += bytes as u64;
     }
 
-    /// Reads more bytes after those in the buffer.
+    /// Reads more bytes behind the bytes in the buffer.
     #[cold]
     fn fill(&mut self) -> Result<(), ImportError> {
         self.buffer.copy_within(self.start..self.end, 0);

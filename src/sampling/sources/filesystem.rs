@@ -54,7 +54,7 @@ const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 
 /// `include` and `exclude` match the mount point. A mount whose server does not answer has no
 /// figures, and is tried again with growing intervals. Without `include`, pseudo file systems and
-/// those without blocks are skipped.
+/// file systems without blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
     about: "Size and free space of each mounted file system.",

@@ -71,7 +71,8 @@ impl Feeds {
         timed.min_by_key(|chart| chart.period_ns).or(charts.first()).map(|chart| chart.source.clone())
     }
 
-    /// Reads up to the displayed time while there is time. Returns whether it reached that time.
+    /// Reads up to the displayed time while there is time. Returns whether all feeds reached that
+    /// time.
     pub(super) fn read(
         &mut self,
         state: &mut ViewState,

@@ -158,7 +158,7 @@ impl<'s> ViewRun<'s> {
         Ok(())
     }
 
-    /// Advances the displayed time. Returns whether it changed.
+    /// Advances the displayed time. Returns whether the time changed.
     fn tick(&mut self) -> Result<bool, ViewError> {
         self.ticks += 1;
         let now_ns = read_clocks().wall_ns.saturating_sub(LIVE_LAG_NS);

@@ -241,7 +241,7 @@ struct TypedOffset<'a> {
 }
 
 impl<'a> PathResolver<'a> {
-    /// Resolves the path from a table. Returns `None` if it leads out of the buffer.
+    /// Resolves the path from a table. Returns `None` if the path leads out of the buffer.
     fn resolve(&self, root: Object<'a>, table: usize) -> Result<Option<FieldLocation>, TemplateError> {
         let (mut object, mut at) = (root, table);
         let mut names = self.path.split('.').peekable();

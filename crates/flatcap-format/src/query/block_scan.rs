@@ -109,7 +109,7 @@ impl BlockScan {
     }
 }
 
-/// Appends the next rows of an open block. Returns `None` at its end.
+/// Appends the next rows of an open block. Returns `None` at the end of the block.
 fn read_rows(
     block: &mut OpenBlock,
     segment: &WholeSegment,

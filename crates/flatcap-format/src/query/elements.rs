@@ -213,7 +213,8 @@ impl ElementNames {
         (self.number(list, &repeated, Some(first)), before)
     }
 
-    /// Records that an element is in the sample. Returns false if it was already in the sample.
+    /// Records that an element is in the sample. Returns false if the element was already in the
+    /// sample.
     pub(super) fn see(&mut self, element: u32) -> bool {
         match self.elements.get_mut(element as usize) {
             Some(seen) if seen.sample != self.sample => {

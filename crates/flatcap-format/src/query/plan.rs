@@ -163,7 +163,7 @@ pub(super) struct ListPlan {
     /// Whether its elements are events: the element at a position is unrelated to the element there
     /// in the next sample.
     pub(super) are_events: bool,
-    /// Whether a field that identifies the elements follows a list in them.
+    /// Whether the elements have a list before the field that identifies them.
     pub(super) has_late_key: bool,
     /// Set if the elements are structs of numbers and texts, and all of them are picked.
     pub(super) structs: Option<StructPlan>,

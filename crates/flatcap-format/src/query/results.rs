@@ -217,7 +217,7 @@ impl QueryResults {
         }
     }
 
-    /// Reads one item of the recording. Returns false at its end.
+    /// Reads one item of the recording. Returns false at the end of the recording.
     fn advance(&mut self) -> Result<bool, QueryError> {
         if self.scan.is_some() {
             return self.scan_segment().map(|()| true);

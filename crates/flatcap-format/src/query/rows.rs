@@ -391,7 +391,7 @@ impl RowReader {
         }
     }
 
-    /// Ends the last step. Returns whether it has rows.
+    /// Ends the last step. Returns whether the step has rows.
     fn end_steps(&mut self) -> bool {
         self.rows.clear();
         self.next_row = 0;

@@ -23,7 +23,8 @@ pub(super) struct TemplatePool {
 struct SourceTemplates {
     /// The templates that are not in use, with the latest last.
     free: Vec<SampleTemplate>,
-    /// Number of matrices for whose rows a template was right, and of those for which it was not.
+    /// Number of matrices for whose rows a template was right, and of matrices for whose rows it
+    /// was not.
     served: u64,
     failed: u64,
 }

@@ -97,7 +97,7 @@ pub trait Storage: Debug + Send + Sync {
     }
 
     /// Switches to the directory that is now at the path, if it is another directory. Returns
-    /// whether it has switched.
+    /// whether the directory has changed.
     ///
     /// # Errors
     /// The new directory cannot be created, opened or locked. After an error, nothing has changed.

@@ -213,8 +213,8 @@ impl SimulatedDirectory {
     }
 
     /// Returns possible entries after a power cut. Changes of one file's entry persist in order, up
-    /// to any of them. Changes of different files persist independently, except that a name must be
-    /// free before it is reused.
+    /// to any one of the changes. Changes of different files persist independently, except that a
+    /// name must be free before it is reused.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> BTreeMap<String, usize> {
         let mut names = self.synced.clone();
         // Files whose later changes did not persist.

@@ -403,7 +403,7 @@ impl TimelineObserver for TaskSteps {
 }
 
 impl TaskSteps {
-    /// Sets the CPU that a thread runs on. Returns whether it ran on another one before.
+    /// Sets the CPU that a thread runs on. Returns whether the thread ran on another CPU before.
     fn move_to(&mut self, task: Task, cpu: Option<u16>) -> bool {
         self.know(task);
         let Some(thread) = self.threads.get_mut(&task.number) else { return false };

@@ -17,7 +17,7 @@ use crate::sampling::sources::text;
 pub(super) const DIRECTORY: &str = "sys/dev/block";
 /// Major number of loop devices. They read and write a file, which the device below it counts.
 const LOOP: u64 = 7;
-/// Maximum number of devices; those beyond it are not looked at.
+/// Maximum number of devices; further devices are not looked at.
 const DEVICES_MAX: usize = 8192;
 /// Maximum number of layers above the lowest one.
 const HEIGHT_MAX: usize = 32;
@@ -33,7 +33,7 @@ const DISK_MAJORS: [u64; 28] = [
 /// Major and minor number.
 pub(super) type DeviceNumber = (u64, u64);
 
-/// The devices that the groups' files have named so far, with those below them.
+/// The devices that the groups' files have named so far, with the devices below them.
 #[derive(Debug, Default)]
 pub(super) struct BlockDevices {
     directory: Option<HostDirectory>,
@@ -108,7 +108,8 @@ impl BlockDevices {
         }
     }
 
-    /// Looks at a device and those below it. The caller then calls [`arrange`](Self::arrange).
+    /// Looks at a device and the devices below it. The caller then calls
+    /// [`arrange`](Self::arrange).
     pub(super) fn learn(&mut self, number: DeviceNumber) {
         if number.0 != LOOP {
             self.add(number, HEIGHT_MAX);

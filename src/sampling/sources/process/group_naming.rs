@@ -60,7 +60,8 @@ impl GroupNaming {
         below.map_or(unknown, |root| Self::Below(root.to_vec()))
     }
 
-    /// Writes the path of a group in the host's tree to `path`. Returns false if it is unknown.
+    /// Writes the path of a group in the host's tree to `path`. Returns false if the path is
+    /// unknown.
     pub(super) fn resolve(&self, shown: &[u8], path: &mut Vec<u8>) -> bool {
         path.clear();
         let mut root: &[u8] = match self {

@@ -78,7 +78,7 @@ pub(super) enum ExitState {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ContentSpan {
     pub(super) at: usize,
-    /// Length; 0 if it was not read.
+    /// Length; 0 if the file was not read.
     pub(super) stat: usize,
     /// Length; it follows stat.
     pub(super) io: usize,

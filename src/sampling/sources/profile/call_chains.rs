@@ -173,8 +173,8 @@ impl CallChains {
     }
 }
 
-/// Returns the name of a thread. Empty if it is not known. One that was read is not noted with the
-/// tasks: a thread runs for a while after the record of its end, which is the last one.
+/// Returns the name of a thread. Empty if the name is not known. One that was read is not noted
+/// with the tasks: a thread runs for a while after the record of its end, which is the last one.
 fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName {
     tasks.name(id.thread).or_else(|| names.get(id.thread)).unwrap_or_default()
 }

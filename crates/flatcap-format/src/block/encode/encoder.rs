@@ -123,8 +123,8 @@ impl BlockEncoder {
     ///
     /// # Errors
     /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
-    /// `InvalidInput` if they are empty or more than [`RAW_BYTES_MAX`]. Also errors of the codec.
-    /// After an error nothing is appended.
+    /// `InvalidInput` if the bytes are empty or more than [`RAW_BYTES_MAX`]. Also errors of the
+    /// codec. After an error nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],

@@ -98,7 +98,7 @@ pub(in crate::segment) fn find_header_and_footer(
     Ok(ends)
 }
 
-/// Finds the header at the file's start. Returns `None` if it is damaged.
+/// Finds the header at the file's start. Returns `None` if the header is damaged.
 ///
 /// # Errors
 /// `Io`.
@@ -247,8 +247,8 @@ fn find_footer(
         .map(|footer| (footer, offset)))
 }
 
-/// Reads the footer of a file with two short reads at the end of the file. Returns `None` if it is
-/// not sealed.
+/// Reads the footer of a file with two short reads at the end of the file. Returns `None` if the
+/// file is not sealed.
 pub(in crate::segment) fn read_footer(path: &Path) -> io::Result<Option<Footer>> {
     let mut window = FileWindow::open(path)?.probe_window();
     let file_bytes = window.file_bytes()?;

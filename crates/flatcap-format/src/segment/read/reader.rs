@@ -184,7 +184,7 @@ impl SegmentReader {
     }
 
     /// Returns stat(2) of the opened file, even if its name now belongs to another file. Returns
-    /// `None` if it was not opened by path.
+    /// `None` if the segment was not opened by path.
     ///
     /// # Errors
     /// The error of the kernel.

@@ -75,7 +75,7 @@ impl SequenceProgress {
         SampleStatus::New(gaps)
     }
 
-    /// Adds a gap. Returns whether it is new.
+    /// Adds a gap. Returns whether the gap is new.
     pub(in crate::segment) fn add_gap(&mut self, gap: &Gap) -> bool {
         let source = self.sources.entry(gap.source).or_default();
         let end = gap.first.saturating_add(gap.count);

@@ -93,7 +93,8 @@ impl CompletenessCheck {
         sources.filter_map(|source| Some((source.id, self.add_source(header.run_id, source)?))).collect()
     }
 
-    /// Adds a source from its descriptor. Returns the samples that are missing before it.
+    /// Adds a source from its descriptor. Returns the samples that are missing before the
+    /// descriptor.
     pub(crate) fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
         let is_known = self.by_key.contains_key(&(run_id, source.id));
         let sources = &mut self.sources;
