@@ -203,7 +203,7 @@ pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
 
 impl ValueClass {
     /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
-    /// ones are normal noise on any host, however rare they are on this one.
+    /// departures are normal noise on any host, however rare they are on this one.
     pub(super) fn least_departure(self) -> f64 {
         match self {
             // A tenth of a core: the kernel's own housekeeping uses less.

@@ -230,8 +230,8 @@ impl LaneReader {
 
     /// Opens a lane of which only the memory is left, of `bytes`. Its ids are those in the memory:
     /// the caller decides which of them to believe. Each source may begin with any number, and
-    /// frames that were taken before may come again. Taking them changes nothing in the lane: who
-    /// reads it after this reader gets the same.
+    /// frames that were taken before may come again. Taking them changes nothing in the lane: the
+    /// next reader gets the same frames.
     ///
     /// # Errors
     /// The memory cannot be read, or is not a lane.

@@ -71,7 +71,7 @@ pub(crate) enum ShipError {
     Output(#[from] io::Error),
 }
 
-/// A host whose identity is another one's.
+/// A host with the identity of another host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",

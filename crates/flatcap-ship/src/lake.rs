@@ -271,8 +271,8 @@ impl Lake {
         found(read)
     }
 
-    /// Reads many objects of at most this number of bytes. Passes each that exists to `take`, in
-    /// any order.
+    /// Reads many objects of at most this number of bytes. Passes each object that exists to
+    /// `take`, in any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
@@ -288,7 +288,7 @@ impl Lake {
     }
 
     /// Reads many objects from an offset on, which must be less than their length. Passes the bytes
-    /// of each that exists to `take`, in any order.
+    /// of each object that exists to `take`, in any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`; and what `take` returns.

@@ -38,11 +38,11 @@ pub(crate) struct Manifest {
     /// Version of the program that made the objects.
     pub(crate) converter: String,
     pub(crate) run: String,
-    /// Number of the segment; 0 for others.
+    /// Number of the segment; 0 in a manifest of another kind.
     pub(crate) segment: u64,
-    /// Name of the snapshot's directory; empty for others.
+    /// Name of the snapshot's directory; empty in a manifest of another kind.
     pub(crate) snapshot: String,
-    /// The segments of an hour; empty for others.
+    /// The segments of an hour; empty in a manifest of another kind.
     pub(crate) segments: Vec<u64>,
     /// File name of the segment.
     pub(crate) file: String,

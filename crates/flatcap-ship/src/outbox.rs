@@ -13,7 +13,7 @@ pub(crate) const UNSENT_MAX: usize = 4096;
 pub(crate) enum MessageOutcome {
     /// The bus has the message.
     Acknowledged,
-    /// The bus takes others, but never this one.
+    /// The bus takes other messages, but never this one.
     Refused,
     /// The store has no such manifest: the process that was about to put it ended before.
     NoManifest,
@@ -120,8 +120,8 @@ impl Outbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause, and sends another message
-    /// if there is one.
+    /// Counts an attempt that failed. The next attempt is due after a pause, and sends another
+    /// message if there is one.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);

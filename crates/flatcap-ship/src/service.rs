@@ -31,7 +31,7 @@ const REPORT_NS: u64 = 10_000_000_000;
 pub(crate) enum ShipEvent<'e> {
     /// A segment is in the store.
     Shipped(&'e ShippedSegment),
-    /// A segment cannot be shipped; others are.
+    /// A segment cannot be shipped; other segments are shipped.
     Refused(&'e Path, &'e ShipError),
     /// Retention removed a segment before it was shipped.
     Gone(&'e Path),
@@ -201,7 +201,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The directory cannot be read, the store fails, or the stop signal. Errors of one segment are
-/// reported, and the others shipped.
+/// reported, and the other segments are shipped.
 pub(crate) fn ship_backlog(
     shipper: &mut Shipper<'_>,
     data_dir: &Path,

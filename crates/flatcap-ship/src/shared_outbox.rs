@@ -83,7 +83,8 @@ impl SharedOutbox {
         self.posted.notify_one();
     }
 
-    /// Waits until a manifest is posted. Returns at once if one was since the last call.
+    /// Waits until a manifest is posted. Returns at once if a manifest was posted since the last
+    /// call.
     pub(crate) async fn posted(&self) {
         self.posted.notified().await;
     }
@@ -110,7 +111,7 @@ impl SharedOutbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause.
+    /// Counts an attempt that failed. The next attempt is due after a pause.
     pub(crate) fn fail(&self, now_ns: u64, pause: Duration, error: &str) {
         let mut state = self.lock();
         state.outbox.fail(now_ns, pause);

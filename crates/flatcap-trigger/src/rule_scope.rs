@@ -45,7 +45,8 @@ impl ScopedEngine {
     /// Compiles rules for the sources that they see, each with its schema.
     ///
     /// The recorder has one source of a name at a time: after a reload the one with the highest id.
-    /// So that one is meant, and an earlier one is the same source if it has the same schema.
+    /// Conditions refer to this source, and an earlier source of the name is the same one if it has
+    /// the same schema.
     ///
     /// # Errors
     /// All conditions that do not fit these sources.

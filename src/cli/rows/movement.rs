@@ -112,7 +112,7 @@ impl Movements {
         Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
     }
 
-    /// Begins a run: its counters are others.
+    /// Begins a run, which has counters of its own.
     pub(super) fn begin_run(&mut self) {
         self.rates.iter_mut().for_each(CounterRates::clear);
     }

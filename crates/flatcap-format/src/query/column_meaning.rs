@@ -47,7 +47,7 @@ impl ColumnMeaning {
     }
 
     /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of the
-    /// field. Returns an empty suffix if there are no others.
+    /// field. Returns an empty suffix if there are no other meanings.
     pub(super) fn suffix(&self, all: &[Self]) -> String {
         let mut parts = Vec::new();
         if all.iter().any(|other| other.column_type != self.column_type) {

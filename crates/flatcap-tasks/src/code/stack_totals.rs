@@ -48,7 +48,8 @@ pub struct CodeObjectInfo {
     pub build_id: Box<[u8]>,
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
-    /// The process, for memory without a file: others have other code at its addresses.
+    /// The process, for memory without a file: other processes have other code at the same
+    /// addresses.
     pub process: Option<SampledProcess>,
 }
 

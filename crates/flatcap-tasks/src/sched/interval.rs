@@ -22,7 +22,7 @@ pub enum TaskState {
 pub enum IntervalEnd {
     /// The thread got a CPU.
     Ran,
-    /// The thread was still runnable, but another one ran.
+    /// The thread was still runnable, but another thread ran.
     Preempted,
     /// The thread started to wait for something.
     Slept,
