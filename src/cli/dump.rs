@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.has_schema());
-    // Its samples are in no file.
+    // The samples of a computed source are in no file.
     let is_computed =
         |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
     let are_fields_asked = args.rows.are_given()

@@ -306,8 +306,8 @@ impl ConfigErrors {
         self.kept.iter()
     }
 
-    /// Returns the number of errors that [`Self::iter`] leaves out, which returns at most
-    /// [`ERRORS_MAX`].
+    /// Returns the number of errors that [`Self::iter`] leaves out. `iter` returns at most
+    /// [`ERRORS_MAX`] errors.
     pub fn more(&self) -> usize {
         self.more
     }

@@ -118,7 +118,7 @@ impl ValueError {
     /// Returns the whole message: the error and what to write.
     pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
         match self {
-            // These say it themselves.
+            // These messages already say what to write.
             Self::DuplicateItem { .. } | Self::UnknownSource { .. } | Self::BadCondition { .. } => {
                 self.to_string()
             }

@@ -169,7 +169,7 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
             }
         }
     }
-    // Both have the checksum kind of the run.
+    // The segments of a run have one checksum kind.
     if let Some(header_bytes) = header_bytes {
         leftovers.frames.sort_by_cached_key(|frame| {
             frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)

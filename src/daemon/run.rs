@@ -352,7 +352,7 @@ impl RunThreads {
             metrics,
             RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies },
         )
-        // It holds no samples yet, and repeated restarts must not fill tmpfs.
+        // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
         .inspect_err(|_| remove_memory(config, run_id))?;
         // Before the first tick, because page faults block during the call. The memory that threads
         // add later is small.

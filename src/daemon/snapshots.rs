@@ -129,7 +129,7 @@ pub(super) struct OrderedWindow {
     pub(super) last: Duration,
     /// The length of the window after now.
     pub(super) after: Duration,
-    /// The user whose application orders it, or `None` for a person or a signal.
+    /// The user whose application orders the snapshot, or `None` for a person or a signal.
     pub(super) user: Option<u32>,
 }
 

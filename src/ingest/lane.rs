@@ -55,7 +55,7 @@ struct LaneSource {
 enum LaneState {
     /// The client may write to the lane.
     Open,
-    /// The client must not write to it any more; this many slabs may still be read.
+    /// The client must not write to the lane any more; this many slabs may still be read.
     Ending { slabs_left: u32 },
 }
 

@@ -187,7 +187,7 @@ fn read_until_exit(
             output.truncate(OUTPUT_BYTES_MAX);
             return Ok(Some(ProgramEnd::OutputTooLong));
         }
-        // Its children may hold the pipe open; do not wait for them.
+        // The children of the program may hold the pipe open; do not wait for them.
         if has_ended {
             return Ok(None);
         }

@@ -223,7 +223,8 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // Do it at once: until then, only the memory of the run describes its samples.
+            // The descriptors must be written at once: until then, only the memory of the run
+            // describes the samples.
             self.slot.describe_sources(monotonic_ns());
         }
         self.count_pushed(began_ns, (1, 1));

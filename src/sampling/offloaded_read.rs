@@ -80,8 +80,8 @@ impl OffloadedRead {
         // At most one read is in flight: neither channel is ever full, and neither allocates later.
         let (requests, samplers) = bounded::<OpenedSampler>(1);
         let (returns, back) = bounded(1);
-        // The thread ends when the sender is dropped. It is not joined, since it may block for
-        // ever.
+        // The thread ends when the sender is dropped. The thread is not joined, since it may block
+        // for ever.
         let thread = thread::spawn(name, move || {
             if !cpus.is_empty() {
                 // The group's own thread reports invalid CPUs once for all.

@@ -71,8 +71,8 @@ impl CrashedRun {
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             let path = memory.path().display().to_string();
             match Self::open(memory, directory, exclude_run) {
-                // Its recorder no longer holds the directory's lock: it is dead or dying. Its
-                // samples must not be skipped.
+                // The recorder of the run no longer holds the directory's lock: it is dead or
+                // dying. The samples of that run must not be skipped.
                 Ok(OpenedArena::Ours(run)) if run.memory.take_over(EXIT_WAIT_MAX_NS)? => found.push(run),
                 Ok(OpenedArena::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
                 Ok(OpenedArena::NotOurs) => {}

@@ -377,7 +377,8 @@ impl SnapshotWorker {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
         if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-            // It is complete. Only the last steps were missing, or a power cut has undone them.
+            // The snapshot is complete. Only the last steps were missing, or a power cut has undone
+            // them.
             remove_if_there(&*storage, REQUEST_NAME)?;
             storage.sync_directory()?;
             folder.rename(&partial, name)?;

@@ -538,7 +538,7 @@ impl Track {
     /// Returns the baseline of a series. For a new element, it is the baseline of new elements.
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
-            // If its begin is not known, the series may have had any value before.
+            // If the begin of the element is not known, the series may have had any value before.
             info.born_ns?;
             return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
         }

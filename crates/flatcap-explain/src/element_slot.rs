@@ -26,7 +26,7 @@ pub(super) struct FollowedColumns<'t> {
 }
 
 /// States in which a process sleeps or has ended.
-// They are not evidence: the process used nothing, and no other process delays it.
+// These states are not evidence: the process used nothing, and no other process delays it.
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];

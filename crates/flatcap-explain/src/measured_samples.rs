@@ -334,7 +334,7 @@ impl SeriesSamples {
             Some(own.fold(Growth::UNKNOWN, Growth::plus).rate()? * wanted.measure.factor)
         };
         let mut value = rate_since(at)?;
-        // A wait is counted when it ends. If it began before, its time is longer.
+        // A wait is counted when it ends. A wait that began before the window has a longer time.
         while value > wanted.measure.limit
             && samples.get(at).is_some_and(|sample| sample.value.growth.is_known())
             && let Some(earlier) = at.checked_sub(1)

@@ -3,7 +3,7 @@
 use super::measure::Measure;
 
 /// Maximum number of series that are followed at a time; further ones are counted and left out.
-// Each takes about 300 bytes, or up to 1 KiB if its blocks differ.
+// A series takes about 300 bytes, or up to 1 KiB if its blocks differ.
 const SERIES_MAX: usize = 1 << 16;
 
 /// An observation that lasts longer is not continued.

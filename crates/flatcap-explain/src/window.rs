@@ -24,14 +24,14 @@ const BLOCKS: usize = 10;
 /// Maximum number of steps of all series together: 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
 /// Steps reserved for new elements.
-// Their series begin last, and they are often the suspects.
+// The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Maximum number of observations of a series from the guard to the end of the window.
 const RECENT_MAX: usize = 4096;
 /// Time before the window that is not part of the baseline, since the incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
 /// Time after the window that is read.
-// It contains a complete sample, since one is taken per second.
+// This time contains a complete sample, since one is taken per second.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
 /// Time before the baseline that is read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;

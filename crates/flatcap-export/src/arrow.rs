@@ -132,8 +132,8 @@ fn read_source(
     Ok(true)
 }
 
-/// Returns the selected sources that have a schema, unless fields are selected: they are columns of
-/// one file.
+/// Returns the selected sources that have a schema. Returns no sources if fields are selected,
+/// because the selected fields are columns of one file.
 fn wanted_sources<'r>(
     request: &ColumnarRequest,
     recording: &'r Recording,

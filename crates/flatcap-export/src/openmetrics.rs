@@ -80,7 +80,7 @@ pub fn to_openmetrics(
 fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
-    // They repeat another source.
+    // The samples of computed sources repeat another source.
     let of_kind = |is_computed: bool| {
         let sources = recording.sources().iter().filter(move |source| source.is_computed == is_computed);
         sources.map(|source| &*source.name).collect::<BTreeSet<&str>>()

@@ -171,7 +171,7 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
             let is_counter = field.kind == MetricKind::Counter;
             let base = family_name(&source.source, &field.path, (field.unit.as_deref(), word), is_counter);
             let (mut family, mut number) = (base.clone(), 1);
-            // Neither a family nor its samples have the name of others.
+            // No family has the name of another family or of its samples.
             let suffix = if is_counter { COUNTER_SUFFIX } else { "" };
             while families.contains(&family) || families.contains(&format!("{family}{suffix}")) {
                 number += 1;

@@ -60,7 +60,7 @@ impl Evaluation<'_> {
                 let series = self.vector(of)?;
                 let number = |step| {
                     let mut values = series.iter().filter_map(|series| series.at(step));
-                    // It is NaN for no series or several ones.
+                    // The value is NaN for no series or several ones.
                     values.next().filter(|_| values.next().is_none()).unwrap_or(f64::NAN)
                 };
                 Ok(QueryValue::Scalar((0..self.steps()).map(number).collect()))

@@ -240,7 +240,7 @@ impl OpenSeries<'_> {
                 } else {
                     let place = self.place(labels_of(metric, (host, table), name, results.elements()));
                     if self.places.get(&key).copied() != place {
-                        // Its labels have changed: it is another series.
+                        // A series whose labels have changed is another series.
                         self.end(key, Some(ms));
                         self.places.extend(place.map(|place| (key, place)));
                     }

@@ -217,8 +217,8 @@ impl Registry {
     /// Returns counters for one more thread.
     pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a thread has ended, only this list refers to its counters. Their counts stay in the
-        // sum.
+        // After a thread has ended, only this list refers to its counters. The counts of the thread
+        // stay in the sum.
         if let Some(free) = counters.iter().find(|own| Arc::strong_count(own) == 1) {
             // Synchronizes with the release of that thread's reference.
             fence(Ordering::Acquire);

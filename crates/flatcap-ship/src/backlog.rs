@@ -12,7 +12,7 @@ use crate::error::ShipError;
 
 /// Name of the directory of snapshots in a data directory.
 const SNAPSHOTS: &str = "snapshots";
-/// Ends the name of a snapshot that is not complete.
+/// Suffix of the directory of a snapshot that is not complete.
 const PARTIAL_SUFFIX: &str = ".partial";
 
 /// A file to ship.

@@ -35,7 +35,7 @@ const USAGE: u8 = 2;
 /// Exit status of a call that ends well, but lacks data which was recorded.
 const DATA_LOSS: u8 = 3;
 /// Attempts of `once` to send messages.
-// Some seconds, since the next call sends them as well.
+// Some seconds suffice, since the next call sends the messages as well.
 const MESSAGE_ATTEMPTS: u32 = 5;
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -113,7 +113,7 @@ pub fn main() -> ExitCode {
     };
     match run(&arguments.verb) {
         Ok(status) => ExitCode::from(status),
-        // Its reader has all it wanted.
+        // The reader of the output has all it wanted.
         Err(ShipError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.

@@ -142,8 +142,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
-    // Another compactor may have been faster. Its manifest is the same, because it follows from the
-    // plan and the rows.
+    // Another compactor may have been faster. The other compactor's manifest is the same, because
+    // it follows from the plan and the rows.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }

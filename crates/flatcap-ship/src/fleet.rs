@@ -180,7 +180,7 @@ impl FleetReader {
                 self.add_rows(&hour, found, 0);
                 continue;
             }
-            // Its segments stay in the store until the rows of the hour are the same.
+            // The segments of an hour stay in the store until the rows of the hour are the same.
             let hot = own.iter().map(|(segment, _)| counts.of(segment)).fold(0, u64::saturating_add);
             let there = found.max(hot).min(stated);
             self.problem(format!(

@@ -75,7 +75,7 @@ impl NatsBus {
     /// `Failed` if the credentials cannot be read, or a URL is malformed.
     pub(crate) fn new(settings: &NatsSettings, stop: StopSignal) -> Result<Self, BusError> {
         let NatsSettings { url, credentials, .. } = settings.clone();
-        // They are read again at each connection, so that they can be replaced.
+        // The credentials are read again at each connection, so that they can be replaced.
         credentials.as_deref().map(Credentials::read).transpose()?;
         let parse = |server: &str| server.parse::<ServerAddr>();
         let servers = url.split(',').map(parse).collect::<Result<_, _>>();

@@ -253,7 +253,7 @@ fn ship_files(
                 watch(ShipEvent::Gone(&file.path));
             }
             Err(error) if error.is_of_segment() && error.may_pass() => {
-                // It is tried again at the next look.
+                // The segment is tried again at the next look.
                 watch(ShipEvent::Refused(&file.path, &error));
             }
             Err(error) if error.is_of_segment() => {

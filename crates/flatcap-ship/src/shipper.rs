@@ -152,7 +152,7 @@ impl<'l> Shipper<'l> {
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
-        // If it exists, another process has shipped the same segment in the meantime.
+        // If the manifest exists, another process has shipped the same segment in the meantime.
         let created = self.put_manifest(&group, &bytes);
         if let Some(outbox) = &self.outbox {
             outbox.post(&name, created.is_ok());

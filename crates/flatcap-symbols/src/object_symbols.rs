@@ -78,8 +78,8 @@ impl ObjectSymbols {
         let outer = self.table.as_ref().and_then(|(at, table)| table.name_at(self.files.get(*at)?, address));
         let outer = outer.map(|name| demangled(&name));
         let mut inlined = self.debug_info.as_ref().map(|info| info.functions_at(address)).unwrap_or_default();
-        // Both know the function that is not inlined. The symbol table shows which copy of the
-        // function it is.
+        // The debug information and the symbols both know the function that is not inlined. The
+        // symbol table shows which copy of the function it is.
         let by_debug_info = inlined.pop().flatten();
         inlined.into_iter().flatten().chain(outer.or(by_debug_info)).collect()
     }

@@ -210,7 +210,7 @@ impl RunningProcess {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match openat(&self.folder, "root", flags, Mode::empty()) {
             Ok(root) => root,
-            // It has ended, and its parent has not collected its status yet.
+            // The process has ended, and its parent has not collected its status yet.
             Err(Errno::NOENT | Errno::SRCH) => return open_map_of_ended(process),
             Err(error) => return Err(SymbolError::Read { path: shown, error: error.into() }),
         };

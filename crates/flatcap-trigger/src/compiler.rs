@@ -25,7 +25,7 @@ use crate::unit::Dimension;
 const SPARE_SAMPLES: u64 = 16;
 
 /// Lists whose elements are events.
-// Each occurs only once, so numbering them would only use memory.
+// Elements of these lists occur only once, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
 /// Compiles the conditions of all rules. A field that several rules use is read once.

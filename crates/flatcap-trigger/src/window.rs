@@ -55,8 +55,8 @@ impl FoldedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
-            // The older stack is refilled only when it is empty, so each sample moves once. That
-            // keeps the cost per sample constant on average.
+            // The older stack is refilled only when it is empty, so each sample moves once. This
+            // order keeps the cost per sample constant on average.
             if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
                 return;
             }

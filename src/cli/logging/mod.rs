@@ -173,7 +173,7 @@ where
         .with_writer(move || LineWriter(Arc::clone(&queue)))
         .with_ansi(has_colors)
         .with_target(false)
-        // It would be written to the stream that just failed.
+        // An internal error would be written to the stream that just failed.
         .log_internal_errors(false)
         .with_timer(WallTime);
     Box::new(layer)

@@ -30,7 +30,7 @@ pub enum TimeForm {
     Iso,
     /// A number since 1970, with or without decimals. The value is its unit in nanoseconds.
     SinceEpoch(i64),
-    /// A date in this order, and a time of day.
+    /// A date in a certain order of day, month and year, and a time of day.
     Calendar(DateOrder),
     /// A pattern of strftime(3).
     Pattern(String),

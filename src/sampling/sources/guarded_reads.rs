@@ -328,9 +328,9 @@ impl<E: BlockingRead> Helper<E> {
         let (returns, results) = bounded(1);
         let progress = Arc::new(HelperProgress::default());
         let own_progress = Arc::clone(&progress);
-        // The thread ends when it is abandoned, or when the sender is dropped. It is not joined,
-        // since it may hang for ever. It has the CPUs and the priority of the thread that starts
-        // it.
+        // The thread ends when it is abandoned, or when the sender is dropped. The thread is not
+        // joined, since it may hang for ever. The thread has the CPUs and the priority of the
+        // thread that starts it.
         thread::spawn(&format!("help-{source}"), move || {
             own_progress.thread.store(thread::current_id(), Ordering::Release);
             serve(&batches, &returns, &own_progress.place);

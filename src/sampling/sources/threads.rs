@@ -172,7 +172,7 @@ impl CountedProcess {
         threads.retain_mut(|thread| {
             let is_there = present.contains(&thread.number);
             if !is_there {
-                // Its counters are still open and hold the last count.
+                // The counters of the thread are still open and hold the last count.
                 thread.read();
                 add(ended, &thread.counts);
             }

@@ -12,7 +12,7 @@ pub(super) const PIXELS_MAX: u32 = 1536;
 /// Maximum number of samples in an answer.
 pub(super) const SAMPLES_MAX: usize = 5000;
 /// Maximum length of an explained range in nanoseconds.
-// All of it is read.
+// The whole range is read.
 const EXPLAINED_MAX_NS: u64 = 3_600_000_000_000;
 const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shorter time to explain";
 /// Maximum length of a range searched for spikes.

@@ -27,7 +27,7 @@ const READ_NS: u64 = 125_000_000;
 // A reload may have added sources.
 const LOOK_NS: u64 = 10_000_000_000;
 /// Interval at which the feeds are reopened.
-// They remember all elements that they have seen.
+// Feeds remember all elements that they have seen.
 const FEEDS_NS: u64 = 600_000_000_000;
 /// Every fourth event looks for new segments.
 // Listing a directory costs more than reading on.

@@ -378,7 +378,7 @@ impl PageContext {
         // Checked before anything else, so that a page of another origin learns nothing.
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
-            // The answer of Prometheus. It has no recorded data, so it needs no token.
+            // The answer of Prometheus. The answer has no recorded data, so it needs no token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
         // The files of the page have no recorded data, so they need no token.

@@ -171,8 +171,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Returns whether all slices fit an answer: the slices that started in its pixels, and for
-    /// each CPU one that started before.
+    /// Returns whether all slices fit an answer: the slices that started in the answer's pixels,
+    /// and for each CPU the slice that started before.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

@@ -23,7 +23,7 @@ impl WorkBudget {
     /// Lets other threads that wake up, such as samplers of a recorder on this host, run before the
     /// calling thread.
     pub(super) fn yield_to_samplers() {
-        // Some containers refuse it; the budget still holds.
+        // Some containers refuse batch priority; the budget still holds.
         let _refused = thread::set_batch_priority();
     }
 

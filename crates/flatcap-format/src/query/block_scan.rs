@@ -67,8 +67,8 @@ impl BlockScan {
         {
             return Ok(step);
         }
-        // Its templates go back to the pool first, because the next block mostly needs the same
-        // ones.
+        // The templates of the last block go back to the pool first, because the next block mostly
+        // needs the same ones.
         if let Some(block) = self.open.take() {
             block.close(&mut self.templates);
         }

@@ -211,7 +211,7 @@ impl Comparison {
         let (Some(low), Some(high)) = (order(lowest), order(highest)) else { return Possible::UNKNOWN };
         let orders = [Ordering::Less, Ordering::Equal, Ordering::Greater];
         let between = |order: &&Ordering| low <= **order && **order <= high;
-        // Between two adjacent values there may be no equal value. Including this result only
+        // Between two adjacent values there may be no equal value. The result `Equal` then only
         // widens the set.
         Possible {
             is_true: orders.iter().filter(between).any(|order| self.operator.accepts(*order)),

@@ -59,7 +59,7 @@ struct OpenElements {
     /// The elements of processes.
     processes: HashMap<ProcessKey, u32>,
     /// Processes whose end was listed while a sample still contained them.
-    // Their parent had not waited for them.
+    // The parents of these processes had not waited for them.
     exited: Vec<ProcessKey>,
 }
 

@@ -68,7 +68,7 @@ impl OverviewCache {
     /// Adds a summary. Removes the least recently used ones to make space.
     pub(super) fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
         let bytes = summary.bytes();
-        // It would remove all other summaries and still not fit.
+        // A summary that is too large would remove all other summaries and still not fit.
         if bytes > self.bytes_max {
             self.dropped += 1;
             return;

@@ -287,7 +287,7 @@ impl PayloadReader {
     /// Clears all elements. The elements get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
-        // Both refer to elements by their earlier numbers.
+        // The structs and templates refer to elements by their earlier numbers.
         self.structs = StructElements::default();
         self.templates = TemplateCache::default();
     }

@@ -381,8 +381,8 @@ impl ElementTest {
                     .iter()
                     .map(|test| {
                         let is_match = test.operator == TestOperator::Matches;
-                        // It was compiled once before, when the path was parsed, so this does not
-                        // fail.
+                        // The expression was compiled once before, when the path was parsed, so
+                        // this does not fail.
                         (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
                     })
                     .collect(),

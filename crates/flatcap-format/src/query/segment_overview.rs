@@ -313,7 +313,7 @@ impl TableFold {
         let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         if is_other {
-            // Another source with this name has begun. It has its own sequence numbers.
+            // Another source with this name has begun. The new source has its own sequence numbers.
             (span.hole_end_ns, span.last) = (first.mono_ns, first);
         }
         for (sample, now) in numbers.enumerate() {

@@ -190,7 +190,8 @@ impl<'p> ProjectionReader<'_, 'p> {
     }
 
     /// Stores the value of a field that its table omits.
-    // This is rare: payloads of this program omit no scalars (docs/FORMAT.md, "Telemetry frame").
+    // Omitted scalars are rare: payloads of this program omit none (docs/FORMAT.md, "Telemetry
+    // frame").
     #[cold]
     fn store_default(&mut self, field: &'p ProjectedField) {
         // A struct with one projected field also matches the code below. Its default is absent, and

@@ -59,7 +59,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         self.visitor.begin_object(PathStep::Root);
         if let Some(field) = root.fields.first() {
             self.count(0, 1)?;
-            // All bytes decide whether it is UTF-8, so only an equal payload is read like this one.
+            // All bytes decide whether the payload is UTF-8, so only an equal payload is read like
+            // this one.
             self.visitor.reads_structure(0..self.payload.len());
             let step = PathStep::Field(field);
             self.visitor.value(step, FieldValue::Text(&text_of(self.payload)));

@@ -56,9 +56,9 @@ pub struct ThreadTimes {
     pub longest_sleeping_ns: u64,
     /// Number of times it stopped running.
     pub switches: u64,
-    /// Number of times it stopped running while still runnable.
+    /// Number of times the thread stopped running while still runnable.
     pub preemptions: u64,
-    /// Number of times it ran on another CPU than before.
+    /// Number of times the thread ran on another CPU than before.
     pub migrations: u64,
 }
 
@@ -93,12 +93,12 @@ pub struct Blocker {
     pub ns: u64,
 }
 
-/// Times of a CPU in the window, in nanoseconds. The rest is unknown.
+/// Times of a CPU in the window, in nanoseconds. The rest of the window is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {
     /// Time in which a thread ran.
     pub busy_ns: u64,
-    /// Time in which it was idle.
+    /// Time in which the CPU was idle.
     pub idle_ns: u64,
 }
 

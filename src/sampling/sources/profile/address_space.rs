@@ -97,7 +97,7 @@ impl AddressSpace {
             inserted = Some(mapping);
         }
         self.mappings.splice(from..to, before.into_iter().chain(inserted).chain(after));
-        // One that lost its middle is two.
+        // A mapping that lost its middle is two mappings.
         self.mappings.truncate(SPACE_MAPPINGS_MAX);
     }
 }

@@ -64,7 +64,7 @@ fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingPro
     let mut file = None;
     for number in numbers {
         let process = match read_process(&mut directory, number, &mut file) {
-            // It has ended.
+            // The process has ended.
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS) => {
                 continue;
             }

@@ -9,7 +9,7 @@ use super::task_table::ThreadName;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
 
-/// Maximum number of names that are kept; beyond it all are read again.
+/// Maximum number of names that are kept; beyond this number all names are read again.
 const NAMES_MAX: usize = 4096;
 
 /// Reads names of threads, from /proc/TID/comm, and keeps them.

@@ -192,7 +192,7 @@ impl DecodedMatrix {
         self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
-    /// Refuses columns of the numeric codec now, and its dictionaries when they are read.
+    /// Refuses columns of the numeric codec now, and dictionaries of this codec when they are read.
     pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
         let is_numeric =
             |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();

@@ -165,8 +165,8 @@ impl RawRangeFinder {
             return true;
         }
         if self.trial.codec() == Codec::None {
-            // Without a codec, only columns make data smaller. They must save two fifths to justify
-            // their time.
+            // Without a codec, only columns make data smaller. Columns must save two fifths to
+            // justify their time.
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;

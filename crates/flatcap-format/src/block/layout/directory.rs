@@ -142,8 +142,8 @@ pub(in crate::block) fn write_directory(
     for column in columns {
         put_varint(u64::from(column.bytes), out);
     }
-    // The first row lies within the bounds, so neither difference is negative. Both take few bytes
-    // if a column varies little.
+    // The first row lies within the bounds, so neither difference is negative. Both differences
+    // take few bytes if a column varies little.
     let key = |column: &BlockColumn| column.field.key(value_at(first, column.field));
     for column in columns {
         put_varint(key(column).wrapping_sub(column.lowest), out);

@@ -460,7 +460,7 @@ impl CompressedSegment {
                     state.blocks.push(entry);
                 }
                 NextBlock::Nothing => break,
-                // This is usually the footer.
+                // The other frame is usually the footer.
                 NextBlock::Block(_) | NextBlock::Other => state.may_grow = false,
             }
         }

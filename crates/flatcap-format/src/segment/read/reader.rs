@@ -339,8 +339,8 @@ impl SegmentReader {
         let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
         if let Some(stored) = bytes.first_chunk() {
-            // This is longer than the header of most checksum kinds, but it is one copy of a fixed
-            // length.
+            // The stored header is longer than the header of most checksum kinds, but it is one
+            // copy of a fixed length.
             head.bytes = *stored;
         } else {
             let stored = bytes.get(..header_bytes).unwrap_or_default();
@@ -468,8 +468,8 @@ impl SegmentReader {
                 Ok(Some(Advance::Frame(at)))
             }
             Resync::DamagedToEnd(damage) if !self.is_sealed() => {
-                // No intact frame follows, and the file may not be complete. It will be read again
-                // when it has grown.
+                // No intact frame follows, and the file may not be complete. The tail will be read
+                // again when the file has grown.
                 self.frames.forget_windows();
                 self.frames.hash_budget = budget_before;
                 self.tail = Some(damage);

@@ -17,8 +17,8 @@ pub struct Leftovers {
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources with refused samples. The missing numbers of these sources at the end are lost as
-    /// damaged.
+    /// Sources with refused samples. Numbers that are missing at the end of such a source count as
+    /// lost, with the cause damage.
     pub refused: BTreeSet<u16>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
     /// segment, which accounts for all later samples.

@@ -207,7 +207,7 @@ impl SourceCompleteness {
     /// Counts gaps that no sample follows as passed.
     fn finish(&mut self) {
         if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
-            // This counts the numbers that are missing here.
+            // The call counts the numbers that are missing here.
             let _counted = self.advance_to(end);
         }
     }

@@ -178,8 +178,8 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
         }
-        // This is the case on NFS and some FUSE file systems. Two processes that rename at the same
-        // time can still replace each other's file.
+        // Such a rename is not supported on NFS and some FUSE file systems. Two processes that
+        // rename at the same time can still replace each other's file.
         match self.stat(to) {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),

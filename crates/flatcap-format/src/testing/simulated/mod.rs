@@ -43,7 +43,7 @@ pub enum Operation {
     Create {
         name: String,
     },
-    /// The bytes that were written, of all that were given.
+    /// The range of the bytes that were written. The caller may have given more bytes.
     Append {
         offset: u64,
         bytes: u64,
