@@ -41,7 +41,7 @@ impl StackNames {
     }
 
     fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
-        // All places of a stack but the innermost are those to which a call returns.
+        // A call returns to all places of a stack except the innermost place.
         let totals = stacks.stacks();
         let returns: HashSet<u32> =
             totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();

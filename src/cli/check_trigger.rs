@@ -350,7 +350,7 @@ impl RuleReplay {
         }
     }
 
-    /// Takes the events. The clocks are those of the latest sample.
+    /// Takes the events. The clocks are the clocks of the latest sample.
     fn collect(&mut self, number: usize, (mono_ns, wall_ns): (u64, i64)) {
         let Some(own) = self.engines.get_mut(number) else { return };
         let offset_ns = wall_ns.wrapping_sub_unsigned(mono_ns);

@@ -265,8 +265,8 @@ impl<'a> Dump<'a> {
     }
 
     /// Prints all samples and continues with new ones until a signal or the end of the wanted time.
-    /// Each path has its own reader, so that one that waits for its recording does not delay the
-    /// others.
+    /// Each path has its own reader, so that a reader that waits for its recording does not
+    /// delay the others.
     fn follow(&mut self, paths: &[PathBuf], filter: &ReplayFilter) -> Result<(), CliError> {
         let stop = Arc::new(WakeEvent::new());
         let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;

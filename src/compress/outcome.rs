@@ -50,7 +50,7 @@ pub enum CompressSkipReason {
     },
     /// The segment has no footer: it is still being written, or was truncated.
     Unsealed,
-    /// Some bytes differ from those that were written.
+    /// Some bytes differ from the bytes that were written.
     Damaged {
         /// Offset of the damage.
         offset: u64,

@@ -233,7 +233,8 @@ impl ExpectedValue {
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ranges are those that the check used, so a message cannot contradict it.
+        // The ranges are the ones that the check used, so that a message cannot contradict the
+        // check.
         let form = self.quantity().map_or("", |(quantity, _)| quantity.form());
         f.write_str(&self.texts().0.replace("{form}", form).replace("{}", &self.limits()))
     }

@@ -322,7 +322,7 @@ fn slab_rate(config: &Config, group: GroupName) -> u64 {
 fn divide_slabs<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
     // Without any source all rates are 0.
     let sum = rates.iter().sum::<u64>().max(1);
-    // At most 4,096 slabs times 3 x 10^7.
+    // The product is at most 4,096 slabs times 3 x 10^7.
     let mut queues = rates.map(|rate| QUEUE_SLABS_MIN + more * rate / sum);
     // Each share was rounded down, so `given` is at most `more`.
     let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();

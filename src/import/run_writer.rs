@@ -117,7 +117,7 @@ impl<'s> RunWriter<'s> {
         let header = SegmentHeader {
             segment: next_number,
             run_id: random_u64().map_err(ImportError::Write)?,
-            // No boot id: the times are not those of this host.
+            // No boot id: the times are not times of this host.
             host: HostName { boot_id: None, ..host_name(&HostRoot::new("/")) },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: ChecksumKind::Xxh3,

@@ -138,7 +138,8 @@ pub struct SourceMetrics {
     pub missed: Counter,
     /// Samples that lack some values. Written by the sampler.
     pub incomplete: Counter,
-    /// Union of the flags of those samples, which name the missing values. Written by the sampler.
+    /// Union of the flags of the incomplete samples, which name the missing values. Written by the
+    /// sampler.
     pub incomplete_flags: Counter,
     incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
     /// Samples that failed. Written by the sampler, after `last_errno`.
@@ -156,13 +157,13 @@ pub struct SourceMetrics {
     stride_and_budget: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
-    /// Bytes of those frames. Written by the recorder.
+    /// Bytes of the recorded frames. Written by the recorder.
     pub bytes: Counter,
     /// Samples covered by Gap frames. Written by the recorder.
     pub lost: Counter,
     /// Samples left out of the files on purpose, by `disk_period`. Written by the recorder.
     pub thinned: Counter,
-    /// Union of the causes in those Gap frames. Written by the recorder.
+    /// Union of the causes in the Gap frames of the source. Written by the recorder.
     pub causes: Counter,
     /// Begin of a sample minus its deadline, over the last interval. Written by the recorder.
     pub lateness: PublishedLatency,
@@ -308,7 +309,7 @@ pub struct RecorderMetrics {
     pub trigger_skipped: Counter,
     /// Segments that another process removed while they were open.
     pub segments_removed: Counter,
-    /// Frames in those segments: counted as recorded, and gone.
+    /// Frames in the removed segments: counted as recorded, and gone.
     pub frames_removed: Counter,
     /// The kernel's error number of the last storage error; 0 if the error has no number.
     last_storage_errno: Counter,
@@ -421,7 +422,7 @@ pub struct RingMetrics {
     pub held_s: Counter,
     /// Bytes that its files occupy.
     pub bytes: Counter,
-    /// Maximum of those bytes (`[blackbox] memory_max`).
+    /// Maximum of `bytes` (`[blackbox] memory_max`).
     pub bytes_max: Counter,
     /// Samples of all sources written to the ring.
     pub recorded: Counter,
@@ -436,7 +437,7 @@ pub struct RingMetrics {
 pub struct DirectoryMetrics {
     /// Bytes that its files occupy.
     pub bytes: Counter,
-    /// Maximum of those bytes (`retain_bytes`).
+    /// Maximum of `bytes` (`retain_bytes`).
     pub bytes_max: Counter,
     /// Free bytes in its file system.
     pub free_bytes: Counter,
@@ -446,7 +447,7 @@ pub struct DirectoryMetrics {
     pub total_bytes: Counter,
     /// Closed segments, and files set aside from segments.
     pub segments: Counter,
-    /// The lowest segment number among those files.
+    /// The lowest segment number among the closed segments and the files set aside.
     pub oldest_number: Counter,
     /// Creation time of that segment by its name, in seconds since 1970; 0 without a segment.
     pub oldest_created_s: Counter,
@@ -470,9 +471,9 @@ pub struct CompressionMetrics {
     pub enabled: Counter,
     /// Segments compressed.
     pub segments: Counter,
-    /// Bytes of those segments before compression.
+    /// Bytes of the compressed segments before compression.
     pub raw_bytes: Counter,
-    /// Bytes of those segments after compression.
+    /// Bytes of the compressed segments after compression.
     pub stored_bytes: Counter,
     /// Segments not compressed because it would not pay or they are damaged.
     pub skipped: Counter,
@@ -480,8 +481,8 @@ pub struct CompressionMetrics {
     pub failures: Counter,
     /// Closed segments that wait to be compressed, including those in progress.
     pub waiting: Counter,
-    /// The time since which the oldest of those has waited, in monotonic nanoseconds; 0 if no
-    /// segment waits.
+    /// The time since which the oldest waiting segment has waited, in monotonic nanoseconds; 0 if
+    /// no segment waits.
     pub oldest_since_ns: Counter,
     /// CPU time of the planner thread, in nanoseconds.
     pub planner_cpu_ns: Counter,

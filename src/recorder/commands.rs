@@ -19,7 +19,7 @@ use crate::metrics::{Consumer, GroupLatencies};
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 
-/// Maximum number of waiting commands, without those being executed; more are refused as
+/// Maximum number of waiting commands, without the commands being executed; more are refused as
 /// [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
 /// Maximum number of new sources that the recorder has not seen yet.

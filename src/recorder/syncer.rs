@@ -45,7 +45,7 @@ impl LimitCheck {
         if may_reserve && result.is_ok() {
             result = storage.adjust_reserve();
         }
-        // If this cannot be read, do not assume that the segment is gone.
+        // If the name cannot be checked, do not assume that the segment is gone.
         let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
             matches!(storage.is_name_of(&name.to_string(), &**file), Ok(false))
         };

@@ -385,7 +385,8 @@ impl SamplerGroup {
         now
     }
 
-    /// Collects finished offloaded reads and gives up those that have timed out. Returns the time.
+    /// Collects finished offloaded reads and gives up the reads that have timed out. Returns the
+    /// time.
     #[cold]
     fn poll_offloaded(&mut self) -> u64 {
         let now = monotonic_ns();

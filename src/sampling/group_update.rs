@@ -1,9 +1,9 @@
 //! Updates of a running group: sources are added, removed or replaced, and the thread's settings
 //! change.
 //!
-//! The daemon prepares everything beforehand. The group swaps its parts and sends back those it no
-//! longer needs, so that nothing is opened, started or closed on its thread. Sources that stay keep
-//! their deadlines, sequence numbers, budgets and files.
+//! The daemon prepares everything beforehand. The group swaps its parts and sends back parts that
+//! it no longer needs, so that nothing is opened, started or closed on its thread. Sources that
+//! stay keep their deadlines, sequence numbers, budgets and files.
 
 use crossbeam_channel::Sender;
 

@@ -17,7 +17,7 @@ use flatcap_tasks::{
 use super::reading::{ExplainError, RecordingChoice};
 
 /// Time before the window that is not compared with it.
-// It may be the beginning of what the window shows.
+// This time may be the beginning of what the window shows.
 const GUARD_NS: u64 = 2_000_000_000;
 /// Additional time that is read around these times, in addition to two periods of the sources.
 // The events of a sample precede its time, and a wait that ends later shows which threads ran

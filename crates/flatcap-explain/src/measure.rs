@@ -92,7 +92,7 @@ impl Measure {
         (is_number && column.usage != Usage::Reservation).then(|| Self::new(column, is_counter)).flatten()
     }
 
-    /// Returns how a field of an application or an import is measured; every field with numbers is.
+    /// Returns how a field of an application or an import is measured; all fields with numbers are.
     /// A schema need not state the kind of its values.
     pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
         if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {

@@ -46,9 +46,9 @@ impl MappedFile {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
-        // caller maps sealed segments, which are written once. If another program writes to one all
-        // the same, bytes change under a hash, or under a bounds check that was made on a copied
-        // length: a wrong result, but no access outside the map.
+        // caller maps sealed segments, which are written once. If another program writes to such a
+        // segment all the same, bytes change under a hash, or under a bounds check that was made on
+        // a copied length: a wrong result, but no access outside the map.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Self(map))
     }

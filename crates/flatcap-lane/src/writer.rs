@@ -263,8 +263,8 @@ impl<M: WriterMemory> LaneWriter<M> {
         is_due
     }
 
-    /// Returns the number of samples of a slot that were begun, and the number of those that were
-    /// counted as lost.
+    /// Returns the number of samples of a slot that were begun, and the number of samples of it
+    /// that were counted as lost.
     pub fn counts(&self, slot: u8) -> (u64, u64) {
         self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))
     }

@@ -1,5 +1,5 @@
 //! Reads the samples of a selector, once, and computes its values at all steps on the way. Only
-//! those are kept, so memory depends on windows and steps, not on the time between.
+//! these values are kept, so memory depends on windows and steps, not on the time between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

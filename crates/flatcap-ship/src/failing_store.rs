@@ -64,7 +64,7 @@ impl MultipartUpload for ForgottenUpload {
     }
 }
 
-/// A store of objects in memory, which survives those who use it.
+/// A store of objects in memory, which survives its users.
 #[derive(Debug, Clone)]
 pub(crate) struct FailingStore {
     inner: Arc<InMemory>,

@@ -47,7 +47,7 @@ impl HashBudget {
     }
 }
 
-/// A stream with damage, and the rules of its format. Offsets are those in the stream.
+/// A stream with damage, and the rules of its format. Offsets count from the begin of the stream.
 pub trait DamagedStream {
     /// The reason why the stream cannot be read.
     type Error;

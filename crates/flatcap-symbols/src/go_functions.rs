@@ -53,7 +53,8 @@ impl GoFunctions {
         }
         let word = |number: usize| u64_at(table, 8 + 8 * number);
         let text = match word(TEXT_BEGIN)? {
-            // Since Go 1.26 the header does not say it. Another linker puts code of C before.
+            // Since Go 1.26 the header does not state the begin of the code. Another linker puts
+            // code of C before.
             0 if elf.section(".init").is_some() => return None,
             0 => elf.section(".text")?.address,
             begin => begin,

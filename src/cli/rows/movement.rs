@@ -150,7 +150,8 @@ impl Movements {
         }
     }
 
-    /// Returns all series, those that vary most first, then numbers, in the order of the schema.
+    /// Returns all series, the series that vary most first, then numbers, in the order of the
+    /// schema.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers =
             self.series.iter().map(|(series, movement)| (*series, Some(*movement), movement.score()));

@@ -167,7 +167,7 @@ const ADDED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Copies the captured host, and adds those files.
+/// Copies the captured host, and adds the files of damaged values.
 fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/kvm-2-cores");
     let folder = tempfile::tempdir().unwrap();

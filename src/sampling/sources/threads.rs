@@ -178,7 +178,8 @@ impl CountedProcess {
             }
             is_there
         });
-        // Threads that could not be opened are tried again. Those that ended since no longer count.
+        // Threads that could not be opened are tried again. Threads that ended since no longer
+        // count.
         *opening_incomplete = Incomplete::NONE;
         for number in present.iter() {
             if threads.iter().any(|thread| thread.number == *number) {

@@ -118,7 +118,7 @@ pub(super) struct RunFold {
     limit: SeriesLimit,
 }
 
-/// The number of series that may still begin, and the number of those that could not.
+/// The number of series that may still begin, and the number of series that could not.
 #[derive(Debug)]
 struct SeriesLimit {
     remaining: usize,

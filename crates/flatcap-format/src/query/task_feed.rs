@@ -11,7 +11,7 @@ use crate::segment::{SampleView, SegmentError, SelectedSegment, SourceInfo};
 
 /// Time before the wanted time whose events are read, in addition to two periods of their source.
 /// In nanoseconds.
-// These events show which threads were ready when it began.
+// These events show which threads were ready when the wanted time began.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// The location of the events.

@@ -89,7 +89,7 @@ impl SampleTemplate {
         &self.tables
     }
 
-    /// Sets the current names of the elements to those in this payload.
+    /// Sets the current names of the elements to the names in this payload.
     pub(super) fn name_elements(&self, names: &mut ElementNames) {
         for (number, name) in &self.named {
             names.set_latest(*number, *name);

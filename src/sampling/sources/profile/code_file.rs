@@ -15,7 +15,8 @@ pub(super) const FILES_MAX: usize = 8192;
 pub(super) const PATH_BYTES_MAX: usize = 1024;
 /// Maximum number of lookups of a file: a process that has it mapped may have ended.
 const LOOKUPS_MAX: u8 = 3;
-/// Files after which those that no process maps any more are forgotten for the first time.
+/// Number of files after which files that no process maps any more are forgotten for the first
+/// time.
 const SWEEP_FILES_MIN: usize = 256;
 /// Beginnings of names of memory that the kernel names like a file.
 const MEMORY_NAMES: [&[u8]; 5] = [b"//", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage"];

@@ -16,7 +16,7 @@ pub struct IndexEntry {
     pub bytes: u64,
     /// Number of frames of every kind.
     pub frames: u64,
-    /// Time bounds of its samples, or `None` without samples.
+    /// Time bounds of the interval's samples, or `None` without samples.
     pub bounds: Option<Bounds>,
     /// The interval's samples by source.
     pub sources: Vec<IndexedSource>,

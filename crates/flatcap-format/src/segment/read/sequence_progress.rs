@@ -91,8 +91,8 @@ impl SequenceProgress {
         is_new
     }
 
-    /// Returns gaps with this cause for the missing numbers at the end: those below `begun`, and
-    /// those before known losses.
+    /// Returns gaps with this cause for the missing numbers at the end: the numbers below `begun`,
+    /// and the numbers before known losses.
     pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64, cause: GapCause) -> Vec<Gap> {
         let latest_mono_ns = self.latest_mono_ns;
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
