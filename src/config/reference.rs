@@ -21,9 +21,9 @@ pub enum ReferencePart {
     Example(&'static str),
     /// The head of a table.
     Table {
-        /// Its name, without brackets.
+        /// The table's name, without brackets.
         name: String,
-        /// Its meaning; empty for tables whose keys say it.
+        /// The table's meaning; empty for tables whose keys say it.
         about: &'static str,
     },
     /// Keys of this table that [`ReferencePart::Entry`]s describe, as lines of TOML.

@@ -12,7 +12,7 @@ use crate::os::control_group::MemoryLimit;
 const OTHER_BYTES: u64 = 16 << 20;
 /// Compressing a segment takes this many times `block_size`.
 const BLOCKS_OF_COMPRESSION: u64 = 6;
-/// Sizes are rounded to multiples of this.
+/// Sizes are rounded to multiples of this number.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Returns the configuration reduced to fit the limit, and one line that describes the changes.

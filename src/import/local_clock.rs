@@ -14,7 +14,7 @@ use super::zone_name::{instant_named, uses_abbreviation, zone_named, zone_of_pla
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
-    /// The name of the zone in the file, if it names no zone or several.
+    /// The name of the zone in the file, if this name means no zone or several zones.
     pub(super) doubtful_name: Option<String>,
 }
 

@@ -73,7 +73,7 @@ pub(super) struct StoredFile {
     pub(super) removable: Option<SegmentName>,
     /// Age of the file's segment; `None` if unknown.
     pub(super) age_ns: Option<u64>,
-    /// Whether it is removed only if nothing else makes space, because it has no receipt.
+    /// Whether the file is removed only if nothing else makes space, because it has no receipt.
     pub(super) is_held: bool,
 }
 

@@ -132,8 +132,8 @@ impl FileLayout {
         files
     }
 
-    /// Returns samples as rows. Moves the values of the columns out of them. A value that the type
-    /// of its column cannot hold is left out, and added to `large`.
+    /// Returns samples as rows. Moves the values out of `samples`. A value that the type of its
+    /// column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
     /// `TooLarge` if the number or time of a sample does not fit its column.

@@ -379,8 +379,8 @@ impl<'a> ParquetFiles<'a> {
             let stem = file_stem(&format!("{}{list}", layout.source));
             let name = format!("{}.parquet", self.names.take(&stem, '-'));
             let options = (self.options, self.request.should_replace);
-            // The same samples are written after this, so values that are left out are counted
-            // then.
+            // The same samples are written later, so values that are left out are counted at that
+            // time.
             let of = (elements, &mut LargeValues::default());
             let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
             if self.hosts.is_some() {

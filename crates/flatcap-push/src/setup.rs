@@ -1,4 +1,5 @@
-//! The setup of a client and its sources. All other modules read it, and none changes it.
+//! The setup of a client and its sources. All other modules read the setup, and
+//! no module changes it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -77,7 +77,7 @@ impl OutboxFile {
     /// Replaces the lines. The lines are on the disk when this returns.
     ///
     /// # Errors
-    /// `File`. The lines before are then still there.
+    /// `File`. The file then still has the previous lines.
     pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
         let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
         let put = self.directory.put(FILE, text.as_bytes(), MODES.1);

@@ -121,8 +121,8 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         // Nothing distinguishes it from another version, so only a directory that the user named is
         // trusted.
         (None, None) if candidate.is_named_by_user => Ok(elf),
-        // The recorder states the version of files alone that have no build id, or whose build id
-        // it does not find.
+        // The recorder states the version only of files that have no build id, or whose build id it
+        // does not find.
         (_, None) if object.version.is_some() => {
             if elf.file.version() == object.version {
                 Ok(elf)

@@ -28,7 +28,8 @@ const FRACTION_DIGITS: usize = 18;
 pub enum TimeForm {
     /// ISO 8601: 2026-11-22T21:05:37.463435+01:00, 2026-11-22 21:05:37.
     Iso,
-    /// A number since 1970, with or without decimals. The value is its unit in nanoseconds.
+    /// A number since 1970, with or without decimals. The value is the unit of the
+    /// number, in nanoseconds.
     SinceEpoch(i64),
     /// A date in a certain order of day, month and year, and a time of day.
     Calendar(DateOrder),

@@ -9,7 +9,7 @@ use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
 /// Maximum number of threads whose last wait is kept until they run.
-// Only the threads that are ready at one time need it.
+// Only threads that are ready at the same time need an entry.
 const WAITS_MAX: usize = 1 << 16;
 
 /// A time slice of a thread, or of the idle loop, on a CPU.

@@ -86,7 +86,8 @@ impl CodeFile {
 
     /// Whether the content is worth another lookup, which this call counts.
     pub(super) fn take_lookup(&self) -> bool {
-        // One thread counts. The last lookup may still be under way, and then this one is in vain.
+        // One thread counts. The last lookup may still be under way, and then another
+        // lookup is in vain.
         let lookups = self.lookups.load(Ordering::Relaxed);
         let is_worth_it = lookups < LOOKUPS_MAX && self.content().is_none();
         if is_worth_it {

@@ -307,7 +307,7 @@ impl Verification {
             if let Some(counted) = state.source(of.source) {
                 counted.recorded += of.more + 1;
             }
-            // This never gives a finding: all samples are expected.
+            // The call never gives a finding: all samples are expected.
             self.completeness.add_samples(state.run_id, of.source, of.first_seq, of.more);
         }
         self.report.frames += batch.frames;
