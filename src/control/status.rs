@@ -114,7 +114,7 @@ pub struct RingStatus {
     pub held_s: u64,
     /// Bytes that the ring occupies.
     pub bytes: u64,
-    /// Most bytes that the ring may occupy.
+    /// Maximum number of bytes that the ring may occupy.
     pub bytes_max: u64,
     /// Samples of all sources in the ring, since the start.
     pub recorded: u64,

@@ -113,7 +113,8 @@ impl SnapshotThread {
     }
 }
 
-/// Waits until the ring has all queued samples. Returns whether the ring has all of them.
+/// Waits until the ring contains all queued samples. Returns false on an error or after the
+/// time limit.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
     // The receiver may have stopped waiting.

@@ -46,7 +46,8 @@ pub struct SnapshotSettings {
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
     /// Time after the end of a window until its last samples are in the ring, in nanoseconds.
     pub settle_ns: u64,
-    /// Waits until the ring has all queued samples. Returns whether the ring has all of them.
+    /// Waits until the ring contains all queued samples. Returns false on an error or after the
+    /// time limit.
     pub settle: Box<dyn FnMut() -> bool + Send>,
     /// Returns the difference of wall time and monotonic time, in nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,

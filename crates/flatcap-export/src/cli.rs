@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(status) => ExitCode::from(status),
-        // The reader of the output has all it wanted.
+        // The reader of the output does not want more.
         Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.

@@ -48,7 +48,7 @@ impl MappedFile {
         // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
         // caller maps sealed segments, which are written once. If another program writes to such a
         // segment all the same, bytes change under a hash, or under a bounds check that was made on
-        // a copied length: a wrong result, but no access outside the map.
+        // a copied length. The result is wrong, but nothing outside the map is accessed.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Self(map))
     }

@@ -113,7 +113,7 @@ pub fn main() -> ExitCode {
     };
     match run(&arguments.verb) {
         Ok(status) => ExitCode::from(status),
-        // The reader of the output has all it wanted.
+        // The reader of the output does not want more.
         Err(ShipError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.

@@ -13,7 +13,7 @@ const PURPOSE: &[u8] = b"flatcap lake host identity v1";
 const IDENTITY_BYTES: usize = 16;
 
 /// Returns the identity of the host that recorded a segment: the configured one, one derived from
-/// its machine id, or its name. `None` if the host has none of the three.
+/// its machine id, or its name. `None` if the host has no identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());

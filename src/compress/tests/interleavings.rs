@@ -79,7 +79,7 @@ fn find(name: &str, file: Arc<dyn StorageFile>) -> Option<Found> {
 struct KilledRun {
     memory: Leftovers,
     lanes: Vec<Leftovers>,
-    /// How many samples were begun, by source.
+    /// Number of samples that were begun, by source.
     begun: BTreeMap<u16, u64>,
     committed: BTreeSet<SampleKey>,
 }
