@@ -44,8 +44,9 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     format!("{kept}{ELLIPSIS}").chars().take(width).collect()
 }
 
-/// Shortens the name of an element, such as `rustc[31337]`. What numbers it stays whole if the
-/// width has place for that and for some of the name: without it, the element is not known.
+/// Shortens the name of an element, such as `rustc[31337]`. The part that numbers the element stays
+/// whole if the width has place for it and for some of the name: without it, the element is not
+/// known.
 pub(crate) fn shortened_element(name: &str, width: usize) -> String {
     let number = name.rfind('[').filter(|at| name.ends_with(']') && *at > 0);
     let (text, number) = number.map_or((name, ""), |at| name.split_at(at));

@@ -98,7 +98,7 @@ impl<T> ArrayQueue<T> {
     }
 }
 
-/// A channel over such a queue. It disconnects with its sender or its last receiver.
+/// A channel over such a queue. The channel disconnects with its sender or its last receiver.
 #[derive(Debug)]
 struct Ends<T> {
     queue: ArrayQueue<T>,

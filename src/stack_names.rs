@@ -14,9 +14,9 @@ use crate::os::program::{beside_this, run_with_input};
 /// The program that knows names.
 const PROGRAM: &str = "flatcap-export";
 
-/// How long to wait for names. Reading the debug information of a large program takes seconds.
+/// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
-/// Most places that are asked about; later ones have no names.
+/// Maximum number of places that are asked about; later ones have no names.
 const PLACES_MAX: usize = 4096;
 
 /// The functions that have the code of stacks.
@@ -41,7 +41,7 @@ impl StackNames {
     }
 
     fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
-        // All places of a stack but the innermost are those to which a call returns.
+        // A call returns to all places of a stack except the innermost place.
         let totals = stacks.stacks();
         let returns: HashSet<u32> =
             totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();
@@ -79,13 +79,14 @@ struct PlaceQuestion<'p> {
     kind: &'static str,
     path: &'p str,
     build_id: Option<String>,
-    /// Of a file without a build id.
+    /// The version of a file without a build id.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<VersionQuestion>,
-    /// Of memory without a file.
+    /// The process, for memory without a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<ProcessQuestion>,
-    /// Of a kernel and a process: addresses of modules and process ids change with each boot.
+    /// The boot id, for a kernel and a process: addresses of modules and process ids change with
+    /// each boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_id: Option<&'p str>,
     offset: u64,
@@ -104,7 +105,7 @@ struct ProcessQuestion {
     first_ns: u64,
 }
 
-/// Its answer.
+/// The program's answer to a question.
 #[derive(Deserialize)]
 struct NamesAnswer {
     names: Vec<String>,

@@ -13,15 +13,15 @@ use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals}
 use super::time_printer::TimePrinter;
 use crate::human;
 
-/// Most times that were not recorded, on the screen.
+/// Maximum number of unrecorded times on the screen.
 const UNRECORDED_SHOWN: usize = 4;
-/// Most processes that ran, and that waited, on the screen.
+/// Maximum number of processes that ran, and that waited, on the screen.
 const PROCESSES_SHOWN: usize = 5;
-/// Most places in the code on the screen.
+/// Maximum number of places in the code on the screen.
 const PLACES_SHOWN: usize = 5;
-/// Most lines of the kernel log on the screen.
+/// Maximum number of lines of the kernel log on the screen.
 const LINES_SHOWN: usize = 5;
-/// Most processes that are named of those that ran while one waited.
+/// Maximum number of processes named among the ones that ran while another one waited.
 const BLOCKERS_SHOWN: usize = 2;
 /// Columns for a process, a place in the code, and those that ran meanwhile, so that lines have 80.
 const PROCESS_WIDTH: usize = 21;
@@ -239,7 +239,7 @@ impl CausesScreen<'_> {
     }
 }
 
-/// Returns the functions with time of their own, those with the most first.
+/// Returns the functions with time of their own, in descending order of this time.
 pub(super) fn top_functions(stacks: &StackTotals, names: FunctionNames<'_>) -> Vec<FrameTotal> {
     let mut functions = stacks.functions(names);
     functions.retain(|total| total.self_ns > 0);

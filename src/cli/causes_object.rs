@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use super::causes::{FunctionNames, blocker_name, top_functions};
 
-/// Most lines of the kernel log in JSON.
+/// Maximum number of lines of the kernel log in JSON.
 const LINES_WRITTEN: usize = 100;
 
-/// What the kernel's events say, in JSON. A list is absent if the recording has no such source, and
-/// `sleeps` also if the time before says too little of what is usual.
+/// The part of `explain` that comes from the kernel's events, in JSON. A list is absent if the
+/// recording has no such source, and `sleeps` also if the time before says too little of what is
+/// usual.
 #[derive(Debug, Serialize)]
 pub(super) struct CausesObject {
     #[serde(skip_serializing_if = "Option::is_none")]

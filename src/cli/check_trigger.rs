@@ -22,7 +22,7 @@ use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
 use crate::config::{self, TriggerConfig};
 
-/// Most firings that are listed: a rule that fires more often is to be tuned, not read.
+/// Maximum number of listed firings: a rule that fires more often needs tuning.
 const LISTED_MAX: usize = 10_000;
 
 /// Replay a rule over recordings and list its firings.
@@ -350,7 +350,7 @@ impl RuleReplay {
         }
     }
 
-    /// Takes the events. The clocks are those of the latest sample.
+    /// Takes the events. The clocks are the clocks of the latest sample.
     fn collect(&mut self, number: usize, (mono_ns, wall_ns): (u64, i64)) {
         let Some(own) = self.engines.get_mut(number) else { return };
         let offset_ns = wall_ns.wrapping_sub_unsigned(mono_ns);

@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.has_schema());
-    // Its samples are in no file.
+    // The samples of a computed source are in no file.
     let is_computed =
         |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
     let are_fields_asked = args.rows.are_given()
@@ -265,8 +265,8 @@ impl<'a> Dump<'a> {
     }
 
     /// Prints all samples and continues with new ones until a signal or the end of the wanted time.
-    /// Each path has its own reader, so that one that waits for its recording does not delay the
-    /// others.
+    /// Each path has its own reader, so that a reader that waits for its recording does not
+    /// delay the others.
     fn follow(&mut self, paths: &[PathBuf], filter: &ReplayFilter) -> Result<(), CliError> {
         let stop = Arc::new(WakeEvent::new());
         let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;

@@ -16,7 +16,7 @@ use crate::import::ImportError;
 #[cfg(feature = "view")]
 use crate::view::ViewError;
 
-/// Why a verb failed.
+/// The reason why a verb failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
@@ -31,7 +31,7 @@ pub enum CliError {
     NoLastGood {
         /// The errors of the configuration.
         errors: ConfigErrors,
-        /// The errors of the last good one, mostly that it does not exist yet.
+        /// The errors of the last good configuration, mostly that it does not exist yet.
         unusable: ConfigErrors,
     },
     /// A recording failed.
@@ -62,7 +62,7 @@ pub enum CliError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the file is refused.
         reason: String,
     },
     /// The running recorder cannot be reached, or refused a command.
@@ -105,7 +105,7 @@ pub enum CliError {
     /// The snapshots of a data directory cannot be read or changed.
     #[error("cannot read or change the snapshots in {}: {error}; check its permissions", path.display())]
     Snapshots {
-        /// Their directory.
+        /// The directory of the snapshots.
         path: PathBuf,
         /// The error of the kernel.
         #[source]
@@ -114,7 +114,7 @@ pub enum CliError {
     /// The program that exports to columnar formats cannot be run.
     #[error("{what}")]
     ExportProgram {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         what: String,
     },
     /// The destination of a replay failed.
@@ -142,7 +142,7 @@ fn option_of(error: &QueryError) -> &'static str {
     if matches!(error, QueryError::Condition(_)) { "--where" } else { "--fields" }
 }
 
-/// Returns what to do about a field that is similar to none.
+/// Returns what to do about a field whose name is similar to no known field.
 fn fields_hint(error: &QueryError) -> &'static str {
     match error {
         QueryError::NoField { nearest, .. } if nearest.is_empty() => "; flatcap fields shows all",

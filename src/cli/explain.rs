@@ -49,7 +49,7 @@ const UNRANKED_MAX: usize = 1000;
 const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
-/// Most lines for the text of a mark.
+/// Maximum number of lines for the text of a mark.
 const MARKER_LINES_SHOWN: usize = 4;
 
 /// Say what was different in a window, and who did it.

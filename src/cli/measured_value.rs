@@ -30,7 +30,7 @@ pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     }
 }
 
-/// Formats a value of a departure, in the unit of its schema if that is none of ours.
+/// Formats a value of a departure, in the unit of its schema if that unit is not one of ours.
 pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
     let text = measured(value, departure.unit);
     match (&departure.field_unit, departure.unit) {

@@ -248,7 +248,7 @@ fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Er
 fn conclude(result: Result<ExitStatus, CliError>, log: Option<&Log>) -> ExitStatus {
     match result {
         Ok(status) => status,
-        // Its reader has all it wanted.
+        // The reader of the output does not want more.
         Err(CliError::Output(error)) if is_closed_pipe(&error) => ExitStatus::Done,
         Err(error) => {
             print_error(&error, log);

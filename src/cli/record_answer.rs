@@ -14,7 +14,7 @@ use crate::human::shell_word;
 
 /// Maximum time at the end of a run that the answer is about: reading more would take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
-/// Length of the window around the change, and of its baseline: those of `explain`.
+/// Length of the window around the change, and of its baseline: the same as in `explain`.
 const WINDOW_NS: u64 = 300_000_000;
 const BASELINE_NS: u64 = 10_000_000_000;
 /// Width of the names before the answers.

@@ -1,5 +1,5 @@
-//! The recordings that a verb reads: the named ones, or those of the directory that `record` writes
-//! to.
+//! The recordings that a verb reads: the named ones, or the recordings in the directory that
+//! `record` writes to.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use crate::os::storage::default_directory;
 /// The unit's `StateDirectory=`, for a call outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
 
-/// Most subdirectories that an error names: a line stays readable.
+/// Maximum number of subdirectories that an error names: a line stays readable.
 const NAMED_MAX: usize = 5;
-/// Most entries of a directory that are looked at for an error: a directory with more is none that
-/// a person keeps recordings in.
+/// Maximum number of entries of a directory that are examined for an error: nobody keeps recordings
+/// in a larger one.
 const EXAMINED_MAX: usize = 1_000;
 
-/// Returns the directory that `record` writes to without a configuration, else that of the service;
-/// empty if there is neither.
+/// Returns the directory that `record` writes to without a configuration, else the directory of the
+/// service, else an empty path.
 pub(super) fn default_recordings() -> Vec<PathBuf> {
     let places = [default_directory(), PathBuf::from(SERVICE_STATE)];
     places.into_iter().find(|place| place.is_dir()).into_iter().collect()
@@ -39,7 +39,7 @@ pub(super) fn no_own_recordings() -> CliError {
     ))
 }
 
-/// Returns the error of a verb that needs a data directory, and finds none.
+/// Returns the error of a verb that needs a data directory and cannot find one.
 pub(super) fn no_data_directory() -> CliError {
     CliError::Usage(format!(
         "there is neither {} nor {SERVICE_STATE}: name a data directory with --dir",

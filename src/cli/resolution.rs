@@ -16,14 +16,14 @@ const STEP: Duration = Duration::from_millis(10);
 const READINGS: u64 = 200;
 const DISTANCE_NS: u64 = 1_000_000;
 
-/// How the times in /proc/stat moved.
+/// The resolution of the times in /proc/stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct TimeResolution {
     /// The smallest step of a time, in nanoseconds.
     step_ns: u64,
     /// Readings that were compared with the one before.
     readings: u64,
-    /// Those in which any time of any core differed.
+    /// The times in which any value of any core differed.
     moved: u64,
     /// Time between two readings, in nanoseconds.
     distance_ns: u64,

@@ -20,7 +20,7 @@ use crate::slab::Causes;
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;
 
-/// What samples are of.
+/// The origin of samples.
 #[derive(Debug, Clone)]
 pub(super) struct SampleOrigin {
     pub(super) source: String,
@@ -73,7 +73,7 @@ pub(super) enum Printer<'a> {
 /// The treatment of strings from recordings in cells of CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextRule {
-    /// As they are: for programs.
+    /// Values as recorded, for programs.
     Unchanged,
     /// With `?` for what a terminal might obey.
     ForTerminal,
@@ -86,7 +86,7 @@ pub(super) struct TableHeading {
     pub(super) columns: FlatColumns,
 }
 
-/// Why a sample was not printed.
+/// The reason why a sample was not printed.
 pub(super) enum PrintError {
     Output(io::Error),
     Payload(DecodeError),

@@ -32,7 +32,7 @@ pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
     ("lateness p99", &[9]),
 ];
 
-/// What some columns show, and their indices.
+/// The meaning of some columns, and their indices.
 pub(super) type SpareColumns = (&'static str, &'static [usize]);
 
 /// Returns a plain table: the first column is left-aligned, the others are right-aligned.

@@ -1,5 +1,5 @@
-//! What the reader of an output can see: its width, whether it shows colors, and lines broken to
-//! that width.
+//! The abilities of the reader of an output: its width, and whether it shows colors. Breaks lines
+//! to that width.
 
 use std::io::{self, IsTerminal};
 
@@ -20,8 +20,8 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Returns the width of the lines: COLUMNS, also for a pipe, else that of the terminal; `None`
-    /// without either.
+    /// Returns the width of the lines: COLUMNS, also for a pipe, else the width of the terminal.
+    /// Returns `None` if neither is known.
     pub(super) fn width(self) -> Option<usize> {
         let wanted = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         wanted.filter(|width| *width >= WIDTH_MIN).or_else(|| self.terminal_width())

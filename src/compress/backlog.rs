@@ -28,8 +28,8 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Updates the backlog with the sealed segments found in the directory at `now_ns`. Those
-    /// assigned to a compressor do not wait.
+    /// Updates the backlog with the sealed segments found in the directory at `now_ns`. Segments
+    /// that are assigned to a compressor do not wait.
     pub(super) fn update(&mut self, names: Vec<SegmentName>, assigned: &[SegmentName], now_ns: u64) {
         let there: BTreeSet<BacklogKey> = names.iter().map(key).collect();
         self.done.retain(|key| there.contains(key));
@@ -125,7 +125,7 @@ pub(super) struct BacklogState {
     pub(super) is_urgent: bool,
     /// Time since which the next segment has waited; `None` if none waits.
     pub(super) next_since_ns: Option<u64>,
-    /// Time of the last progress of the idle compressor; `None` if it has no segment.
+    /// Time of the last progress of the idle compressor; `None` if this compressor has no segment.
     pub(super) idle_progress_ns: Option<u64>,
     /// Whether the guaranteed compressor has no segment.
     pub(super) is_guaranteed_free: bool,

@@ -176,7 +176,7 @@ impl CompressorHandle {
         self.current.as_ref().map(|current| &current.name)
     }
 
-    /// Assigns a segment. The compressor must have none.
+    /// Assigns a segment. The compressor must not have a segment.
     ///
     /// # Errors
     /// The thread cannot be started.

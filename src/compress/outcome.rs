@@ -13,7 +13,7 @@ pub enum CompressOutcome {
     Compressed {
         /// Bytes of the segment as it was recorded.
         raw_bytes: u64,
-        /// Bytes of its file now.
+        /// Bytes of the segment's file now.
         stored_bytes: u64,
     },
     /// The segment is raw again.
@@ -32,43 +32,44 @@ pub enum CompressOutcome {
 /// The reason why a segment is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompressSkipReason {
-    /// It is compressed already.
+    /// The segment is compressed already.
     AlreadyCompressed {
         /// Bytes of the segment as it was recorded.
         raw_bytes: u64,
-        /// Bytes of its file.
+        /// Bytes of the segment's file.
         stored_bytes: u64,
     },
-    /// It is not compressed.
+    /// The segment is not compressed.
     NotCompressed,
     /// Less than a tenth would be saved.
     SavesTooLittle {
         /// Raw bytes compressed in the attempt.
         raw_bytes: u64,
-        /// Their length after compression.
+        /// The length of the blocks after compression.
         stored_bytes: u64,
     },
-    /// It has no footer: it is still being written, or was truncated.
+    /// The segment has no footer: it is still being written, or was truncated.
     Unsealed,
-    /// Some bytes differ from those that were written.
+    /// Some bytes differ from the bytes that were written.
     Damaged {
         /// Offset of the damage.
         offset: u64,
-        /// What is wrong.
+        /// The fault of the content.
         what: &'static str,
     },
-    /// It cannot be read as a segment, for this reason.
+    /// The segment cannot be read as a segment, for this reason.
     Unreadable(String),
-    /// It has a frame that is too long for a block.
+    /// The segment has a frame that is too long for a block.
     FrameTooLong {
         /// Offset of the frame.
         offset: u64,
         /// Length of the frame, in bytes.
         bytes: u64,
     },
-    /// It was removed during the compression.
+    /// The segment was removed during the compression.
     Removed,
-    /// Its name leads to another file than the one that was read, or the file is longer now.
+    /// The segment's name leads to another file than the one that was read, or the file is longer
+    /// now.
     Changed,
     /// The file system has too little free space for the compressed file.
     TooLittleSpace {
@@ -125,7 +126,7 @@ impl fmt::Display for CompressSkipReason {
     }
 }
 
-/// Rewriting a segment has failed. It is unchanged, or complete in its new form.
+/// Rewriting a segment has failed. The segment is unchanged, or complete in its new form.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot rewrite {name}: {step}: {error}")]
 pub struct CompressError {

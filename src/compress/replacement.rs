@@ -201,7 +201,7 @@ impl ReplaceJob<'_> {
 fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
     let found = storage.open(name)?;
     let is_same = match (found.identity(), file.identity()) {
-        // This storage has no file identities: compare only the lengths.
+        // A storage without file identities: compare only the lengths.
         (Err(error), _) if error.kind() == ErrorKind::Unsupported => true,
         (found, file) => found? == file?,
     };

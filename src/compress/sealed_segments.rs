@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use flatcap_format::segment::{SealState, SegmentName, SideFile};
 use flatcap_format::storage::{FileEntry, Storage};
 
-/// Returns the sealed segments of a directory, oldest first, without those under recovery.
+/// Returns the sealed segments of a directory, oldest first, without the segments under recovery.
 ///
 /// # Errors
 /// The directory cannot be listed.

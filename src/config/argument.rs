@@ -11,7 +11,7 @@ use super::units::Quantity;
 /// Parses an argument that is a duration of more than zero.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// The text is not a duration within the range. The message says what to write.
 pub fn duration_argument(text: &str) -> Result<Duration, String> {
     let form = Quantity::Nanoseconds.form();
     match Quantity::Nanoseconds.parse(text) {
@@ -24,7 +24,7 @@ pub fn duration_argument(text: &str) -> Result<Duration, String> {
 /// Parses an argument that is a size within `range`.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// The text is not a size within the range. The message says what to write.
 pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let error = match Quantity::Bytes.parse(text) {
         Ok(size) if range.contains(&size) => return Ok(size),
@@ -38,7 +38,7 @@ pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Str
 /// Parses an argument that says how many: a whole number of at least one.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// The text is not a count within the range. The message says what to write.
 pub fn count_argument<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
     let count = text.parse().ok().filter(|count| *count >= N::from(1));
     count.ok_or_else(|| "write a whole number, 1 or more".to_owned())

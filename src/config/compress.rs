@@ -9,7 +9,7 @@ use super::instance_name::is_instance_name;
 use crate::sampling::SourceSpec;
 use crate::sampling::sources::find;
 
-/// Largest number of sources with a codec or layout of their own.
+/// Maximum number of sources with a codec or layout of their own.
 pub const COMPRESS_SOURCES_MAX: usize = 256;
 
 /// The compression of one source: `NAME=CODEC/LAYOUT`, or `NAME=CODEC` for the general layout.
@@ -17,7 +17,7 @@ pub const COMPRESS_SOURCES_MAX: usize = 256;
 pub struct SourceCompressionConfig {
     /// The full name of the source, as in `info`.
     pub name: String,
-    /// Codec of its blocks.
+    /// Codec of the source's blocks.
     pub codec: Codec,
     /// Layout of its frames in a block; `None` for the general layout.
     pub layout: Option<Layout>,

@@ -40,7 +40,7 @@ struct ParsedKey {
     is_valid: bool,
 }
 
-/// What a problem is about, and where that is.
+/// The subject of a problem, and its place.
 pub(super) enum At<'a> {
     /// The value of a key, or its default.
     Key(&'a str),
@@ -95,7 +95,7 @@ impl<'t> Diagnostics<'t> {
         self.keys.get(key).is_none_or(|key| key.is_valid)
     }
 
-    /// Returns the offset of a key's value; none for a default.
+    /// Returns the offset of a key's value; `None` for a default.
     pub(super) fn offset(&self, key: &str) -> Option<usize> {
         self.keys.get(key).map(|key| key.span.start)
     }

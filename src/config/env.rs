@@ -20,7 +20,7 @@ use super::value_error::ValueError;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
-/// Largest number of settings from the environment; one more is an error.
+/// Maximum number of settings from the environment; one more is an error.
 pub const VARIABLES_MAX: usize = 256;
 /// Variables of flatcap that are not settings.
 // The log filter is set before the configuration is read, so it is no setting. The others are
@@ -30,8 +30,9 @@ const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLA
 // One underscore does not separate: many keys contain one.
 const DOT: &str = "__";
 
-/// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left`
-/// is the number of bytes that all texts may still have; it is reduced by those added.
+/// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left` is
+/// the number of bytes that all texts may still have; this function subtracts the bytes that it
+/// adds.
 ///
 /// # Errors
 /// A variable that is not UTF-8, too many variables, or too many bytes.
@@ -72,7 +73,7 @@ pub(super) fn add(
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// Returns the variables as a TOML tree and reports those that name no setting. `files` has the
+/// Returns the variables as a TOML tree and reports variables that name no setting. `files` has the
 /// instances that the files define.
 pub(super) fn tree<'t>(
     walk: &mut Diagnostics<'t>,
@@ -116,8 +117,8 @@ fn is_foreign(name: &str) -> bool {
 /// The key that a variable sets.
 #[derive(Debug, PartialEq, Eq)]
 struct EnvKey<'k> {
-    /// The names of the tables, from the outermost on. That of an instance may contain a dot, which
-    /// is not valid.
+    /// The names of the tables, from the outermost on. The name of an instance may contain a dot,
+    /// which is not valid.
     tables: Vec<String>,
     key: &'static str,
     expected: &'k ExpectedValue,

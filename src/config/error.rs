@@ -26,7 +26,7 @@ pub struct ConfigErrors {
 /// One error of a configuration.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Where the error is.
+    /// The location of the error.
     pub location: ConfigLocation,
     /// The table and the key, as in `[source.cpu] period`; `None` if the problem is not one of a
     /// key.
@@ -232,7 +232,7 @@ pub enum Problem {
     /// A rule that does not fit the sources that are on.
     #[error("{reason}")]
     BadRule {
-        /// What is wrong, and what to write.
+        /// The fault of the setting, and what to write.
         reason: String,
     },
     /// A source whose samples are to be in the ring alone, without a ring.
@@ -294,14 +294,14 @@ impl ConfigErrors {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// Returns the errors: those of files and variables that cannot be read, then those of settings
-    /// in the order of the layers and lines, then those of defaults.
+    /// Returns the errors in this order: errors of files and variables that cannot be read, errors
+    /// of settings in the order of the layers and lines, errors of defaults.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
 
-    /// Returns the number of errors beyond those of [`Self::iter`], which are at most
-    /// [`ERRORS_MAX`].
+    /// Returns the number of errors that [`Self::iter`] leaves out. `iter` returns at most
+    /// [`ERRORS_MAX`] errors.
     pub fn more(&self) -> usize {
         self.more
     }

@@ -19,21 +19,22 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 /// a recording.
 pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
 
-/// Most labels of a host: a query names a few, and every header repeats all.
+/// Maximum number of labels of a host: a query names a few, and every header repeats all.
 pub(super) const LABELS_MAX: usize = 32;
-/// Longest name of a label, in bytes.
+/// Maximum length of the name of a label, in bytes.
 pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
-/// Longest value of a label, in bytes.
+/// Maximum length of the value of a label, in bytes.
 pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
 
-/// Most accounts that may push: more are a group.
+/// Maximum number of accounts that may push: more are a group.
 pub(super) const ACCOUNTS_MAX: usize = 64;
-/// Longest name of an account, in bytes: more than useradd(8) accepts.
+/// Maximum length of the name of an account, in bytes: more than useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
 
-/// Most sources of applications that rules name: a host has a few rules about applications.
+/// Maximum number of sources of applications that rules name: a host has a few rules about
+/// applications.
 pub(super) const PUSHED_SOURCES_MAX: usize = 64;
-/// Longest name of a pushed source, in bytes (docs/PUSH.md).
+/// Maximum length of the name of a pushed source, in bytes (docs/PUSH.md).
 pub(super) const PUSHED_SOURCE_BYTES_MAX: usize = 64;
 
 /// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
@@ -232,7 +233,8 @@ impl ExpectedValue {
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ranges are those that the check used, so a message cannot contradict it.
+        // The ranges are the ones that the check used, so that a message cannot contradict the
+        // check.
         let form = self.quantity().map_or("", |(quantity, _)| quantity.form());
         f.write_str(&self.texts().0.replace("{form}", form).replace("{}", &self.limits()))
     }

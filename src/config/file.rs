@@ -18,7 +18,7 @@ use crate::os::program_guard::{OwnerAndMode, Provenance};
 /// Largest size of a file, and of all files and variables together, in bytes. A full configuration
 /// with all its comments has a fiftieth of this.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Largest number of drop-ins in one directory; a directory with more is rejected.
+/// Maximum number of drop-ins in one directory; a directory with more is rejected.
 pub const DROP_INS_MAX: usize = 256;
 /// Skipped files of that directory that are listed by name; the rest is counted.
 const SKIPPED_MAX: usize = 10;
@@ -42,9 +42,9 @@ pub(super) struct DropIns {
 /// Files of a drop-in directory that are not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkippedFiles {
-    /// The first ten of them.
+    /// The first ten of these files.
     pub paths: Vec<PathBuf>,
-    /// The number of the others.
+    /// The number of the further files.
     pub more: usize,
 }
 

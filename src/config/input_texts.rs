@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::error::ConfigLocation;
 
-/// The texts of one configuration, each of which overrides those before: files, then variables.
+/// The texts of one configuration, each of which overrides the texts before: files, then variables.
 #[derive(Debug, Default)]
 pub(super) struct InputTexts {
     whole: String,

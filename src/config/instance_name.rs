@@ -2,7 +2,7 @@
 
 /// Largest length of the name of an instance, in bytes.
 pub const INSTANCE_NAME_BYTES_MAX: usize = 32;
-/// Largest number of instances in one configuration.
+/// Maximum number of instances in one configuration.
 pub const INSTANCES_MAX: usize = 64;
 
 /// Returns whether an instance may have this name, which is used on command lines, in files and in

@@ -10,7 +10,7 @@ use super::expected_value::ExpectedValue;
 use super::setting::Setting;
 use super::value_error::ValueError;
 
-/// When a changed value takes effect.
+/// The time at which a changed value takes effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// At a reload.
@@ -25,7 +25,7 @@ pub(super) struct Key<S: 'static> {
     access: &'static dyn Access<S>,
 }
 
-/// What is known of a key besides its place in the settings.
+/// The properties of a key besides its place in the settings.
 pub(super) struct KeySpec {
     pub(super) name: &'static str,
     /// Lines of its meaning, for operators. The limits are added from `expected`.
@@ -76,7 +76,7 @@ pub(super) trait Table: Any {
     /// [`Problem::BadValue`]; the setting is unchanged.
     fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), Problem>;
 
-    /// Returns the value of a key as TOML; none if other settings leave it without effect.
+    /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
     fn write(&mut self, key: &str) -> Option<String>;
 
     /// Returns whether a key has the same value in the settings of another table of this kind.

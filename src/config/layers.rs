@@ -49,7 +49,7 @@ pub struct Layers {
 pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
-    /// The files that were read; each overrides those before.
+    /// The files that were read; each file overrides the files before.
     pub files: Vec<PathBuf>,
     /// The names of the variables that were read, sorted.
     pub variables: Vec<String>,
@@ -170,7 +170,7 @@ impl Config {
     /// environment.
     ///
     /// # Errors
-    /// As [`Layers::read`].
+    /// The same errors as [`Layers::read`].
     #[cfg(feature = "internals")]
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         Layers::file(path).read().map(|layered| layered.config)

@@ -1,10 +1,10 @@
-//! What messages say of a name that does not exist.
+//! Hints of messages about a name that does not exist.
 
 use std::fmt;
 
 use super::expected_value::listed;
 
-/// What to write instead of an unknown name.
+/// The hint about an unknown name: what to write instead.
 pub(super) struct NameHint<'a> {
     /// The name that was probably meant.
     pub(super) near: &'a Option<String>,
@@ -12,7 +12,7 @@ pub(super) struct NameHint<'a> {
     pub(super) elsewhere: &'a Option<String>,
     /// All names that are allowed there.
     pub(super) known: &'a [String],
-    /// What introduces those names.
+    /// The words that introduce the names.
     pub(super) what: &'static str,
 }
 

@@ -28,7 +28,7 @@ impl Config {
     /// `recorder.memory_max` is checked by [`Layers`](super::Layers) alone.
     ///
     /// # Errors
-    /// As [`Layers::read`](super::Layers::read), except those of the file system.
+    /// As [`Layers::read`](super::Layers::read), except errors of the file system.
     #[cfg(feature = "internals")]
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
@@ -65,7 +65,7 @@ pub(super) fn resolve(
         let mut walk = Diagnostics::new(texts);
         match syntax::parse(&mut walk, start, text) {
             Some(tree) => {
-                // Read for its errors alone, those of overridden values included: without that,
+                // Read for its errors alone, with the errors of overridden values: without them,
                 // removing a drop-in could bring an old mistake to light.
                 read(&mut walk, tree.clone());
                 merge_over(&mut merged, tree);
@@ -130,7 +130,7 @@ fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, ta
 }
 
 /// Returns the names of the tables in a table whose tables have names that the operator chooses,
-/// and removes those that are not valid from the document.
+/// and removes names that are not valid from the document.
 fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, limit: usize) -> Vec<String> {
     let Some(entries) = table_at(tree, path) else { return Vec::new() };
     let mut instances = Vec::new();

@@ -18,14 +18,14 @@ impl Config {
         self.to_toml_with(None, |_, value| value)
     }
 
-    /// As [`Config::to_toml`], for a recording that others will read: the values of keys whose
-    /// names suggest a secret are replaced.
+    /// Like [`Config::to_toml`], but for a recording that others will read: the values of keys
+    /// whose names suggest a secret are replaced.
     pub fn to_toml_redacted(&self) -> String {
         self.to_toml_with(None, redacted)
     }
 
-    /// As [`Config::to_toml`], with a comment after each value that has a location in `origins`.
-    /// `shown` returns the value to print for a key.
+    /// Like [`Config::to_toml`], but with a comment after each value that has a location in
+    /// `origins`. `shown` returns the value to print for a key.
     pub(super) fn to_toml_with(
         &self,
         origins: Option<&ValueLocations>,

@@ -21,9 +21,9 @@ pub enum ReferencePart {
     Example(&'static str),
     /// The head of a table.
     Table {
-        /// Its name, without brackets.
+        /// The table's name, without brackets.
         name: String,
-        /// Its meaning; empty for tables whose keys say it.
+        /// The table's meaning; empty for tables whose keys say it.
         about: &'static str,
     },
     /// Keys of this table that [`ReferencePart::Entry`]s describe, as lines of TOML.
@@ -41,7 +41,7 @@ pub struct ReferenceKey {
     pub name: &'static str,
     /// The meaning, with limits.
     pub description: String,
-    /// The default as TOML; `None` if there is none, or if it depends on the table.
+    /// The default as TOML; `None` without a default, or if the default depends on the table.
     pub default: Option<String>,
     /// Whether another key leaves it without effect by default.
     pub is_unused: bool,
@@ -88,7 +88,7 @@ pub fn reference() -> Vec<ReferencePart> {
     parts
 }
 
-/// Returns a section of the prose; an empty one if there is none.
+/// Returns a section of the prose, or an empty section if it does not exist.
 fn section(name: &str) -> &'static str {
     let mut sections = PROSE.split("\n## ");
     let section = sections.find_map(|section| section.strip_prefix(name)?.strip_prefix("\n\n"));
@@ -116,7 +116,7 @@ fn blocking_sources() -> String {
     blocking.join(", ")
 }
 
-/// Returns the keys that a table has besides those of all sources.
+/// Returns the keys that a table has in addition to the keys of all sources.
 fn own_keys(name: &str) -> Vec<ReferencePart> {
     let mut config = with_every_key();
     let Some((_, table)) = config.tables().into_iter().find(|(of, _)| of == name) else { return Vec::new() };

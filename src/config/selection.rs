@@ -12,10 +12,10 @@ use super::settings::Config;
 use super::source::SourceConfig;
 use super::validate::{MemoryRule, check_at};
 
-/// What an argument does with its source.
+/// The effect of an argument on its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceChange {
-    /// `NAME`: it is one of those that replace the configured set.
+    /// `NAME`: the source is one of the sources that replace the configured set.
     Replace,
     /// `+NAME`
     Add,

@@ -50,7 +50,7 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
     /// Parses and checks a value. `expected` has the limits.
     ///
     /// # Errors
-    /// The value is not one of those that are expected.
+    /// The value is not one of the expected values.
     fn read(value: DeValue<'_>, expected: &ExpectedValue) -> Result<Self, ValueError>;
 
     /// Returns the value as TOML, which [`Setting::read`] parses to an equal one.

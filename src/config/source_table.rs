@@ -1,4 +1,4 @@
-//! The keys of the tables of sources: those of all sources, and those of single ones.
+//! The keys of the tables of sources: keys of all sources, and keys of single sources.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use super::merge::shifted;
 const DUPLICATE: &str = "duplicate key";
 /// Messages after which the parser skips the values that follow.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
-/// Largest number of parses: each one blanks the lines that hid errors from the one before. Errors
+/// Maximum number of parses: each one blanks the lines that hid errors from the one before. Errors
 /// that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 
@@ -62,7 +62,7 @@ fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: V
         let offset = error.span().unwrap_or_default().start;
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        // The first error of a line wins, also over those of a later parse of changed lines.
+        // The first error of a line wins, also over errors of a later parse of changed lines.
         broken.entry(line_start).or_insert_with(|| (offset, error.message().to_owned()));
     }
 }

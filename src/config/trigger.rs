@@ -15,7 +15,7 @@ use crate::keyword::Keyword;
 use crate::os::host_log::HostLog;
 use crate::os::program_guard::Provenance;
 
-/// Largest number of rules in one configuration.
+/// Maximum number of rules in one configuration.
 pub const TRIGGERS_MAX: usize = RULES_MAX;
 
 /// A rule as configured.

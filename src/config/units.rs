@@ -18,7 +18,7 @@ pub(super) const DAY: u64 = 24 * HOUR;
 // In hundredths of a percent, as limits of shares.
 pub(super) const PERCENT: u64 = 100;
 
-/// What a number counts, and so how it is written.
+/// The quantity that a number counts, which decides how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     /// Things: a number without a unit.
@@ -31,7 +31,7 @@ pub(super) enum Quantity {
     BasisPoints,
 }
 
-/// Why a text is not a duration, size or percentage.
+/// The reason why a text is not a duration, size or percentage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {

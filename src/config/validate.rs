@@ -28,7 +28,7 @@ const RETAIN_MIN_SHARE: u64 = 10;
 /// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
 pub type MemoryRule = fn(&Config) -> Result<(), Problem>;
 
-/// Which rules between settings are checked.
+/// The rules between settings that are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckScope {
     /// Whether all buffers fit into `recorder.memory_max`.
@@ -64,7 +64,7 @@ impl Config {
     }
 }
 
-/// As [`Config::check`], with the location of all conflicts.
+/// Like [`Config::check`], but with the location of all conflicts.
 pub(super) fn check_at(
     config: &Config,
     location: &ConfigLocation,

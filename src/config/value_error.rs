@@ -1,4 +1,4 @@
-//! Why a value is not one that its key accepts.
+//! The reasons why a key does not accept a value.
 
 use toml::de::DeValue;
 
@@ -6,7 +6,7 @@ use super::expected_value::ExpectedValue;
 use super::name_hint::NameHint;
 use super::units::{UnitError, format_size};
 
-/// Why a value is not one that its key accepts. What to write instead follows from the key.
+/// The reason why a key does not accept a value. The key decides what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
@@ -118,7 +118,7 @@ impl ValueError {
     /// Returns the whole message: the error and what to write.
     pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
         match self {
-            // These say it themselves.
+            // These messages already say what to write.
             Self::DuplicateItem { .. } | Self::UnknownSource { .. } | Self::BadCondition { .. } => {
                 self.to_string()
             }

@@ -26,7 +26,7 @@ const STATUS_WAIT: Duration = Duration::from_secs(5);
 const COMMAND_WAIT: Duration = Duration::from_secs(35);
 /// The group's permission bits in a file mode.
 const GROUP_PERMISSIONS: u32 = 0o070;
-/// Longest answer in bytes: enough for the status of thousands of sources.
+/// Maximum length of an answer in bytes: enough for the status of thousands of sources.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Errors of a request to the recorder.
@@ -85,11 +85,11 @@ pub enum ClientError {
 /// A recorder that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundRecorder {
-    /// Its socket.
+    /// The recorder's socket.
     pub socket: PathBuf,
-    /// Its process id.
+    /// The recorder's process id.
     pub pid: u32,
-    /// Its data directory.
+    /// The recorder's data directory.
     pub data_dir: String,
 }
 
@@ -149,7 +149,7 @@ impl Client {
     /// Returns the status as the recorder's JSON text.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn status_json(&self) -> Result<String, ClientError> {
         self.ask(Method::GET, "/status", String::new(), STATUS_WAIT)
     }
@@ -157,7 +157,7 @@ impl Client {
     /// Seals the open segment and begins the next one. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn rotate(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/rotate", String::new(), COMMAND_WAIT)
     }
@@ -165,7 +165,7 @@ impl Client {
     /// Writes a mark into the recording. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn mark(&self, text: &str) -> Result<String, ClientError> {
         self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
     }
@@ -173,7 +173,7 @@ impl Client {
     /// Orders a snapshot of the last and the next moments. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn snapshot(&self, last: Duration, after: Duration, reason: &str) -> Result<String, ClientError> {
         let body = SnapshotBody {
             last: format_duration(last),
@@ -188,7 +188,7 @@ impl Client {
     /// Reloads the configuration. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn reload(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/reload", String::new(), COMMAND_WAIT)
     }
@@ -196,7 +196,7 @@ impl Client {
     /// Writes and syncs all samples taken so far. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn flush(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/flush", String::new(), COMMAND_WAIT)
     }
@@ -204,7 +204,7 @@ impl Client {
     /// Sets the log filter. Returns the recorder's message.
     ///
     /// # Errors
-    /// As [`status`](Self::status).
+    /// The same errors as [`status`](Self::status).
     pub fn set_log(&self, filter: &str) -> Result<String, ClientError> {
         self.ask(Method::PUT, "/log-level", filter.to_owned(), COMMAND_WAIT)
     }

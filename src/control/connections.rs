@@ -91,7 +91,7 @@ impl ListenerState {
         silent
     }
 
-    /// Marks a connection as no longer silent. Returns whether it was silent until now.
+    /// Marks a connection as no longer silent. Returns whether the connection was silent until now.
     pub fn remove_silent(&self, connection: &Rc<SilentConnection>) -> bool {
         let mut silent = self.silent.borrow_mut();
         let before = silent.len();
@@ -121,9 +121,9 @@ impl ListenerState {
 /// The output of the future that finished first.
 #[derive(Debug)]
 pub enum FirstDone<A, B> {
-    /// Of the left one.
+    /// The output of the left future.
     Left(A),
-    /// Of the right one.
+    /// The output of the right future.
     Right(B),
 }
 

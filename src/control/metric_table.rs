@@ -66,7 +66,7 @@ macro_rules! families {
 }
 
 families! {
-    /// One metric per source.
+    /// The metrics of each source.
     SOURCES: SourceMetrics, |source|
     gauge "flatcap_source_period_seconds", Float(seconds(source.period_ns.get())),
         "Configured period of the source.";
@@ -97,7 +97,7 @@ families! {
         "1 if the budget of the whole recorder limits the source, else 0.";
 }
 
-/// One histogram per source.
+/// The histograms of each source.
 pub(super) const SOURCE_LATENCIES: &[HistogramFamily<SourceMetrics>] = &[
     HistogramFamily {
         name: "flatcap_source_lateness_seconds",
@@ -112,7 +112,7 @@ pub(super) const SOURCE_LATENCIES: &[HistogramFamily<SourceMetrics>] = &[
 ];
 
 families! {
-    /// One metric per sampler group.
+    /// The metrics of each sampler group.
     GROUPS: GroupMetrics, |group|
     counter "flatcap_group_slabs", Integer(group.slabs.get()),
         "Slabs queued for the recorder.";
@@ -152,7 +152,7 @@ pub(super) const LATENCIES: &[HistogramFamily<RecorderMetrics>] = &[
 ];
 
 families! {
-    /// One metric per rule.
+    /// The metrics of each rule.
     RULES: RuleMetrics, |rule|
     counter "flatcap_trigger_fired", Integer(rule.fired.get()),
         "Firings of the rule.";

@@ -10,7 +10,7 @@ use crate::os::wake_event::WakeEvent;
 
 /// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;
-/// Time limit for the daemon's answer. After it the caller gets an error.
+/// Time limit for the daemon's answer. After this time the caller gets an error.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A request to the running recorder.
@@ -35,11 +35,11 @@ pub enum ControlRequest {
 /// The part of the ring to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotWindow {
-    /// How much of the past.
+    /// The length of the past that is kept.
     pub last: Duration,
-    /// How much of the future.
+    /// The length of the future that is kept.
     pub after: Duration,
-    /// Why; empty if nothing was said.
+    /// The reason that the user has given; empty without a reason.
     pub reason: String,
 }
 
@@ -84,7 +84,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Sends the answer. It is dropped if the caller no longer waits.
+    /// Sends the answer. The answer is dropped if the caller no longer waits.
     pub fn answer(self, result: Result<Answer, Refusal>) {
         drop(self.reply.send(result));
     }

@@ -137,7 +137,7 @@ impl Route {
 }
 
 /// Longest time after an order that a snapshot has: it is on its way until then, and other orders
-/// join it. As long as the longest episode of a rule.
+/// join it. Equals the length of the longest episode of a rule.
 const SNAPSHOT_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// The body of a request for a snapshot.

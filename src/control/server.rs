@@ -1,7 +1,7 @@
 //! The HTTP server: all connections on one thread, each with limits on size and time.
 //!
 //! Each connection serves one request, so its time limits add up to the longest time that it can
-//! stay. TCP connections have slots of their own and never take those of the control socket.
+//! stay. TCP connections have slots of their own and never take slots of the control socket.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -35,11 +35,11 @@ use crate::os::clock::NS_PER_S;
 use crate::os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
 use crate::os::throttle::Throttle;
 
-/// Time limit for the request line and headers. After it the connection is closed.
+/// Time limit for the request line and headers. After this time the connection is closed.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);
-/// Time limit for the request body. After it the request is refused.
+/// Time limit for the request body. After this time the request is refused.
 const BODY_WAIT: Duration = Duration::from_secs(3);
-/// Time limit for the client to receive the answer. After it the connection is closed.
+/// Time limit for the client to receive the answer. After this time the connection is closed.
 const READ_WAIT: Duration = Duration::from_secs(5);
 /// Size limit for the request line and headers together, and for data read ahead.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
@@ -232,7 +232,7 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// Serves the connections of one listener. Those without an origin get no answer.
+/// Serves the connections of one listener. Connections without an origin get no answer.
 async fn accept<C>(
     next: impl AsyncFn() -> io::Result<C>,
     origin: impl Fn(&C) -> Option<ClientOrigin>,

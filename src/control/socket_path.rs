@@ -64,8 +64,8 @@ pub(super) fn candidates() -> (Vec<PathBuf>, String) {
     (paths, description)
 }
 
-/// Whether the directory is `$RUNTIME_DIRECTORY`, which belongs to one service. The other default
-/// belongs to a user.
+/// Whether the directory is `$RUNTIME_DIRECTORY`, which belongs to one service. Without this
+/// variable, the default directory belongs to a user.
 fn is_runtime_directory(directory: &Path) -> bool {
     std::env::var_os("RUNTIME_DIRECTORY")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path == directory))

@@ -31,12 +31,12 @@ pub struct Status {
     /// The ring of the black box; None without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingStatus>,
-    /// Frames that applications push; None if they may not.
+    /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
 }
 
-/// Frames that applications push. Counts are those of the run.
+/// Frames that applications push. Counts are totals of the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PushStatus {
@@ -44,7 +44,7 @@ pub struct PushStatus {
     pub open: bool,
     /// Clients that are connected.
     pub clients: u64,
-    /// Their lanes.
+    /// The clients' lanes.
     pub lanes: u64,
     /// Memory of the lanes and of what is kept of pushed sources, in bytes.
     pub memory_bytes: u64,
@@ -54,13 +54,13 @@ pub struct PushStatus {
     pub lanes_waiting: u64,
     /// Sources that were pushed.
     pub sources: u64,
-    /// Their samples begun.
+    /// The number of samples that clients have begun.
     pub begun: u64,
-    /// Their samples passed to the kernel for writing.
+    /// The number of pushed samples passed to the kernel for writing.
     pub recorded: u64,
-    /// Their samples that the files report as lost.
+    /// The number of pushed samples that the files report as lost.
     pub lost: u64,
-    /// Bytes of their frames in the files.
+    /// Bytes of the samples' frames in the files.
     pub bytes: u64,
     /// Requests refused.
     pub refused: u64,
@@ -86,19 +86,19 @@ pub struct PushStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SenderStatus {
-    /// The name that it gave itself.
+    /// The name that the application gave itself.
     pub client: String,
-    /// Its user, as the kernel reports it.
+    /// The user that the application runs as, as the kernel reports it.
     pub user: Option<String>,
     /// Path of its program, as the kernel reports it.
     pub program: Option<String>,
-    /// Its sources.
+    /// The number of the application's sources.
     pub sources: u64,
-    /// Their samples passed to the kernel for writing.
+    /// The number of the application's samples passed to the kernel for writing.
     pub recorded: u64,
-    /// Their samples that the files report as lost.
+    /// The number of the application's samples that the files report as lost.
     pub lost: u64,
-    /// Bytes of their frames in the files.
+    /// Bytes of the samples' frames in the files.
     pub bytes: u64,
 }
 
@@ -106,19 +106,19 @@ pub struct SenderStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RingStatus {
-    /// Its directory.
+    /// The ring's directory.
     pub path: String,
     /// The configured window, in seconds.
     pub window_s: f64,
-    /// Seconds that it holds now.
+    /// Seconds that the ring holds now.
     pub held_s: u64,
-    /// Bytes that it occupies.
+    /// Bytes that the ring occupies.
     pub bytes: u64,
-    /// Most bytes that it may occupy.
+    /// Maximum number of bytes that the ring may occupy.
     pub bytes_max: u64,
-    /// Samples of all sources in it, since the start.
+    /// Samples of all sources in the ring, since the start.
     pub recorded: u64,
-    /// Samples that it lacks, since the start.
+    /// Samples that the ring lacks, since the start.
     pub lost: u64,
     /// Writes and creations that failed.
     pub storage_errors: u64,
@@ -128,9 +128,9 @@ pub struct RingStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessStatus {
-    /// Its version.
+    /// The recorder's version.
     pub version: String,
-    /// Its process id.
+    /// The recorder's process id.
     pub pid: u32,
     /// The run's id, 16 hexadecimal digits, as in the names of segments.
     pub run_id: String,
@@ -159,9 +159,9 @@ pub struct ProcessStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourceStatus {
-    /// Its full name.
+    /// The source's full name.
     pub name: String,
-    /// Its id in this run's files.
+    /// The source's id in this run's files.
     pub id: u16,
     /// The configured period, in nanoseconds.
     pub period_ns: u64,
@@ -188,7 +188,7 @@ pub struct SourceStatus {
     pub missed: u64,
     /// Incomplete samples.
     pub incomplete: u64,
-    /// Why they are, in words: the latest reason that was new.
+    /// The latest new reason why samples are incomplete, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete_reasons: Option<String>,
     /// Failed reads; their samples are counted as lost later.
@@ -209,7 +209,7 @@ pub struct SourceStatus {
     /// Mean CPU time of a sample over the run, including its share of the overhead, in nanoseconds;
     /// None before the first sample.
     pub cost_ns: Option<u64>,
-    /// Bytes of its frames in the files.
+    /// Bytes of the source's frames in the files.
     pub bytes: u64,
     /// The same per second, measured as `achieved_hz`.
     pub bytes_per_s: Option<f64>,
@@ -222,7 +222,7 @@ pub struct SourceStatus {
 pub struct FormerStatus {
     /// Number of these sources.
     pub sources: u64,
-    /// Their samples that the files report as lost.
+    /// The number of the sources' samples that the files report as lost.
     pub lost: u64,
     /// Failed reads.
     pub failed: u64,
@@ -256,13 +256,13 @@ impl From<LatencySummary> for LatencyStatus {
 pub struct SegmentStatus {
     /// Whether a segment is open; if not, samples are being lost.
     pub open: bool,
-    /// Its file's name.
+    /// The segment's file's name.
     pub name: String,
-    /// Its number.
+    /// The segment's number.
     pub number: u64,
-    /// Bytes written to it.
+    /// Bytes written to the segment.
     pub bytes: u64,
-    /// Frames in it, including those of the recorder itself.
+    /// Frames in the segment, including the recorder's own frames.
     pub frames: u64,
     /// Time since its creation, in nanoseconds.
     pub age_ns: u64,
@@ -285,7 +285,7 @@ pub struct StorageStatus {
     /// Bytes of the newest history that are never removed to free space.
     #[serde(default)]
     pub kept_bytes: u64,
-    /// Bytes reserved for it.
+    /// Bytes that are reserved in the directory.
     #[serde(default)]
     pub reserved_bytes: u64,
     /// Whether others have filled the file system and `retain_min` keeps the history: new samples
@@ -306,9 +306,9 @@ pub struct StorageStatus {
     pub compression_ratio: Option<f64>,
     /// Sealed segments.
     pub segments: u64,
-    /// Number of the oldest of them.
+    /// Number of the oldest sealed segment.
     pub oldest_number: Option<u64>,
-    /// Its creation time by its name, in seconds since 1970.
+    /// The creation time of the oldest segment by its name, in seconds since 1970.
     pub oldest_created_s: Option<u64>,
     /// Files that this run has removed to stay within the limits.
     pub removed: u64,
@@ -342,7 +342,7 @@ pub struct CompressorStatus {
     pub failures: u64,
     /// Segments waiting for compression, including those in progress.
     pub waiting: u64,
-    /// Time that the oldest of these has waited, in nanoseconds; 0 if there is none.
+    /// Time that the oldest of these has waited, in nanoseconds; 0 if no segment waits.
     pub oldest_wait_ns: u64,
     /// CPU time of all compression threads, in nanoseconds.
     pub cpu_ns: u64,
@@ -387,13 +387,13 @@ pub struct QueueStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupStatus {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// Slabs queued.
     pub slabs: u64,
     /// Slabs dropped because the queue was full.
     pub slabs_dropped: u64,
-    /// Time that it has waited for space in its queue, in nanoseconds.
+    /// Time that the group has waited for space in its queue, in nanoseconds.
     pub waited_ns: u64,
 }
 

@@ -40,8 +40,8 @@ impl UsageTotals {
     }
 
     /// Returns the pushes' share of the CPU time since `before` that was used neither by sources
-    /// nor by pushes themselves, such as for syncing and compressing. It is proportional to the
-    /// bytes written.
+    /// nor by pushes themselves, such as for syncing and compressing. The time is proportional to
+    /// the bytes written.
     fn pushes_part_ns(&self, before: &Self) -> u64 {
         let since = |value: fn(&Self) -> u64| value(self).saturating_sub(value(before));
         let (pushed, host) = (since(|usage| usage.pushed_bytes), since(|usage| usage.host_bytes));

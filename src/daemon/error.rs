@@ -53,7 +53,7 @@ pub enum DaemonError {
     ThreadStuck {
         /// The name of the thread.
         name: String,
-        /// Time that the daemon waited for it, in seconds.
+        /// Time that the daemon waited for the thread, in seconds.
         seconds: u64,
     },
 }

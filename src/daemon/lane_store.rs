@@ -82,7 +82,7 @@ impl LaneStore {
             match left {
                 Ok(left) => {
                     if lanes.try_send(left).is_err() {
-                        // It stays in the store for the next start.
+                        // The lane stays in the store for the next start.
                         tracing::warn!("a stored lane is not rescued yet: {name}: too many of them wait");
                     }
                 }

@@ -81,8 +81,8 @@ pub struct MemoryBudget {
     pub queues: [u64; GroupName::ALL.len()],
     /// Length of the queue of pushed frames, in slabs; 0 if applications may not push.
     pub push_queue: u64,
-    /// Length of the queue between the recorder of the ring and that of the data directory, in
-    /// slabs; 0 without a ring.
+    /// Length of the queue between the recorder of the ring and the recorder of the data directory,
+    /// in slabs; 0 without a ring.
     pub disk_queue: u64,
     /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
     pub held_for_ordering: u64,
@@ -106,7 +106,7 @@ pub struct MemoryTerm {
     pub count: u64,
     /// Kind of buffer, as shown to the operator.
     pub holder: &'static str,
-    /// Size of all of them together, in bytes.
+    /// Size of all buffers together, in bytes.
     pub bytes: u64,
 }
 
@@ -322,7 +322,7 @@ fn slab_rate(config: &Config, group: GroupName) -> u64 {
 fn divide_slabs<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
     // Without any source all rates are 0.
     let sum = rates.iter().sum::<u64>().max(1);
-    // At most 4,096 slabs times 3 x 10^7.
+    // The product is at most 4,096 slabs times 3 x 10^7.
     let mut queues = rates.map(|rate| QUEUE_SLABS_MIN + more * rate / sum);
     // Each share was rounded down, so `given` is at most `more`.
     let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();

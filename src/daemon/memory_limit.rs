@@ -12,11 +12,11 @@ use crate::os::control_group::MemoryLimit;
 const OTHER_BYTES: u64 = 16 << 20;
 /// Compressing a segment takes this many times `block_size`.
 const BLOCKS_OF_COMPRESSION: u64 = 6;
-/// Sizes are rounded to multiples of this.
+/// Sizes are rounded to multiples of this number.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Returns the configuration reduced to fit the limit, and one line that describes the changes.
-/// Returns `None` if it fits unchanged.
+/// Returns `None` if the configuration fits unchanged.
 ///
 /// Buffers are reduced first, down to the shortest length of each queue; then the block size. If
 /// even that does not fit, the line says so.

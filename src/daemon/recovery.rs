@@ -63,17 +63,17 @@ impl RecoveryThread {
         Arc::clone(&self.crashed)
     }
 
-    /// Returns whether it is still running.
+    /// Returns whether the recovery is still running.
     pub(super) fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Waits for it until a deadline.
+    /// Waits for the recovery until a deadline.
     pub(super) fn wait_until(&self, deadline_ns: u64) {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for it, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the recovery, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
@@ -169,7 +169,7 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
             }
         }
     }
-    // Both have the checksum kind of the run.
+    // The segments of a run have one checksum kind.
     if let Some(header_bytes) = header_bytes {
         leftovers.frames.sort_by_cached_key(|frame| {
             frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)

@@ -43,7 +43,7 @@ enum ReloadJob {
 /// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReloadResult {
-    /// When it ended, in monotonic nanoseconds.
+    /// The end of the reload, in monotonic nanoseconds.
     pub(super) at_ns: u64,
     /// One line: the changes, or the reason why nothing has changed.
     pub(super) result: Result<String, Refusal>,
@@ -65,7 +65,7 @@ pub(super) struct Reloader {
     answering: Vec<Call>, // for the current one
     next_ns: u64,         // when the next one may begin
     is_slow_logged: bool,
-    /// Start of the current reload, in monotonic nanoseconds; `None` if there is none.
+    /// Start of the current reload, in monotonic nanoseconds; `None` between reloads.
     pub(super) since_ns: Option<u64>,
     /// The result of the last reload.
     pub(super) last: Option<ReloadResult>,

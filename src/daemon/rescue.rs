@@ -102,7 +102,7 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits for it, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the thread, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             // The panic hook has reported a panic of the thread.

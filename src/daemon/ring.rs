@@ -1,5 +1,5 @@
-//! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs,
-//! or on disk if configured.
+//! The ring buffer of recent samples: the last seconds of every source at its own rate, in a
+//! directory of segments on tmpfs, or on disk if configured.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,9 +47,9 @@ pub(super) const LINK_NAME: &str = "ring";
 pub(super) struct Ring {
     /// The directory, limited in bytes and age.
     pub(super) storage: Arc<QuotaStorage>,
-    /// Its path.
+    /// The ring's path.
     pub(super) path: PathBuf,
-    /// Its counters: those of its recorder, directory and compression.
+    /// The counters of the ring's recorder, directory and compression.
     pub(super) metrics: Arc<Metrics>,
     compressor: (CompressWorkerHandle, CompressWorker),
 }

@@ -10,7 +10,7 @@ pub(super) struct RingAge {
     begun: VecDeque<(u64, u64)>,
 }
 
-/// Both clocks, in seconds.
+/// The times of both clocks, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockSeconds {
     pub(super) mono: u64,
@@ -19,8 +19,8 @@ pub(super) struct ClockSeconds {
 
 impl RingAge {
     /// Returns the age of the oldest segment in seconds, and 0 without one. The segments are
-    /// identified by the wall times in their names: 0 for none. Must be called at least once for
-    /// each open segment.
+    /// identified by the wall times in their names; 0 means no segment. Must be called at least
+    /// once for each open segment.
     pub(super) fn update(&mut self, oldest_s: u64, open_s: u64, now: ClockSeconds) -> u64 {
         if open_s != 0 && self.begun.back().is_none_or(|(name, _)| *name != open_s) {
             self.begun.push_back((open_s, now.mono));

@@ -21,7 +21,7 @@ const PROGRAMS_MAX: usize = 8;
 /// A program that a rule runs.
 #[derive(Debug, Clone)]
 pub(super) struct RuleProgram {
-    /// Its absolute path, and its arguments; never empty.
+    /// The program's absolute path, and its arguments; never empty.
     pub(super) words: Vec<String>,
     pub(super) guard: ProgramGuard,
 }

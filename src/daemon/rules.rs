@@ -74,7 +74,7 @@ struct RuleCompilation {
 }
 
 impl RuleCompilation {
-    /// Compiles the rules about sources of the host. Those about pushed ones remain.
+    /// Compiles the rules about sources of the host. Rules about pushed sources remain.
     fn compile_own(&mut self, sources: &[SourceInfo]) -> ScopedEngine {
         let seen = self.seen(sources, RuleScope::Own);
         let (mut fitting, mut waiting) = (Vec::new(), Vec::new());

@@ -39,10 +39,11 @@ use crate::slab::{
 };
 use crate::snapshot::SnapshotHandle;
 
-/// Maximum time for the samplers to end. They need the time of one read; a read that hangs in the
-/// kernel is abandoned after this.
+/// Maximum time for the samplers to end. Samplers need the time of one read to stop. A read that
+/// hangs in the kernel is abandoned after this.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
-/// Maximum time for the recorder to write and sync the queued slabs. It is abandoned after this.
+/// Maximum time for the recorder to write and sync the queued slabs. The recorder is abandoned
+/// after this time.
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
 
 /// The storage that a run records to.
@@ -351,7 +352,7 @@ impl RunThreads {
             metrics,
             RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies },
         )
-        // It holds no samples yet, and repeated restarts must not fill tmpfs.
+        // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
         .inspect_err(|_| remove_memory(config, run_id))?;
         // Before the first tick, because page faults block during the call. The memory that threads
         // add later is small.

@@ -1,5 +1,5 @@
-//! The memory that holds samples until they are written. It survives a kill of the process if
-//! `run_dir` has enough free space.
+//! The memory that holds samples until they are written. The memory survives a kill of the
+//! process if `run_dir` has enough free space.
 
 use std::io;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 /// Allocates memory for the slabs that survives a kill of the process.
 ///
 /// # Errors
-/// As [`Arena::file_backed`].
+/// The same errors as [`Arena::file_backed`].
 pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) -> io::Result<Arena> {
     let (checksum, frame_max) = (config.storage.checksum, config.storage.frame_max);
     let owner = Owner { run_id, directory, checksum, frame_max, boot: boot_id_number() };
@@ -38,7 +38,7 @@ pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) ->
 /// Allocates anonymous memory for the slabs, which ends with the process.
 ///
 /// # Errors
-/// As [`Arena::anonymous`].
+/// The same errors as [`Arena::anonymous`].
 pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
     Arena::anonymous(geometry(config))
 }
@@ -144,7 +144,7 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
     }
 }
 
-/// Locks memory against swapping, if configured. Returns whether it succeeded.
+/// Locks memory against swapping, if configured. Returns whether the lock succeeded.
 pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
     if !config.recorder.lock_memory {
         return false;

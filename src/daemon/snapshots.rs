@@ -113,7 +113,8 @@ impl SnapshotThread {
     }
 }
 
-/// Waits until the ring has all queued samples. Returns whether it does.
+/// Waits until the ring contains all queued samples. Returns false on an error or after the
+/// time limit.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
     // The receiver may have stopped waiting.
@@ -125,11 +126,11 @@ fn settle(ring: &RecorderHandle) -> bool {
 /// The window of an ordered snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
-    /// Its length before now.
+    /// The length of the window before now.
     pub(super) last: Duration,
-    /// Its length after now.
+    /// The length of the window after now.
     pub(super) after: Duration,
-    /// The user whose application orders it, or `None` for a person or a signal.
+    /// The user whose application orders the snapshot, or `None` for a person or a signal.
     pub(super) user: Option<u32>,
 }
 

@@ -19,9 +19,9 @@ use crate::sampling::{GroupName, OpenContext, OpenedSampler, SourceOpener, Unava
 /// A configured source that this host has.
 #[derive(Debug)]
 pub struct OpenedSource {
-    /// Its configuration.
+    /// The source's configuration.
     pub config: SourceConfig,
-    /// Its descriptor; the id is its index among the opened sources.
+    /// The source's descriptor; the id is its index among the opened sources.
     pub info: SourceInfo,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
@@ -30,7 +30,7 @@ pub struct OpenedSource {
 /// A configured source that this host lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedSource {
-    /// Its full name.
+    /// The source's full name.
     pub name: String,
     /// The reason: what is missing.
     pub reason: String,
@@ -52,7 +52,7 @@ pub enum SourceError {
     /// A source that is marked as required, or named on the command line, is missing.
     #[error("source {name}: {reason}; this source is required: remove it, or set required = false")]
     Required {
-        /// Its full name.
+        /// The source's full name.
         name: String,
         /// The reason: what is missing.
         reason: String,

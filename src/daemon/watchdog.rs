@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(super) struct RecorderActivity {
     /// Iterations of its loop so far.
     pub(super) iterations: u64,
-    /// Start of the current storage call, in monotonic nanoseconds; 0 if there is none.
+    /// Start of the current storage call, in monotonic nanoseconds; 0 without a call.
     pub(super) in_storage_since_ns: u64,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. It is fed three
-    /// times as often.
+    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. The watchdog is
+    /// fed three times as often.
     pub(super) fn new(limit: Duration, now_ns: u64) -> Self {
         let interval_ns = u64::try_from(limit.as_nanos() / 3).unwrap_or(u64::MAX);
         Self { interval_ns, next_ns: now_ns, fed: RecorderActivity::default(), iterated_ns: now_ns }

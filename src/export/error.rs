@@ -32,7 +32,7 @@ pub enum ExportError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// Number of files published before it.
+        /// Number of files that were published before the error.
         done: usize,
         /// The system call's error.
         #[source]

@@ -51,7 +51,7 @@ pub struct ExportedFile {
     pub source: String,
     /// Path.
     pub path: PathBuf,
-    /// Frames in it.
+    /// Number of frames in the file.
     pub frames: u64,
     /// Length, in bytes.
     pub bytes: u64,

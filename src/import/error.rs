@@ -30,7 +30,7 @@ pub enum ImportError {
     /// Options that contradict each other or the input.
     #[error("{0}")]
     Options(String),
-    /// The segments cannot be written. Those published before are complete.
+    /// The segments cannot be written. The segments published before the error are complete.
     #[error(
         "cannot write segments to the data directory: {0}; segments written so far are kept; to import again from the start, use another directory"
     )]

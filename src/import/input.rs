@@ -18,7 +18,7 @@ const READ_BYTES: usize = 256 << 10;
 /// The first bytes of a gzip file (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 
-/// What an input shares with its import.
+/// The state that an input shares with its import.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InputContext {
     /// Counts the bytes read from files, before decompression.
@@ -80,7 +80,8 @@ impl Input {
         &self.path
     }
 
-    /// Returns whether the file is compressed. Offsets are then those of the decompressed content.
+    /// Returns whether the file is compressed. For a compressed file, offsets refer to the
+    /// decompressed content.
     pub fn is_compressed(&self) -> bool {
         self.is_compressed
     }

@@ -30,7 +30,7 @@ impl ElementBudget {
         Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
     }
 
-    /// Begins the next element. What was already read of it does not count.
+    /// Begins the next element. Bytes that were already read of it do not count.
     pub(super) fn renew(&self) {
         self.0.set(ELEMENT_BYTES_MAX);
     }
@@ -46,7 +46,7 @@ impl LimitedInput {
         self.read
     }
 
-    /// Returns whether an error is that of an element that is too long.
+    /// Returns whether an error says that an element is too long.
     pub(super) fn is_too_long(error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::FileTooLarge
     }

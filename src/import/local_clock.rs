@@ -14,7 +14,7 @@ use super::zone_name::{instant_named, uses_abbreviation, zone_named, zone_of_pla
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
-    /// The name of the zone in the file, if it names no zone or several.
+    /// The name of the zone in the file, if this name means no zone or several zones.
     pub(super) doubtful_name: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum ZoneOrigin {
 #[derive(Debug, Default)]
 struct LocalFaults {
     missing: Tally,
-    /// Rows in a repeated hour that their order does not resolve. It does so if the hour has
+    /// Rows in a repeated hour that their order does not resolve. The order resolves an hour with
     /// exactly one backward step, of at least half of the repeated time.
     repeated: Tally,
     /// Times with a word that names several zones.
@@ -158,7 +158,7 @@ impl LocalClock {
     }
 
     /// Converts a local time with the name of its zone to nanoseconds since 1970. Returns `None` if
-    /// it is out of range.
+    /// the time is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
         if let Some(zone) = zone_of_place(word) {
             // The rows of each place have their own order, since places can take turns.
@@ -194,7 +194,7 @@ impl LocalClock {
         }
     }
 
-    /// Converts a local time to nanoseconds since 1970. Returns `None` if it is out of range.
+    /// Converts a local time to nanoseconds since 1970. Returns `None` if the time is out of range.
     pub(super) fn local(&mut self, time: DateTime, line: u64) -> Option<i64> {
         let ns = self.in_zone(time, line)?;
         self.put(ns);

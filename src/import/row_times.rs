@@ -19,7 +19,7 @@ const SORTED_OPTION: &str = "--order time, --order file to keep their order, or 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
-    /// As in the file. A backward step in time means that the clock was set back.
+    /// The order of the file. A backward step in time means that the clock was set back.
     File,
     /// Sorted by time.
     Time,

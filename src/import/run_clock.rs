@@ -24,7 +24,7 @@ impl RunClock {
         wall_ns.saturating_sub(self.last_wall_ns) >= -STEP_BACK_NS
     }
 
-    /// Returns the monotonic time of a frame, which is never before that of the last one.
+    /// Returns the monotonic time of a frame, which is never before the time of the last frame.
     #[inline]
     pub(super) fn mono_ns(&mut self, wall_ns: i64) -> u64 {
         let mono_ns = u64::try_from(wall_ns.saturating_sub(self.offset_ns)).unwrap_or(0);

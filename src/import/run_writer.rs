@@ -62,7 +62,7 @@ pub struct ImportTotals {
 }
 
 impl ImportTotals {
-    /// Adds those of another run.
+    /// Adds the totals of another run.
     pub(super) fn add(&mut self, other: Self) {
         self.sources.extend(other.sources);
         self.segments += other.segments;
@@ -117,7 +117,7 @@ impl<'s> RunWriter<'s> {
         let header = SegmentHeader {
             segment: next_number,
             run_id: random_u64().map_err(ImportError::Write)?,
-            // No boot id: the times are not those of this host.
+            // No boot id: the times are not times of this host.
             host: HostName { boot_id: None, ..host_name(&HostRoot::new("/")) },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: ChecksumKind::Xxh3,
@@ -244,8 +244,8 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// Skips `count` numbers of a source that are missing in the input. They become part of one Gap
-    /// before its next frame.
+    /// Skips `count` numbers of a source that are missing in the input. The skipped samples become
+    /// part of one Gap before its next frame.
     ///
     /// # Panics
     /// The source does not exist: a mistake of the caller.
@@ -325,7 +325,7 @@ impl<'s> RunWriter<'s> {
         writer.append_gaps(&[gap]).map_err(|error| self.fail(error))
     }
 
-    /// Writes the batch. Then writes an Index frame or seals the segment if it is time to.
+    /// Writes the batch. Afterwards writes an Index frame or seals the segment if it is time to.
     #[cold]
     fn flush(&mut self) -> Result<(), ImportError> {
         if self.batch.is_empty() {

@@ -54,7 +54,7 @@ impl InputWindow {
         Some(format!("the gzip data is truncated or damaged here: {error}"))
     }
 
-    /// Reads until this many bytes are available or the input ends. Returns whether they are
+    /// Reads until this many bytes are available or the input ends. Returns whether the bytes are
     /// available.
     #[inline]
     pub(super) fn fill(&mut self, bytes: usize) -> Result<bool, ImportError> {

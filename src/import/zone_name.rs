@@ -122,8 +122,8 @@ pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
 /// Converts a local time with an abbreviation or offset to nanoseconds since 1970. Also returns
 /// whether the name could mean another zone. Returns `None` if the name is unknown.
 ///
-/// The likely zones have priority if they use the abbreviation at this time. Their abbreviations
-/// for summer and winter distinguish the two times of a repeated hour.
+/// The likely zones have priority if they use the abbreviation at this time. The abbreviations of a
+/// zone for summer and winter distinguish the two times of a repeated hour.
 pub(super) fn instant_named(time: DateTime, word: &str, likely: &[&TimeZone]) -> Option<(i64, bool)> {
     for zone in likely {
         let ambiguous = zone.to_ambiguous_zoned(time);

@@ -18,7 +18,7 @@ pub(super) struct ConnectedClient {
     /// `None` if the process is in another pid namespace or has just ended.
     pub(super) process: Option<PeerProcess>,
     pub(super) is_permitted: bool,
-    /// Its name; `None` until the client has sent it.
+    /// The client's name; `None` until the client has sent it.
     pub(super) name: Option<String>,
     /// By the client's own numbers.
     pub(super) sources: BTreeMap<u8, RegisteredSource>,

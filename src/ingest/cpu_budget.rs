@@ -1,4 +1,5 @@
-//! The CPU budget of pushes, and its use by each user.
+//! The CPU budget of pushes, and its use by each user. Backpressure: above the budget, frames wait
+//! in the clients' lanes.
 //!
 //! All work for pushes is charged: connecting, registering, reading and verifying frames, and the
 //! recorders' work on them. Above the budget, the thread sleeps until the debt is paid. Meanwhile

@@ -33,7 +33,7 @@ const LAST_ROUNDS_MAX: u32 = 2;
 /// A lane.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// The client that writes to it.
+    /// The client that writes to the lane.
     pub(super) client: u64,
     memory: File,
     reader: LaneReader,
@@ -53,9 +53,9 @@ struct LaneSource {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LaneState {
-    /// The client may write to it.
+    /// The client may write to the lane.
     Open,
-    /// The client must not write to it any more; this many slabs may still be read.
+    /// The client must not write to the lane any more; this many slabs may still be read.
     Ending { slabs_left: u32 },
 }
 
@@ -114,7 +114,7 @@ impl Lane {
         self.reader.header()
     }
 
-    /// Returns the user of its client.
+    /// Returns the user of the lane's client.
     pub(super) fn uid(&self) -> u32 {
         self.reader.header().uid
     }
@@ -155,7 +155,7 @@ impl Lane {
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
 
-    /// Marks the lane as ended for the client. It is still read until it is empty.
+    /// Marks the lane as ended for the client. The lane is still read until it is empty.
     pub(super) fn end(&mut self) {
         if self.is_open() {
             let _stays = self.reader.set_flags(&self.memory, LaneFlags::ENDED);

@@ -122,7 +122,7 @@ impl LeftLane {
         self.resumption.lane
     }
 
-    /// Returns the length of its memory.
+    /// Returns the length of the lane's memory.
     pub fn bytes(&self) -> u64 {
         self.reader.header().bytes()
     }

@@ -18,7 +18,7 @@ const SCHEMA_COPIES: u64 = 6;
 /// memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
 /// Maximum number of lanes of killed runs that wait to be rescued: as many as the service manager
-/// stores. One user may have 1 / `USER_SHARE` of them.
+/// stores. One user may have 1 / `USER_SHARE` of these lanes.
 pub const LEFT_LANES_MAX: usize = 4096;
 /// Size of a descriptor in addition to schema, names and the labels of the client: the labels from
 /// the kernel, rounded up.

@@ -44,9 +44,9 @@ pub trait PushTarget: Send {
 /// A source that was added.
 #[derive(Debug)]
 pub struct AddedSource {
-    /// Its id.
+    /// The source's id.
     pub id: u16,
-    /// Its counters.
+    /// The source's counters.
     pub counters: Arc<SourceMetrics>,
 }
 

@@ -360,7 +360,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Removes a client whose connection is closed. Its lanes are read until they are empty.
+    /// Removes a client whose connection is closed. The client's lanes are read until they are
+    /// empty.
     pub(super) fn remove_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.release(client.sources.values().map(|source| source.bytes).sum());

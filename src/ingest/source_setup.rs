@@ -39,10 +39,9 @@ pub(super) struct SourceSetup {
 #[derive(Debug, Clone)]
 pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
-    /// The process id in its label, or `None` if it has no such label.
+    /// The process id in the source's label, or `None` if the source has no such label.
     pub(super) process: Option<i32>,
-    /// This description is used for new sources while the user has taken at most 1 / `parts` of its
-    /// share.
+    /// New sources get this description while the user has taken at most 1 / `parts` of its share.
     pub(super) parts: u64,
 }
 
@@ -53,11 +52,11 @@ pub(super) struct RegisteredSource {
     /// The same with fewer labels: without the instance, and without everything that changes with a
     /// start.
     pub(super) reduced: [Arc<SourceSetup>; 2],
-    /// Its share of the descriptions in each segment.
+    /// The source's share of the descriptions in each segment.
     pub(super) described: DescribedSources,
     /// Shared by the lanes of the client, which one thread reads; `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// Its memory in bytes, which it needs again as a source of the run.
+    /// The memory of the description in bytes, which it needs again as a source of the run.
     pub(super) bytes: u64,
 }
 

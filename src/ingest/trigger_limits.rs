@@ -21,7 +21,7 @@ impl TriggerLimits {
     /// Checks whether a program of a user may fire a trigger now.
     ///
     /// # Errors
-    /// It may not; the message says why.
+    /// The application may not fire; the message says why.
     pub(super) fn permit(&mut self, uid: u32, program: &str, now_ns: u64) -> Result<(), String> {
         self.last_ns.retain(|_, last_ns| now_ns.saturating_sub(*last_ns) < INTERVAL_NS);
         let programs = || self.last_ns.keys().filter(|(user, _)| *user == uid).map(|(_, program)| program);
@@ -34,7 +34,7 @@ impl TriggerLimits {
         Ok(())
     }
 
-    /// Records that it has fired one.
+    /// Records that a program of a user has fired a trigger.
     pub(super) fn note(&mut self, uid: u32, program: String, now_ns: u64) {
         self.last_ns.insert((uid, program), now_ns);
     }

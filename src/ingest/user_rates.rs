@@ -1,4 +1,5 @@
-//! The amount that each user has pushed, checked against the limits per second.
+//! The rate limit of each user: the amount that the user has pushed, checked against the limits per
+//! second.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ pub(super) enum Wakeup {
 }
 
 impl Wakeup {
-    /// Returns the number that it has in a [`ReadySet`].
+    /// Returns the number of the event in a [`ReadySet`].
     pub(super) const fn number(self) -> u64 {
         match self {
             Self::Stop => 0,

@@ -444,7 +444,7 @@ impl PushWorker {
             let is_idle = progress == LaneProgress::Empty && lane.is_open();
             match progress {
                 LaneProgress::Empty if is_idle => {}
-                // Its client has disconnected.
+                // The client of the lane has disconnected.
                 LaneProgress::Empty => {
                     self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
                 }

@@ -1,4 +1,5 @@
-//! Latency histograms: one thread fills them for an interval, another one sums them for a run.
+//! Latency histograms and their tail latencies: one thread fills them for an interval, another one
+//! sums them for a run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
@@ -97,7 +98,7 @@ impl IntervalHistogram {
 /// Latencies that one sampler thread measures in an interval.
 #[derive(Debug, Clone, Default)]
 pub struct GroupLatencies {
-    /// One per source of the group.
+    /// The latencies of each source of the group.
     pub sources: Vec<SourceLatencies>,
     /// Building a payload; one in 64 is timed.
     pub build: IntervalHistogram,

@@ -16,7 +16,7 @@ pub struct PushMetrics {
     pub lanes: Counter,
     /// Lanes of killed runs that clients have handed over and that are not rescued yet.
     pub lanes_waiting: Counter,
-    /// Memory of those lanes and of the state of pushed sources, in bytes.
+    /// Memory of the lanes and of the state of pushed sources, in bytes.
     pub memory_bytes: Counter,
     /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the
     /// daemon.
@@ -30,7 +30,7 @@ pub struct PushMetrics {
     pub user_bytes_max: Counter,
     /// Bytes that the descriptions of pushed sources take in each segment.
     pub description_bytes: Counter,
-    /// Maximum of those bytes. Written by the daemon.
+    /// Maximum of the bytes of descriptions. Written by the daemon.
     pub description_bytes_max: Counter,
     /// Refused requests of users who may not push; included in `refused`.
     pub denied: Counter,
@@ -54,12 +54,12 @@ pub struct PushMetrics {
     pub recorder_ns: Counter,
     /// Sources that were pushed in this run. Written by the daemon, as are the following.
     pub sources: Counter,
-    /// Their samples begun.
+    /// The number of pushed samples begun.
     pub begun: Counter,
-    /// Their frames handed to the kernel.
+    /// The number of pushed frames passed to the kernel.
     pub recorded: Counter,
-    /// Bytes of those frames.
+    /// Bytes of the pushed frames.
     pub bytes: Counter,
-    /// Their samples covered by Gap frames.
+    /// The number of pushed samples covered by Gap frames.
     pub lost: Counter,
 }

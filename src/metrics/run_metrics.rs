@@ -21,16 +21,18 @@ const RULES_MAX: usize = 256;
 /// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One per source, in the order of source ids. Sources may be added while others read.
+    /// The metrics of each source, in the order of source ids. Sources may be added while others
+    /// read.
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
-    /// One per sampler group.
+    /// The metrics of each sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
-    /// One per rule that the run has had, in the order of their addition. Rules may be added while
-    /// others read.
+    /// The metrics of each rule that the run has had, in the order of their addition. Rules may be
+    /// added while others read.
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
-    /// CPU limit of each source by `cpu_budget`, in ns per second; 0: none. Written by the daemon.
+    /// CPU limit of each source by `cpu_budget`, in ns per second; 0 without a limit. Written by
+    /// the daemon.
     pub source_cap: Counter,
     /// Log lines suppressed because one place logged too often. Written by the daemon.
     pub log_lines_suppressed: Counter,
@@ -136,12 +138,14 @@ pub struct SourceMetrics {
     pub missed: Counter,
     /// Samples that lack some values. Written by the sampler.
     pub incomplete: Counter,
-    /// Union of the flags of those samples, which name the missing values. Written by the sampler.
+    /// Union of the flags of the incomplete samples, which name the missing values. Written by the
+    /// sampler.
     pub incomplete_flags: Counter,
     incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
     /// Samples that failed. Written by the sampler, after `last_errno`.
     pub failed: Counter,
-    /// The kernel's error number of the last failure; 0 if it gave none. Written by the sampler.
+    /// The kernel's error number of the last failure; 0 if the failure has no error number. Written
+    /// by the sampler.
     pub last_errno: Counter,
     /// Samples that did not return in time. Written by the sampler.
     pub timed_out: Counter,
@@ -153,13 +157,13 @@ pub struct SourceMetrics {
     stride_and_budget: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
-    /// Bytes of those frames. Written by the recorder.
+    /// Bytes of the recorded frames. Written by the recorder.
     pub bytes: Counter,
     /// Samples covered by Gap frames. Written by the recorder.
     pub lost: Counter,
     /// Samples left out of the files on purpose, by `disk_period`. Written by the recorder.
     pub thinned: Counter,
-    /// Union of the causes in those Gap frames. Written by the recorder.
+    /// Union of the causes in the Gap frames of the source. Written by the recorder.
     pub causes: Counter,
     /// Begin of a sample minus its deadline, over the last interval. Written by the recorder.
     pub lateness: PublishedLatency,
@@ -281,7 +285,7 @@ pub struct RuleMetrics {
     pub extended: Counter,
     /// Firings that were suppressed.
     pub suppressed: Counter,
-    /// Evaluations of its condition.
+    /// Evaluations of the rule's condition.
     pub evaluated: Counter,
     /// Evaluations with an unknown result.
     pub unknown: Counter,
@@ -305,9 +309,9 @@ pub struct RecorderMetrics {
     pub trigger_skipped: Counter,
     /// Segments that another process removed while they were open.
     pub segments_removed: Counter,
-    /// Frames in those segments: counted as recorded, and gone.
+    /// Frames in the removed segments: counted as recorded, and gone.
     pub frames_removed: Counter,
-    /// The kernel's error number of the last storage error; 0 if it gave none.
+    /// The kernel's error number of the last storage error; 0 if the error has no number.
     last_storage_errno: Counter,
     /// 1 while a segment is open, 0 while the next one cannot be created.
     pub segment_open: Counter,
@@ -317,9 +321,9 @@ pub struct RecorderMetrics {
     pub segment_created_s: Counter,
     /// Creation time of that segment, in monotonic nanoseconds.
     pub segment_begun_ns: Counter,
-    /// Bytes in it.
+    /// Bytes in that segment.
     pub segment_bytes: Counter,
-    /// Frames in it, including the recorder's own.
+    /// Frames in that segment, including the recorder's own frames.
     pub segment_frames: Counter,
     /// Maximum number of slabs in all queues during the last second.
     pub slabs_queued: Counter,
@@ -329,7 +333,7 @@ pub struct RecorderMetrics {
     pub losses_pending: Counter,
     /// Loop iterations. The watchdog is not fed if the loop neither iterates nor waits for storage.
     pub iterations: Counter,
-    /// Start of the storage call in progress, in monotonic nanoseconds; 0 if there is none.
+    /// Start of the storage call in progress, in monotonic nanoseconds; 0 between calls.
     pub in_storage_since: Counter,
     /// Finished storage calls that took longer than [`STORAGE_STALL_NS`].
     pub storage_stalls: Counter,
@@ -341,9 +345,9 @@ pub struct RecorderMetrics {
     pub enqueue: PublishedLatency,
     /// From the queueing of a slab until the recorder takes it.
     pub queue_wait: PublishedLatency,
-    /// One append to a segment.
+    /// The latency of an append to a segment.
     pub write: PublishedLatency,
-    /// One fdatasync.
+    /// The latency of an fdatasync.
     pub sync: PublishedLatency,
 }
 
@@ -418,13 +422,13 @@ pub struct RingMetrics {
     pub held_s: Counter,
     /// Bytes that its files occupy.
     pub bytes: Counter,
-    /// Maximum of those bytes (`[blackbox] memory_max`).
+    /// Maximum of `bytes` (`[blackbox] memory_max`).
     pub bytes_max: Counter,
-    /// Samples of all sources written to it.
+    /// Samples of all sources written to the ring.
     pub recorded: Counter,
     /// Samples that it lacks.
     pub lost: Counter,
-    /// Writes and creations in it that failed.
+    /// Writes and creations in the ring that failed.
     pub storage_errors: Counter,
 }
 
@@ -433,7 +437,7 @@ pub struct RingMetrics {
 pub struct DirectoryMetrics {
     /// Bytes that its files occupy.
     pub bytes: Counter,
-    /// Maximum of those bytes (`retain_bytes`).
+    /// Maximum of `bytes` (`retain_bytes`).
     pub bytes_max: Counter,
     /// Free bytes in its file system.
     pub free_bytes: Counter,
@@ -441,11 +445,11 @@ pub struct DirectoryMetrics {
     pub min_free_bytes: Counter,
     /// Bytes of the file system.
     pub total_bytes: Counter,
-    /// Closed segments, and files set aside from them.
+    /// Closed segments, and files set aside from segments.
     pub segments: Counter,
-    /// The lowest segment number among those files.
+    /// The lowest segment number among the closed segments and the files set aside.
     pub oldest_number: Counter,
-    /// Creation time of that segment by its name, in seconds since 1970; 0 if there is none.
+    /// Creation time of that segment by its name, in seconds since 1970; 0 without a segment.
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,
@@ -467,9 +471,9 @@ pub struct CompressionMetrics {
     pub enabled: Counter,
     /// Segments compressed.
     pub segments: Counter,
-    /// Bytes of those segments before compression.
+    /// Bytes of the compressed segments before compression.
     pub raw_bytes: Counter,
-    /// Bytes of those segments after compression.
+    /// Bytes of the compressed segments after compression.
     pub stored_bytes: Counter,
     /// Segments not compressed because it would not pay or they are damaged.
     pub skipped: Counter,
@@ -477,7 +481,8 @@ pub struct CompressionMetrics {
     pub failures: Counter,
     /// Closed segments that wait to be compressed, including those in progress.
     pub waiting: Counter,
-    /// Since when the oldest of those has waited, in monotonic nanoseconds; 0 if none waits.
+    /// The time since which the oldest waiting segment has waited, in monotonic nanoseconds; 0 if
+    /// no segment waits.
     pub oldest_since_ns: Counter,
     /// CPU time of the planner thread, in nanoseconds.
     pub planner_cpu_ns: Counter,

@@ -153,14 +153,14 @@ impl fmt::Debug for ElfBuildId {
 pub enum FileContentId {
     /// The build id.
     BuildId(ElfBuildId),
-    /// Of a file without a build id, together with its path.
+    /// The size and modification time identify a file without a build id, together with its path.
     Version(FileStamp),
 }
 
 /// Size and time of modification of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileStamp {
-    /// Its size.
+    /// The file's size.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.
     pub modified_ns: i64,

@@ -1,5 +1,6 @@
-//! Clocks in nanoseconds. CLOCK_MONOTONIC orders events; wall time is monotonic time plus an
-//! offset.
+//! Clocks in nanoseconds, and the detection of steps of the wall clock. CLOCK_MONOTONIC orders
+//! events; wall time is monotonic time plus an offset. NTP corrects clock drift in both clocks
+//! alike, so only a step changes the offset.
 
 use std::fmt::Debug;
 use std::io;

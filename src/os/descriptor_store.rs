@@ -53,7 +53,7 @@ impl DescriptorStore {
     /// Removes the descriptors stored under a name, if there are any.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// The same errors as [`keep`](Self::keep).
     pub fn forget(&self, name: &str) -> io::Result<()> {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
     }

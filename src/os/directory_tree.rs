@@ -56,7 +56,7 @@ impl DirectoryTree {
         self.directory.create_directory(name, DIRECTORY_MODE)
     }
 
-    /// Opens a subdirectory. Its files are not locked.
+    /// Opens a subdirectory. The files of the directory are not locked.
     ///
     /// # Errors
     /// Any error of the underlying system calls.

@@ -37,7 +37,7 @@ impl HostRoot {
         self.directory("").map(drop)
     }
 
-    /// Returns whether it is the recorder's own root.
+    /// Returns whether this root is the recorder's own root.
     pub fn is_own_root(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -255,7 +255,7 @@ pub struct HostFile {
 pub enum RecordStructure {
     /// Unknown: only an empty read shows the end.
     Unknown,
-    /// One record (`single_open`): a read that does not fill the buffer is complete.
+    /// The file has one record (`single_open`): a read that does not fill the buffer is complete.
     One,
     /// Records, mostly lines, of at most this many bytes. The kernel collects whole records in a
     /// buffer of at least [`KERNEL_BUFFER_BYTES`], so a read is short only if the next record does
@@ -413,7 +413,7 @@ pub fn boot_id_number() -> u128 {
 /// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// Any error of getrandom(2), which needs no device file: a container may have none.
+/// Any error of getrandom(2), which needs no device file: a container may lack the file.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

@@ -33,7 +33,7 @@ keywords! {
         /// The kernel's, from /dev/kmsg.
         #[serde(rename = "kmsg")]
         Kernel = "kmsg",
-        /// That of systemd-journald, by journalctl.
+        /// The journal of systemd-journald, by journalctl.
         #[serde(rename = "journal")]
         Journal = "journal",
     }
@@ -68,8 +68,8 @@ impl HostLog {
     }
 }
 
-/// Reads the records of the kernel log and returns those in the window. Keeps the kernel's escapes,
-/// so that each record is one line.
+/// Reads the records of the kernel log and returns the records in the window. Keeps the kernel's
+/// escapes, so that each record is one line.
 fn kernel_lines(mut log: KernelLog<impl Read>, window_ns: (u64, u64)) -> io::Result<Vec<u8>> {
     let slack_ns = window_ns.1 / DRIFT_PART;
     let first_ns = window_ns.0.saturating_sub(LEAD_NS + slack_ns);

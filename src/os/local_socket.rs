@@ -39,7 +39,7 @@ pub enum SocketError {
         "the path has {bytes} bytes, more than the {PATH_BYTES_MAX} of a socket address; choose a shorter path"
     )]
     TooLong {
-        /// Its length.
+        /// The length of the path.
         bytes: usize,
     },
     /// The path exists and is not a socket.
@@ -264,7 +264,7 @@ fn peer_groups(connection: &impl AsFd) -> io::Result<Vec<u32>> {
 }
 
 /// Reads a socket option made of 32-bit numbers. Returns how many there are. Fails with ERANGE if
-/// they do not fit.
+/// the numbers do not fit.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has SO_PEERGROUPS")]
 fn socket_option(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
     let mut bytes = libc::socklen_t::try_from(mem::size_of_val(into)).unwrap_or(libc::socklen_t::MAX);
@@ -298,7 +298,7 @@ pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Returns the name of an account from `/etc/passwd`, or of a group from `/etc/group`. Returns the
-/// number if it has no name.
+/// number if the account or group has no name.
 pub fn account_name(file: &str, number: u32) -> String {
     let name = File::open(file).and_then(io::read_to_string).ok().and_then(|text| {
         let line = text.lines().find(|line| {

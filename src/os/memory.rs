@@ -22,7 +22,7 @@ pub fn lock_mapped_memory() -> io::Result<()> {
 /// resident after its first use.
 ///
 /// # Errors
-/// As [`lock_mapped_memory`].
+/// The same errors as [`lock_mapped_memory`].
 pub fn lock_memory_on_fault() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?)
 }

@@ -51,7 +51,7 @@ pub struct CardMetrics {
 
 /// Cards of a driver that is read through library calls instead of files.
 pub trait Cards: fmt::Debug + Send {
-    /// Returns the current list of cards if it has changed since the last call.
+    /// Returns the current list of cards if the list has changed since the last call.
     fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>>;
 }
 

@@ -36,9 +36,9 @@ pub struct PacketConnection {
 /// A packet that was received.
 #[derive(Debug)]
 pub struct ReceivedPacket {
-    /// Its length in bytes; 0 if the peer has closed the connection.
+    /// The packet's length in bytes; 0 if the peer has closed the connection.
     pub bytes: usize,
-    /// Its descriptors.
+    /// The packet's descriptors.
     pub descriptors: Vec<PeerDescriptor>,
     /// Whether the packet was longer than the buffer, or not all of its descriptors were received.
     pub is_cut: bool,
@@ -49,7 +49,7 @@ impl PacketListener {
     /// connect.
     ///
     /// # Errors
-    /// As [`LocalSocket::listen`].
+    /// The same errors as [`LocalSocket::listen`].
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
         let mut socket = LocalSocket::listen_for_packets(path)?;
         let listener = socket.take_listener().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;
@@ -66,7 +66,7 @@ impl PacketListener {
         &self.closer
     }
 
-    /// Returns the next connection, or `None` if there is none.
+    /// Returns the next connection, or `None` if no client waits.
     ///
     /// # Errors
     /// The kernel has no descriptors left, or any other error of `accept(2)`.
@@ -91,7 +91,7 @@ impl PacketConnection {
         Self { socket: closer.guard(socket), closer: closer.clone() }
     }
 
-    /// Receives the next packet into `packet`. Returns `None` if there is none.
+    /// Receives the next packet into `packet`. Returns `None` if no packet has arrived.
     ///
     /// # Errors
     /// The connection is broken.

@@ -14,7 +14,7 @@ use super::poll_event::wait_readable;
 #[derive(Debug)]
 pub struct PeerProcess {
     descriptor: OwnedFd, // readable once it has ended
-    /// Its process id.
+    /// The process's process id.
     pub id: i32,
     /// The path of its program; `None` if this user may not read it.
     pub executable: Option<String>,
@@ -26,7 +26,7 @@ impl PeerProcess {
     /// Opens the process with this id.
     ///
     /// # Errors
-    /// It has ended, or the kernel has no descriptors left.
+    /// The process has ended, or the kernel has no descriptors left.
     pub fn open(id: i32) -> io::Result<Self> {
         let number = Pid::from_raw(id.max(0)).ok_or(io::ErrorKind::NotFound)?;
         let descriptor = pidfd_open(number, PidfdFlags::empty())?;

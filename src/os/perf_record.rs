@@ -39,8 +39,8 @@ const BUILD_ID_BYTES_MAX: usize = 20;
 /// Protection of a mapping: code can be run from it.
 const PROT_EXEC: u32 = 4;
 
-/// A thread: its thread id and process id. Both are `u32::MAX` for a thread that has ended and is
-/// no longer known, and 0 for the idle loop.
+/// A thread: its thread id and process id. Both ids are `u32::MAX` for a thread that has ended and
+/// is no longer known, and 0 for the idle loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId {
     /// Process id.
@@ -56,7 +56,7 @@ pub struct PerfRecord<'b> {
     pub time: u64,
     /// The thread that ran on the CPU.
     pub current: ThreadId,
-    /// What happened.
+    /// The recorded event.
     pub event: RecordedEvent<'b>,
 }
 

@@ -149,7 +149,7 @@ impl PerfRing {
     /// [`RingEvent::CallChains`].
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn add(&self, event: RingEvent) -> io::Result<EventFile> {
         let event = event.open(self.cpu)?;
         event.write_into(&self.event)?;

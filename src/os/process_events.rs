@@ -54,7 +54,7 @@ pub enum ProcessEvent {
     Executed {
         /// The process.
         pid: u32,
-        /// When it started to run it, on CLOCK_MONOTONIC.
+        /// The time at which the process started to run it, on CLOCK_MONOTONIC.
         mono_ns: u64,
     },
     /// The user or the name of a process has changed.
@@ -66,7 +66,7 @@ pub enum ProcessEvent {
     Exited {
         /// The process.
         pid: u32,
-        /// Its parent.
+        /// The parent of the process.
         parent: u32,
         /// Wait status (wait(2)): signal in the low seven bits, exit code in the second byte.
         status: u32,
@@ -128,7 +128,7 @@ impl ProcessEvents {
     /// Subscribes to the execs of processes. Kernels before 6.6 send all other events, too.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The same errors as [`subscribe`](Self::subscribe).
     pub fn subscribe_to_execs() -> io::Result<Self> {
         let events = Self::subscribe()?;
         // Not in the first request, because the kernel would filter its answer, too. Earlier

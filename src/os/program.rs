@@ -138,7 +138,7 @@ fn input_file(input: &[u8]) -> io::Result<File> {
 }
 
 /// Starts a program as [`run`] does, with `input` on its standard input and without output. The
-/// caller waits for it.
+/// caller waits for the program.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -187,7 +187,7 @@ fn read_until_exit(
             output.truncate(OUTPUT_BYTES_MAX);
             return Ok(Some(ProgramEnd::OutputTooLong));
         }
-        // Its children may hold the pipe open; do not wait for them.
+        // The children of the program may hold the pipe open; do not wait for them.
         if has_ended {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ pub struct Provenance {
     pub path: PathBuf,
     /// Owner and mode of the file.
     pub file: OwnerAndMode,
-    /// Owner and mode of its directory.
+    /// Owner and mode of the file's directory.
     pub directory: OwnerAndMode,
 }
 
@@ -55,7 +55,7 @@ enum TrustError {
     /// A part of the path is missing or cannot be looked at.
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    /// Group or others may write to it.
+    /// Group or others may write to the file or directory.
     #[error(
         "{} is writable by group or others (mode {:04o}), so the command is not run; \
          chmod go-w {}",
@@ -69,7 +69,7 @@ enum TrustError {
         path.display(), rights.mode
     )]
     SharedDirectory { path: PathBuf, rights: OwnerAndMode },
-    /// It belongs to neither root nor this process's user.
+    /// The program belongs to neither root nor this process's user.
     #[error(
         "{} belongs to user {} (mode {:04o}), neither root nor user {user} that flatcap runs as, \
          so the command is not run; chown root {}",
@@ -163,7 +163,7 @@ struct PathStatus {
     owner: u32,
     /// The lower twelve bits of its mode.
     mode: u32,
-    /// Target, if it is a symbolic link.
+    /// Target, if the file is a symbolic link.
     target: Option<PathBuf>,
 }
 

@@ -35,8 +35,8 @@ pub fn fixed_length(memory: BorrowedFd<'_>) -> io::Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// Frees the pages from an offset on, also for other processes that share the memory. They then
-/// read as zeros.
+/// Frees the pages from an offset on, also for other processes that share the memory. The freed
+/// pages then read as zeros.
 ///
 /// # Errors
 /// Any error of `fallocate(2)`.

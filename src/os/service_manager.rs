@@ -89,7 +89,7 @@ impl ServiceManager {
     /// Sends a status line. A line that cannot be sent is dropped.
     ///
     /// # Errors
-    /// As [`ServiceManager::notify_state`].
+    /// The same errors as [`ServiceManager::notify_state`].
     pub fn notify_status(&mut self, status: &str) -> io::Result<()> {
         self.send(&[NotifyState::Status(status)])
     }
@@ -97,7 +97,7 @@ impl ServiceManager {
     /// Sends a keep-alive to the watchdog.
     ///
     /// # Errors
-    /// As [`ServiceManager::notify_state`].
+    /// The same errors as [`ServiceManager::notify_state`].
     pub fn ping_watchdog(&mut self) -> io::Result<()> {
         self.send(&[NotifyState::Watchdog])
     }
@@ -105,7 +105,7 @@ impl ServiceManager {
     /// Extends the service manager's timeout by `time` from now, if the shutdown takes longer.
     ///
     /// # Errors
-    /// As [`ServiceManager::notify_state`].
+    /// The same errors as [`ServiceManager::notify_state`].
     pub fn extend_timeout(&mut self, time: Duration) -> io::Result<()> {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         self.send(&[NotifyState::ExtendTimeoutUsec(micros)])
@@ -114,7 +114,7 @@ impl ServiceManager {
     /// Sends the pending state, if any.
     ///
     /// # Errors
-    /// As [`ServiceManager::notify_state`].
+    /// The same errors as [`ServiceManager::notify_state`].
     pub fn send_pending(&mut self) -> io::Result<()> {
         if self.pending.is_some() { self.send(&[]) } else { Ok(()) }
     }

@@ -105,7 +105,7 @@ pub struct SharedMemoryEnd {
 }
 
 impl SharedMemoryEnd {
-    /// Appends all of these bytes, or none.
+    /// Appends all of these bytes, or nothing.
     ///
     /// # Errors
     /// tmpfs is full (`StorageFull`), or any error of the underlying system call.
@@ -161,7 +161,7 @@ impl SharedMemory {
         MappedPages(Arc::clone(&self.map))
     }
 
-    /// Allocates the next `bytes`, exclusively for the caller. Returns `None` if not enough are
+    /// Allocates the next `bytes`, exclusively for the caller. Returns `None` if fewer bytes are
     /// left.
     pub fn allocate(&mut self, bytes: usize) -> Option<SharedSlice> {
         let start = self.allocated;

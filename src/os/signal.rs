@@ -40,7 +40,7 @@ struct PendingSignals {
 }
 
 impl SignalWatch {
-    /// Handles the recorder's signals. Each of them sets `wake`. SIGINT and SIGTERM request a stop,
+    /// Handles the recorder's signals. Each signal sets `wake`. SIGINT and SIGTERM request a stop,
     /// and a second one ends the process at once with status 1. SIGHUP requests a reload, SIGUSR1 a
     /// rotation, and with `has_snapshots` SIGUSR2 a snapshot.
     ///

@@ -95,7 +95,7 @@ impl DataDirectory {
     /// no lock file, creates one and removes it when this value is dropped.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn open_existing(path: &Path) -> Result<Self, DataDirectoryError> {
         let directory = Directory::open(path).map_err(unusable("open", path))?;
         let has_lock = directory.stat(LOCK_NAME).is_ok();

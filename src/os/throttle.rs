@@ -1,5 +1,5 @@
-//! A throttle: keeps work within a budget per second, by the generic cell rate algorithm. Reads no
-//! clock and takes no lock.
+//! A throttle (rate limit): keeps work within a budget per second, by the generic cell rate
+//! algorithm, a token bucket with one number as its state. Reads no clock and takes no lock.
 //!
 //! No lock, because a thread at idle priority may stop running at any point, even while it holds
 //! one. The state is one number: the time at which all work so far is paid for.

@@ -50,7 +50,7 @@ impl WakeEvent {
         Self { word: AtomicU32::new(Self::CLEAR), kernel: Futex::new() }
     }
 
-    /// Sets the event and wakes all waiting threads. Does nothing if it is already set.
+    /// Sets the event and wakes all waiting threads. Does nothing if the event is already set.
     pub fn set(&self) {
         if self.word.swap(Self::SET, Ordering::AcqRel) == Self::CLEAR {
             self.wake();

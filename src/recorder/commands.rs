@@ -19,7 +19,7 @@ use crate::metrics::{Consumer, GroupLatencies};
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 
-/// Maximum number of waiting commands, without those being executed; more are refused as
+/// Maximum number of waiting commands, without the commands being executed; more are refused as
 /// [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
 /// Maximum number of new sources that the recorder has not seen yet.
@@ -47,7 +47,7 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. Of its header only the sources are used: all sources of the
+    /// The plan of all later segments. Only the sources of its header are used: all sources of the
     /// run so far, and the new ones.
     pub plan: RunPlan,
     /// Limits of the data directory.

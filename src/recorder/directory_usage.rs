@@ -53,7 +53,7 @@ pub(super) struct DirectoryUsage {
     unremovable: BTreeMap<String, u64>,
     /// The list of removed segments has been compared with the segments that exist.
     pub(super) is_list_checked: bool,
-    /// The segments that may be removed for their age; all if none.
+    /// The segments that may be removed for their age. `None` allows all segments.
     pub(super) receipts: Option<Receipts>,
 }
 

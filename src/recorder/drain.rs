@@ -1,4 +1,5 @@
-//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep.
+//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep. It
+//! measures how full the queues become (their high watermark).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -222,7 +223,8 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // Do it at once: until then, only the memory of the run describes its samples.
+            // The descriptors must be written at once: until then, only the memory of the run
+            // describes the samples.
             self.slot.describe_sources(monotonic_ns());
         }
         self.count_pushed(began_ns, (1, 1));

@@ -113,7 +113,7 @@ impl GapTracker {
         self.count_gap(gap);
     }
 
-    /// Returns the losses that no gap covers yet, and the ledger with those that did not fit.
+    /// Returns the losses that no gap covers yet, and the ledger with the losses that did not fit.
     pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
         (&self.losses, &self.ledger)
     }

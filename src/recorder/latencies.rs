@@ -1,5 +1,5 @@
-//! Latencies of all threads, collected once a second: published for the self source and the live
-//! line, added up for the segment's footer and the run's summary.
+//! Latencies of all threads (median, tail latency, maximum), collected once a second: published for
+//! the self source and the live line, added up for the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use flatcap_format::segment::SegmentWriter;
 
 use crate::metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
 
-/// Latencies of one run, except those per source.
+/// Latencies of one run, except the latencies of sources.
 #[derive(Debug, Clone, Default)]
 pub struct RunLatencies {
     /// Building a payload; one in 64 is timed.
@@ -17,9 +17,9 @@ pub struct RunLatencies {
     pub enqueue: TotalHistogram,
     /// From the queueing of a slab until the recorder takes it.
     pub queue_wait: TotalHistogram,
-    /// One append to a segment.
+    /// The latency of an append to a segment.
     pub write: TotalHistogram,
-    /// One fdatasync.
+    /// The latency of an fdatasync.
     pub sync: TotalHistogram,
 }
 
@@ -45,9 +45,9 @@ impl RunLatencies {
 /// Latencies of one source.
 #[derive(Debug, Clone)]
 enum SourceAggregate {
-    /// Of the run, and of the open segment.
+    /// The latencies of the run, and of the open segment.
     Open { run: Box<SourceLatencyTotals>, segment: Box<SourceLatencyTotals> },
-    /// Of the run, for a removed source whose last latencies have arrived.
+    /// The latencies of the run, for a removed source whose last latencies have arrived.
     Closed(SourceLatencySummary),
 }
 
@@ -71,12 +71,12 @@ pub(super) struct SourceLatencySummary {
 }
 
 impl SourceAggregate {
-    /// Of a source that may have no latencies.
+    /// Returns the aggregate of a source that may have no latencies.
     fn open() -> Self {
         Self::Open { run: Box::default(), segment: Box::default() }
     }
 
-    /// Of a source at the start, in memory that is there already.
+    /// Returns the aggregate of a source at the start, in memory that is there already.
     fn allocated() -> Self {
         let totals = || Box::new(SourceLatencyTotals::allocated());
         Self::Open { run: totals(), segment: totals() }

@@ -146,8 +146,8 @@ impl LossTracker {
         alone
     }
 
-    /// Returns the number of lost samples that no gap covers yet: all, and those refused by the
-    /// storage. If losses were merged to save space, the numbers between them count too.
+    /// Returns the number of lost samples that no gap covers yet, and the number of these that the
+    /// storage refused. If losses were merged to save space, the numbers between them count too.
     pub(super) fn pending(&self) -> (u64, u64) {
         let sum = |(all, refused), loss: &Loss| {
             let is_refused = loss.causes | Causes::STORAGE == loss.causes;

@@ -1,4 +1,5 @@
-//! Maintenance between two batches: clocks, index, sync, rotation, metrics and warnings.
+//! Maintenance between two batches: clock syncs (after the wall clock was set), index, fsync,
+//! rotation, metrics and warnings.
 
 use std::sync::Arc;
 

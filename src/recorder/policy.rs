@@ -1,4 +1,5 @@
-//! Decisions of the recorder as pure functions. No clock, no file.
+//! Decisions of the recorder as pure functions: when to fsync, when to rotate, how long a segment
+//! becomes. No clock, no file.
 
 /// The time at which data is synced from the kernel to the disk. With any policy, a killed process
 /// loses nothing that the kernel has accepted; a kernel crash or a power cut loses unsynced data.

@@ -263,8 +263,8 @@ impl QuotaCore {
         are_gone
     }
 
-    /// Changes the list of removed segments. Returns whether it says what it should. If it cannot
-    /// be written, segments are removed all the same: space is needed more.
+    /// Changes the list of removed segments. Returns whether the list is correct afterwards. If it
+    /// cannot be written, segments are removed all the same: space is needed more.
     fn list_holes(&self, books: &mut DirectoryUsage, holes: &[Hole]) -> bool {
         match list_holes(&*self.inner, &books.segments(), holes) {
             Ok(true) => books.note_created(REMOVED_NAME, 0),
@@ -277,7 +277,7 @@ impl QuotaCore {
         true
     }
 
-    /// Removes a file to keep the limits. Returns whether it is gone.
+    /// Removes a file to keep the limits. Returns whether the file is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
         let is_held = books.is_held(name);
         match self.inner.remove(name) {
@@ -306,8 +306,8 @@ impl QuotaCore {
     }
 
     /// Lists the directory, each file once. If two files exchange their names during the listing,
-    /// one may appear under both names and the other under none. Then the directory is listed
-    /// again.
+    /// one may appear under both names and the other under none. After a change, the directory is
+    /// listed again.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;
         loop {

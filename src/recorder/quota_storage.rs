@@ -1,5 +1,5 @@
-//! A storage with a quota: before anything takes space, the oldest segments are removed; if that is
-//! not enough, the operation fails with `StorageFull`.
+//! A storage with a quota: before anything takes space, the oldest segments are removed (evicted);
+//! if that is not enough, the operation fails with `StorageFull`.
 //!
 //! All writers of the data directory use it: the recorder and the recovery of earlier runs. So the
 //! sum of their bytes never exceeds the quota.

@@ -11,7 +11,7 @@ pub struct FiringListener(FiringCallback);
 type FiringCallback = Box<dyn FnMut(&TriggerEvent, &Marker) + Send>;
 
 impl FiringListener {
-    /// Creates a listener. It must not wait.
+    /// Creates a listener. The listener must not wait.
     pub fn new(listener: impl FnMut(&TriggerEvent, &Marker) + Send + 'static) -> Self {
         Self(Box::new(listener))
     }
@@ -37,8 +37,8 @@ type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>
 
 impl PushedRules {
     /// Creates rules that name these sources. `compile` receives all sources of the run, ordered by
-    /// id, and the id of a pushed one, and compiles the rules that name this one. It is called on
-    /// the recorder's thread.
+    /// id, and the id of a pushed one, and compiles the rules that name this one. The listener is
+    /// called on the recorder's thread.
     pub fn new(
         names: Vec<String>,
         compile: impl FnMut(&[SourceInfo], u16) -> ScopedEngine + Send + 'static,

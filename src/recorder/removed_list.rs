@@ -73,7 +73,7 @@ fn follow_each_other(storage: &dyn Storage, first: &str, second: &str) -> Option
 }
 
 /// Adds holes to the list, and takes off it what exists and is in none of them. The list is on disk
-/// when this function returns. Returns whether it was written.
+/// when this function returns. Returns whether the list was written.
 ///
 /// # Errors
 /// Errors of the storage; then the earlier list stays.

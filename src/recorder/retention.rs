@@ -1,5 +1,5 @@
-//! Retention: decides which files to remove for lack of space or for their age, from names, sizes
-//! and ages. No clock, no file.
+//! Retention: decides which files to remove (evict) for lack of space or for their age, from names,
+//! sizes and ages. No clock, no file.
 
 use std::fmt;
 
@@ -68,12 +68,12 @@ pub(super) struct StoredFile {
     /// Whether it is part of the history that `min_bytes` protects: all of our files except
     /// snapshots.
     pub(super) is_history: bool,
-    /// Its segment, if it may be removed: a sealed segment, or a file set aside from one. No other
-    /// file is ever removed.
+    /// The segment of the file, if it may be removed: a sealed segment, or a file set aside from
+    /// one. No other file is ever removed.
     pub(super) removable: Option<SegmentName>,
-    /// Age of its segment; `None` if unknown.
+    /// Age of the file's segment; `None` if unknown.
     pub(super) age_ns: Option<u64>,
-    /// Whether it is removed only if nothing else makes space, because it has no receipt.
+    /// Whether the file is removed only if nothing else makes space, because it has no receipt.
     pub(super) is_held: bool,
 }
 

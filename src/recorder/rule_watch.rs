@@ -55,7 +55,7 @@ struct WatchedEngine {
     /// The pushed source of these rules; `None` for the rules of the host's sources.
     source: Option<u16>,
     rules: ScopedEngine,
-    /// When its source last had a sample.
+    /// The time of the last sample of its source, in monotonic nanoseconds.
     last_ns: u64,
     /// For each rule, the counts so far and the index of its counters.
     counted: Vec<(TriggerCounts, Option<usize>)>,

@@ -1,5 +1,5 @@
-//! The slot of the open segment: creates, rotates and seals segments, and recovers from storage
-//! errors.
+//! The slot of the open segment: creates, rotates and seals segments. After a storage error it
+//! tries again, with exponential backoff.
 
 use std::io;
 use std::sync::Arc;
@@ -179,7 +179,8 @@ impl SegmentSlot {
         self.index_if_due(now);
     }
 
-    /// Adds a source to the run. Later segments have it in their header. Returns whether it is new.
+    /// Adds a source to the run. Later segments have it in their header. Returns whether the source
+    /// is new.
     pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
         // Ids are assigned in order. A concurrent reload may have added it already.
@@ -331,7 +332,7 @@ impl SegmentSlot {
             RotationLimits { bytes: self.segment_bytes(preamble_bytes), age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
-                // Its size if it were sealed now.
+                // The size of the segment if it were sealed now.
                 bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),

@@ -1,5 +1,5 @@
 //! The syncer thread: operations that may take long and are independent of the order of the data,
-//! such as syncing a file and publishing a sealed segment under its final name.
+//! such as the fsync of a file and the publication of a sealed segment under its final name.
 //!
 //! The first sync of a file also syncs its name: without a name, its data cannot be found. A file
 //! whose sync has failed is never synced again: the kernel may report success the second time
@@ -45,7 +45,7 @@ impl LimitCheck {
         if may_reserve && result.is_ok() {
             result = storage.adjust_reserve();
         }
-        // If this cannot be read, do not assume that the segment is gone.
+        // If the name cannot be checked, do not assume that the segment is gone.
         let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
             matches!(storage.is_name_of(&name.to_string(), &**file), Ok(false))
         };

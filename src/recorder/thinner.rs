@@ -1,5 +1,6 @@
-//! Thinning: passes one sample per interval of each source on to the next recorder, or all or none
-//! of its samples, and reports all others to it as thinned.
+//! Thinning (downsampling, decimation): passes one sample per interval of each source on to the
+//! next recorder, or all or none of its samples. It reports all others to the next recorder as
+//! thinned.
 //!
 //! The first recorder takes every slab and writes it to the ring; the second one records the
 //! samples passed on. So a stalled disk delays only the second one, whose queue then bridges a much

@@ -6,7 +6,7 @@ use crate::os::clock::NS_PER_S;
 
 /// Shortest window over which costs are averaged.
 const WINDOW_NS: u64 = NS_PER_S;
-/// Fewest samples in a window, so that one interrupted read does not decide.
+/// Minimum number of samples in a window, so that one interrupted read does not decide.
 const WINDOW_SAMPLES: u64 = 10;
 /// All windows must ask for a shorter period for this long before it is shortened: a cost that
 /// oscillates around the limit does not make the period oscillate.

@@ -1,11 +1,11 @@
-//! The CPU governor keeps the whole recorder within its share of the processors. Pure: times and
-//! costs are passed in.
+//! The CPU governor throttles sources to keep the whole recorder within its share of the
+//! processors. Pure: times and costs are passed in.
 //!
 //! Every source gets the same cap, the highest one at which total usage fits the budget. So the
 //! most expensive sources are throttled first, and sources that cost less than the cap are not
 //! affected. CPU time that belongs to no source (mostly the recorder thread's), called overhead,
-//! may or may not shrink when the sources do less. Both cases are considered, so that the cap is
-//! neither lowered too far nor raised too far.
+//! may or may not shrink when the sources do less. The governor considers both cases, so that the
+//! cap is neither lowered too far nor raised too far.
 
 use crate::os::clock::NS_PER_S;
 
@@ -36,11 +36,11 @@ pub struct CpuUsage {
 /// CPU time that the sources may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// As much as their own budgets allow.
+    /// Sources may use as much as their own budgets allow.
     All,
-    /// This many nanoseconds of a core per second for each source, at least 1.
+    /// Each source may use this many nanoseconds of a core per second, at least 1.
     Cap(u64),
-    /// None: the overhead alone uses the whole budget.
+    /// Sources may use no CPU time: the overhead alone uses the whole budget.
     Nothing,
 }
 

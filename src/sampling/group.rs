@@ -2,7 +2,7 @@
 //! slab, and queues slabs for the recorder.
 //!
 //! There are two clock reads per sample, before and after the read. Everything else that needs a
-//! time uses one of them.
+//! time uses the result of one of these reads.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::{WakeEvent, WakeReason};
 use crate::slab::{Causes, SampleMeta, SlabProducer};
 
-/// One build in this many is timed per source: two clock reads cost more than a small build.
+/// One build in this number is timed per source: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
 /// Poll interval for offloaded reads. A sample carries its own times; only its frame is delayed.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
@@ -46,7 +46,7 @@ const IDLE_NS: u64 = 3600 * NS_PER_S;
 pub struct GroupSettings {
     /// The sources that it samples.
     pub sources: Vec<GroupSource>,
-    /// Its name.
+    /// The group's name.
     pub name: GroupName,
     /// The timing, priority and CPUs of its thread.
     pub thread: ThreadSettings,
@@ -376,7 +376,8 @@ impl SamplerGroup {
         self.sources.iter().filter_map(ActiveSource::offloaded).any(is_so)
     }
 
-    /// Collects offloaded reads and applies the update that waited for them. Returns the time.
+    /// Collects offloaded reads and applies the update that waited for these reads. Returns the
+    /// time.
     #[cold]
     fn poll_and_update(&mut self) -> u64 {
         let now = self.poll_offloaded();
@@ -384,7 +385,8 @@ impl SamplerGroup {
         now
     }
 
-    /// Collects finished offloaded reads and gives up those that have timed out. Returns the time.
+    /// Collects finished offloaded reads and gives up the reads that have timed out. Returns the
+    /// time.
     #[cold]
     fn poll_offloaded(&mut self) -> u64 {
         let now = monotonic_ns();

@@ -16,18 +16,18 @@ use crate::slab::SampleMeta;
 /// A source of a group, opened.
 #[derive(Debug)]
 pub struct GroupSource {
-    /// Its id.
+    /// The source's id.
     pub id: u16,
-    /// Its period, in nanoseconds.
+    /// The source's period, in nanoseconds.
     pub period_ns: u64,
-    /// Its CPU budget, in basis points of a core.
+    /// The source's CPU budget, in basis points of a core.
     pub budget: u32,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
     /// Set for a source whose reads may block: the name of the thread that reads it, and the
     /// timeout of a read in nanoseconds.
     pub offloaded: Option<(String, u64)>,
-    /// Its counters.
+    /// The source's counters.
     pub metrics: Arc<SourceMetrics>,
 }
 
@@ -138,6 +138,6 @@ impl ActiveSource {
 pub(super) enum ReadMode {
     /// The group's own thread.
     Inline(OpenedSampler),
-    /// A thread of its own, since reads may block.
+    /// A separate thread, since reads may block.
     Offloaded(OffloadedRead),
 }

@@ -1,9 +1,9 @@
 //! Updates of a running group: sources are added, removed or replaced, and the thread's settings
 //! change.
 //!
-//! The daemon prepares everything beforehand. The group swaps its parts and sends back those it no
-//! longer needs, so that nothing is opened, started or closed on its thread. Sources that stay keep
-//! their deadlines, sequence numbers, budgets and files.
+//! The daemon prepares everything beforehand. The group swaps its parts and sends back parts that
+//! it no longer needs, so that nothing is opened, started or closed on its thread. Sources that
+//! stay keep their deadlines, sequence numbers, budgets and files.
 
 use crossbeam_channel::Sender;
 
@@ -17,10 +17,10 @@ use crate::slab::OnFull;
 /// The new state of a group.
 #[derive(Debug)]
 pub struct GroupUpdate {
-    /// Its sources from now on, in this order. Sources of the group that are not listed are
+    /// The group's sources from now on, in this order. Sources of the group that are not listed are
     /// removed.
     pub sources: Vec<SourceUpdate>,
-    /// The settings of its thread.
+    /// The settings of the group's thread.
     pub thread: ThreadSettings,
     /// The policy for a slab that finds its queue full.
     pub on_full: OnFull,
@@ -33,7 +33,7 @@ pub struct GroupUpdate {
 pub enum SourceUpdate {
     /// A source that the group already has, kept as it is.
     Keep {
-        /// Its id.
+        /// The source's id.
         id: u16,
         /// The new CPU budget in basis points of a core, if it changes.
         budget: Option<u32>,
@@ -61,7 +61,7 @@ pub(super) struct PendingUpdate {
 #[derive(Debug)]
 pub(super) struct UpdatedSources {
     pub(super) active: Vec<ActiveSource>,
-    /// Their next ticks, in the same order.
+    /// The next ticks of the sources, in the same order.
     pub(super) ticks: Vec<Tick>,
     /// Positions of sources whose budget starts afresh.
     pub(super) reset_budgets: Vec<usize>,

@@ -1,8 +1,9 @@
 //! The text for which a sample lacks a value, and its place: kept for the log and for `flatcap
 //! status`.
 //!
-//! Parsers note the text where they give up a value, and sources the file in which it is. Both are
-//! rare, so that no reader pays for it. The note belongs to the sample that the thread builds.
+//! Parsers note the text where they give up a value, and sources the file in which it is. Such
+//! texts are rare, so no reader should pay for the note. The note belongs to the sample that the
+//! thread builds.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};

@@ -28,7 +28,7 @@ pub(super) struct ReadOutcome {
     /// Begin and end of the read, in monotonic nanoseconds.
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// Its CPU time in nanoseconds.
+    /// The CPU time of the read, in nanoseconds.
     pub(super) cpu_ns: u64,
     /// Success means that the sampler can build a payload.
     pub(super) result: Result<(), ReadError>,
@@ -61,7 +61,7 @@ pub(super) enum ReadPoll {
     Nothing,
     /// The read has finished and the sampler is back: build the payload.
     Finished(SampleMeta, ReadOutcome),
-    /// The read has timed out. Its sampler may still come back and serve later reads.
+    /// The read has timed out. The sampler may still come back and serve later reads.
     TimedOut(SampleMeta),
 }
 
@@ -80,8 +80,8 @@ impl OffloadedRead {
         // At most one read is in flight: neither channel is ever full, and neither allocates later.
         let (requests, samplers) = bounded::<OpenedSampler>(1);
         let (returns, back) = bounded(1);
-        // The thread ends when the sender is dropped. It is not joined, since it may block for
-        // ever.
+        // The thread ends when the sender is dropped. The thread is not joined, since it may block
+        // for ever.
         let thread = thread::spawn(name, move || {
             if !cpus.is_empty() {
                 // The group's own thread reports invalid CPUs once for all.

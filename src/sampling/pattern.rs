@@ -2,13 +2,13 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// Largest number of patterns in one list.
+/// Maximum number of patterns in one list.
 pub const PATTERNS_MAX: usize = 64;
 /// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
-/// A shell pattern: `*` matches any characters, `?` one, `[a-c]` one of a set, `{a,b}` either. It
-/// must match the whole name.
+/// A shell pattern: `*` matches any characters, `?` one, `[a-c]` one of a set, `{a,b}` either. The
+/// pattern must match the whole name.
 #[derive(Debug, Clone)]
 pub struct Pattern(GlobMatcher);
 

@@ -2,7 +2,7 @@
 
 use crate::keyword::keywords;
 
-/// Largest number of processes that are counted one by one.
+/// Maximum number of processes that are counted one by one.
 pub const PROCESSES_MAX: usize = 16;
 
 keywords! {

@@ -11,9 +11,10 @@ use crate::os::program::KillHandle;
 /// An open source whose payloads are built from scratch each time. It owns its files and buffers.
 ///
 /// The group calls [`read`](Self::read), timed by a clock read before and after it, and then
-/// [`build`](Self::build), which is not time-critical. Neither allocates once the sampler is warm.
+/// [`build`](Self::build), which is not time-critical. Neither call allocates memory once the
+/// sampler is warm.
 pub trait Sampler: Debug + Send {
-    /// Reads the source into the sampler's own buffers. This is the timed part, so it does nothing
+    /// Reads the source into the sampler's own buffers. Only this call is timed, so it does nothing
     /// else.
     ///
     /// # Errors
@@ -47,10 +48,10 @@ pub trait FixedSampler: Debug + Send {
     /// As [`Sampler::read`].
     ///
     /// # Errors
-    /// As [`Sampler::read`].
+    /// The same errors as [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
-    /// The template, a finished FlatBuffer. It never changes.
+    /// The template, a finished FlatBuffer. The template never changes.
     fn template(&self) -> &FrameTemplate;
 
     /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
@@ -82,7 +83,7 @@ impl OpenedSampler {
     /// Reads the source.
     ///
     /// # Errors
-    /// As [`Sampler::read`].
+    /// The same errors as [`Sampler::read`].
     #[inline]
     pub fn read(&mut self) -> Result<(), ReadError> {
         match self {

@@ -1,5 +1,5 @@
-//! The schedule of a group: which source is due, how late it is, and how many ticks it missed.
-//! Pure: time is passed in.
+//! The schedule of a group: which source is due, how late it is (its jitter), and how many ticks it
+//! missed. Pure: time is passed in.
 
 /// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never
 /// accumulates.
@@ -65,8 +65,8 @@ impl Schedule {
         self.ticks.iter().map(|tick| tick.next_ns).min()
     }
 
-    /// Returns the source with the oldest deadline, if that has passed. Its next deadline is then
-    /// the first one on its grid after `now_ns`.
+    /// Returns the source with the oldest deadline, if that has passed. The next deadline of the
+    /// source is then the first one on its grid after `now_ns`.
     #[inline]
     pub fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;

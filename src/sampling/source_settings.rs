@@ -26,7 +26,7 @@ pub struct SourceSettings<'a> {
 /// Settings that only one source has.
 #[derive(Debug, Clone, Copy)]
 pub enum OwnSettings<'a> {
-    /// None.
+    /// The source has no settings of its own.
     None,
     /// Settings of the `synthetic` source.
     Synthetic(SyntheticConfig),
@@ -66,7 +66,8 @@ keywords! {
 }
 
 keywords! {
-    /// Where samples are recorded that are batches of events, each with a time of its own.
+    /// The place at which samples are recorded that are batches of events, each with a time of its
+    /// own.
     pub enum BatchMode {
         /// In the data directory, and in the ring if there is one: all of them.
         Always = "always",

@@ -29,8 +29,8 @@ pub struct SourceSpec {
     /// for instances, which exist only if configured.
     pub is_on_by_default: bool,
     /// Whether something other than the kernel may delay a sample: a server, a device's firmware, a
-    /// bus. It then belongs to group `blocking`. For example, the temperature sensor of a hanging
-    /// disk queries that disk.
+    /// bus. The source then belongs to group `blocking`. For example, the temperature sensor of a
+    /// hanging disk queries that disk.
     pub may_block: bool,
     /// Interval at which the kernel updates the values: a shorter period gains nothing.
     pub refresh: &'static str,
@@ -49,7 +49,7 @@ pub struct SourceSpec {
 /// The keys of a source's table in addition to the keys of all sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
-    /// None.
+    /// The table has no keys of its own.
     None,
     /// Shape, size and seed of generated values.
     Synthetic,
@@ -100,7 +100,8 @@ impl SourceSpec {
     /// Opens the source.
     ///
     /// # Errors
-    /// What this host lacks; always for a source of the recorder's own counters.
+    /// The reason why this host lacks the source. Always an error for a source of the recorder's
+    /// own counters.
     #[cfg(feature = "internals")]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {

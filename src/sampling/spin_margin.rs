@@ -1,8 +1,8 @@
-//! The spin margin: how long before a deadline a thread must be awake to meet it. Pure:
-//! measurements are passed in.
+//! The spin margin: how long before a deadline a thread must be awake to meet it, in spite of the
+//! jitter of wake-ups. Pure: measurements are passed in.
 
-/// One sleep in this many may end later than the margin allows for. That is less than half of what
-/// the 99th percentile permits; the rest is for delays that no margin helps against.
+/// One sleep in this number may end later than the margin allows for. That is less than half of
+/// what the 99th percentile permits; the rest is for delays that no margin helps against.
 const LATE_ONE_IN: u64 = 250;
 /// A sleep that ended too late lengthens the margin by this part of itself; any other sleep
 /// shortens it by this part divided by `LATE_ONE_IN`. The two balance when exactly one sleep in
@@ -54,8 +54,8 @@ impl SpinMargin {
             self.fractions.clamp(MARGIN_MIN_NS * FRACTIONS_PER_NS, MARGIN_MAX_NS * FRACTIONS_PER_NS);
     }
 
-    /// Records that the margin left no time to sleep. It becomes shorter; otherwise a margin that
-    /// is too long would never be noticed.
+    /// Records that the margin left no time to sleep. The margin becomes shorter; otherwise a
+    /// margin that is too long would never be noticed.
     #[inline]
     pub(super) fn record_no_sleep(&mut self) {
         self.record_sleep(0);

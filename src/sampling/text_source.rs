@@ -9,7 +9,7 @@ use crate::os::program_guard::Provenance;
 
 /// Largest length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
-/// Largest number of elements of a command: program and arguments.
+/// Maximum number of elements of a command: program and arguments.
 pub const ARGV_MAX: usize = 64;
 /// Largest length of one element of a command, in bytes.
 pub const ARG_BYTES_MAX: usize = 4096;
@@ -22,7 +22,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 pub struct TextSource {
     /// Origin of the text.
     pub origin: TextOrigin,
-    /// Format of the values in it.
+    /// Format of the values in the text.
     pub format: ValueFormat,
 }
 

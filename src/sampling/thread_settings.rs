@@ -33,7 +33,7 @@ keywords! {
 pub struct ThreadSettings {
     /// The precision with which it meets its ticks.
     pub timing: Timing,
-    /// Its real-time priority (`SCHED_FIFO`), 1 to 99; 0 for none.
+    /// The thread's real-time priority (`SCHED_FIFO`), 1 to 99; 0 for ordinary scheduling.
     pub priority: u8,
     /// The CPUs that it and the readers of blocking sources may run on; empty for all.
     pub cpus: Vec<u32>,

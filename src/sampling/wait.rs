@@ -1,4 +1,5 @@
-//! Waiting from one tick to the next: asleep, or asleep and then spinning.
+//! Waiting from one tick to the next: asleep, or asleep and then spinning, which reduces the jitter
+//! of the samples.
 
 use std::hint::spin_loop;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PAGE_BYTES);
 /// Sizes and numbers of slabs, and the number of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Number of sources; ids are below it.
+    /// Number of sources; all ids are below this number.
     pub sources: usize,
     /// Number of standard slabs.
     pub slabs: usize,
@@ -72,7 +72,7 @@ pub struct Owner {
     pub checksum: ChecksumKind,
     /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
-    /// The kernel's boot id; 0 if it reports none.
+    /// The kernel's boot id; 0 if the kernel reports no boot id.
     pub boot: u128,
 }
 
@@ -142,7 +142,7 @@ fn align_to_part(bytes: usize) -> usize {
 }
 
 impl Arena {
-    /// Lays out slabs in `memory`, which must be empty. Returns `None` if it has less than
+    /// Lays out slabs in `memory`, which must be empty. Returns `None` if the memory has fewer than
     /// [`Geometry::bytes`].
     pub fn new(mut memory: SharedMemory, geometry: Geometry, owner: &Owner) -> Option<Self> {
         let mut header = memory.allocate(HEADER_NUMBERS * NUMBER_BYTES)?;
@@ -178,7 +178,7 @@ impl Arena {
     /// Creates slabs in a file of `run_dir`, which a later run finds if this one is killed.
     ///
     /// # Errors
-    /// As [`SharedMemory::create`].
+    /// The same errors as [`SharedMemory::create`].
     pub fn file_backed(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(run_dir, geometry.bytes())?;
         let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;

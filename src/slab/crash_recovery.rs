@@ -71,8 +71,8 @@ impl CrashedRun {
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             let path = memory.path().display().to_string();
             match Self::open(memory, directory, exclude_run) {
-                // Its recorder no longer holds the directory's lock: it is dead or dying. Its
-                // samples must not be skipped.
+                // The recorder of the run no longer holds the directory's lock: it is dead or
+                // dying. The samples of that run must not be skipped.
                 Ok(OpenedArena::Ours(run)) if run.memory.take_over(EXIT_WAIT_MAX_NS)? => found.push(run),
                 Ok(OpenedArena::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
                 Ok(OpenedArena::NotOurs) => {}
@@ -91,7 +91,7 @@ impl CrashedRun {
     /// blank, with the name of a run's file, and not locked.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The same errors as [`find`](Self::find).
     pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
         let mut files = 0;
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
@@ -140,7 +140,7 @@ impl CrashedRun {
         self.header.run_id
     }
 
-    /// Returns the path of its file.
+    /// Returns the path of the memory's file.
     pub fn path(&self) -> &Path {
         self.memory.path()
     }
@@ -219,7 +219,7 @@ impl CrashedRun {
 }
 
 impl ArenaHeader {
-    /// Reads and checks the header. Returns `None` if it does not match the file.
+    /// Reads and checks the header. Returns `None` if the header does not match the file.
     fn read(memory: &SharedMemoryFile) -> io::Result<Option<Self>> {
         let mut bytes = [0; HEADER_NUMBERS * 8];
         // A file without holes is no larger than the memory of the host, so neither the products

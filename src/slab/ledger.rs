@@ -34,7 +34,7 @@ impl Causes {
     pub const STORAGE: Self = Self(1 << 4);
     /// The writer ended in the middle of the sample.
     pub const CRASH: Self = Self(1 << 5);
-    /// The bytes differed from those that were written.
+    /// The bytes differed from the bytes that were written.
     pub const DAMAGED: Self = Self(1 << 6);
     /// The source did not answer in time.
     pub const TIMED_OUT: Self = Self(1 << 7);
@@ -81,7 +81,7 @@ pub struct Loss {
     pub first_seq: u64,
     /// Number of samples.
     pub count: u64,
-    /// Their causes.
+    /// The causes of the loss.
     pub causes: Causes,
 }
 

@@ -1,6 +1,6 @@
-//! Transfers frames from the samplers to the recorder: pooled buffers of whole frames (slabs),
-//! passed through one bounded lock-free queue per group. Every sample that does not get through is
-//! recorded as a loss.
+//! Transfers frames from the samplers to the recorder. Pooled buffers of whole frames (slabs) pass
+//! through one bounded lock-free queue per group, without a copy (zero-copy). Every sample that
+//! does not get through is recorded as a loss.
 //!
 //! Never: waits (unless configured to), allocates after the start, depends on the schema of a
 //! source, a file or the meaning of a frame.

@@ -1,4 +1,4 @@
-//! The pool of free slabs.
+//! The pool of free slabs: an object pool, so that no buffer is allocated after the start.
 
 use crossbeam_queue::ArrayQueue;
 
@@ -10,7 +10,7 @@ use super::slab::Slab;
 const WARM_SLABS: usize = 8;
 
 /// Free slabs of two classes: standard, and large ones for frames that do not fit a standard slab.
-/// All are created at the start; lock-free.
+/// All slabs are created at the start; the pool is lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
     warm: ArrayQueue<Box<Slab>>, // circulating standard slabs: taken first

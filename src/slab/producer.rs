@@ -243,8 +243,9 @@ impl SlabProducer {
         }
     }
 
-    /// Drops the oldest queued slab. Its losses are in the ledger before the recorder can see the
-    /// slabs after it. They are older than the pending loss and cannot be merged with it.
+    /// Drops the oldest queued slab. The losses of the slab are in the ledger before the recorder
+    /// can see the slabs after it. The lost samples are older than the pending loss and cannot be
+    /// merged with it.
     fn evict_oldest(&mut self) {
         let Self { settings, .. } = self;
         let oldest = settings.queue.evict_oldest(|slab| {

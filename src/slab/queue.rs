@@ -1,4 +1,6 @@
-//! One queue per group: bounded, lock-free, first in first out, with a policy for a full queue.
+//! One queue per group, with one producer and one consumer (SPSC): bounded, lock-free, first in
+//! first out. Backpressure: if the queue is full, its policy decides whether the group drops its
+//! newest or its oldest slab or waits.
 //!
 //! Three protocols build on the channel.
 //!
@@ -58,8 +60,8 @@ pub struct QueueReceiver<T> {
     shared: Arc<QueueState>,
 }
 
-/// Creates a queue for `capacity` slabs. It ends once the sender is dropped and all slabs are
-/// taken.
+/// Creates a queue for `capacity` slabs. The queue ends once the sender is dropped and all slabs
+/// are taken.
 pub fn slab_queue<T>(capacity: usize, on_full: OnFull) -> (QueueSender<T>, QueueReceiver<T>) {
     let (sender, receiver) = bounded(capacity);
     let shared = Arc::new(QueueState::default());
@@ -152,7 +154,7 @@ impl<T> QueueReceiver<T> {
     /// Returns the oldest slab without taking it.
     ///
     /// # Errors
-    /// `Empty` if there is none now, or none that may be taken yet. `Disconnected` if there will
+    /// `Empty` if no slab is queued, or if it may not be taken yet. `Disconnected` if there will
     /// never be one again.
     pub fn peek(&mut self) -> Result<&T, TryRecvError> {
         if self.head.is_none() {
@@ -169,7 +171,7 @@ impl<T> QueueReceiver<T> {
     /// Takes the oldest slab.
     ///
     /// # Errors
-    /// As [`peek`](Self::peek).
+    /// The same errors as [`peek`](Self::peek).29|The reason why values cannot become a batch.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         self.peek()?;
         self.head.take().ok_or(TryRecvError::Empty)
@@ -216,8 +218,8 @@ impl Inbox {
     /// Takes the slab that was queued first.
     ///
     /// # Errors
-    /// `Empty` if there is none now, `Disconnected` if there will never be one again: all groups
-    /// have ended.
+    /// `Empty` if no slab is queued now. `Disconnected` if no slab will ever follow, because all
+    /// groups have ended.
     pub fn try_recv(&mut self) -> Result<Box<Slab>, TryRecvError> {
         let mut oldest: Option<(u64, &mut QueueReceiver<Box<Slab>>)> = None;
         let mut outcome = TryRecvError::Disconnected;

@@ -144,12 +144,12 @@ impl Slab {
         &self.ranges
     }
 
-    /// Returns the size of its buffer.
+    /// Returns the size of the slab's buffer.
     pub fn capacity(&self) -> usize {
         self.buffer.bytes().len()
     }
 
-    /// Returns whether it has no frame.
+    /// Returns whether the slab has no frame.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

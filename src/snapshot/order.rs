@@ -15,7 +15,7 @@ use crate::os::wake_event::WakeEvent;
 /// milliseconds; further ones are refused.
 const REQUESTS_MAX: usize = 64;
 
-/// What a snapshot shall hold, and why.
+/// The content of a snapshot, and the reason for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
@@ -28,13 +28,13 @@ pub struct SnapshotOrder {
     /// of users are not joined with others, so that each keeps its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Why, for people: the condition, or the text of `--reason`.
+    /// The reason for people: the condition, or the text of `--reason`.
     pub reason: String,
-    /// What the rule saw: expressions and their values, as text.
+    /// The expressions of the rule and their values, as text.
     pub values: Vec<(String, String)>,
     /// Logs of the host that the snapshot gets for its window.
     pub capture: Vec<HostLog>,
-    /// When it was ordered or the rule fired, in monotonic nanoseconds.
+    /// The time at which the snapshot was ordered or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
     /// Begin of the window, included, in monotonic nanoseconds.
     pub first_mono_ns: u64,

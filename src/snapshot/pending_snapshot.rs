@@ -11,9 +11,9 @@ const JOINED_NS_MAX: u64 = 4_200_000_000_000;
 /// Maximum number of attempts to copy a window, because a disk may be full or fail only
 /// temporarily.
 const COPY_ATTEMPTS_MAX: u32 = 6;
-/// Time from the first attempt to the second, in nanoseconds. It doubles each time, so the last
-/// attempt is 31 s after the first. During this time, segments that the ring has removed stay in
-/// memory.
+/// Time from the first attempt to the second, in nanoseconds. The delay doubles each time, so the
+/// last attempt is 31 s after the first. During this time, segments that the ring has removed stay
+/// in memory.
 const COPY_RETRY_NS: u64 = 1_000_000_000;
 
 /// A snapshot whose window has not ended or is not copied yet.
@@ -22,7 +22,7 @@ pub(super) struct PendingSnapshot {
     /// The orders of this run; empty for a snapshot of an earlier run, which cannot be extended.
     pub(super) ids: Vec<OrderId>,
     pub(super) orders: Vec<SnapshotOrder>,
-    /// Name of its directory.
+    /// Name of the snapshot's directory.
     pub(super) name: String,
     pub(super) run_id: u64,
     /// Added to monotonic time to get wall time, in nanoseconds.

@@ -30,15 +30,15 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRecord {
-    /// Name of its directory.
+    /// Name of the snapshot's directory.
     pub name: String,
-    /// The rule that fired; none if a person or a signal ordered it.
+    /// The rule that fired; `None` if a person or a signal ordered it.
     pub rule: Option<String>,
-    /// Why, for people.
+    /// The reason for people.
     pub reason: String,
-    /// What the rule saw: expressions and their values.
+    /// The expressions of the rule and their values.
     pub values: Vec<(String, String)>,
-    /// When it was ordered or the rule fired, in wall nanoseconds.
+    /// The time at which the snapshot was ordered or the rule fired, in wall nanoseconds.
     pub fired_wall_ns: i64,
     /// The same, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
@@ -77,11 +77,11 @@ impl SnapshotRecord {
 /// A log of the host in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedLog {
-    /// Which one.
+    /// The kind of the log.
     pub log: HostLog,
-    /// Name of the attachment; none if it is not attached.
+    /// Name of the attachment; `None` if it is not attached.
     pub attachment: Option<String>,
-    /// Why it is not attached.
+    /// The reason why the log is not attached.
     pub error: Option<String>,
 }
 

@@ -16,7 +16,7 @@ const LISTINGS_MAX: usize = 4;
 pub(super) struct RingSegment {
     pub(super) name: SegmentName,
     pub(super) file: Arc<dyn StorageFile>,
-    /// Its creation time, in monotonic nanoseconds.
+    /// The segment's creation time, in monotonic nanoseconds.
     pub(super) created_ns: u64,
 }
 

@@ -44,7 +44,7 @@ pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
     /// Any error of the underlying system call.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Syncs the names in it to disk.
+    /// Syncs the names in the directory to disk.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -82,7 +82,7 @@ impl SnapshotFolder for DirectoryTree {
 pub struct ListedSnapshot {
     /// Name of the directory.
     pub name: String,
-    /// Its description.
+    /// The description of the snapshot.
     pub record: SnapshotRecord,
     /// Disk space that it occupies, in bytes.
     pub bytes: u64,

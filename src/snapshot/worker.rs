@@ -46,7 +46,8 @@ pub struct SnapshotSettings {
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
     /// Time after the end of a window until its last samples are in the ring, in nanoseconds.
     pub settle_ns: u64,
-    /// Waits until the ring has all queued samples. Returns whether it does.
+    /// Waits until the ring contains all queued samples. Returns false on an error or after the
+    /// time limit.
     pub settle: Box<dyn FnMut() -> bool + Send>,
     /// Returns the difference of wall time and monotonic time, in nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
@@ -377,7 +378,8 @@ impl SnapshotWorker {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
         if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-            // It is complete. Only the last steps were missing, or a power cut has undone them.
+            // The snapshot is complete. Only the last steps were missing, or a power cut has undone
+            // them.
             remove_if_there(&*storage, REQUEST_NAME)?;
             storage.sync_directory()?;
             folder.rename(&partial, name)?;

@@ -33,7 +33,7 @@ pub struct Chart {
     pub title: String,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 for none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// Formula that computes the value.
     pub formula: Formula,
@@ -50,7 +50,7 @@ pub struct ElementTable {
     pub shape: ElementShape,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 for none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// The columns, the most informative first.
     pub columns: Vec<TableColumn>,
@@ -79,6 +79,7 @@ impl Catalog {
     pub fn of(recording: &Recording) -> Self {
         let sources = recording.fields();
         let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
+        // A recording without well-known charts has no others.
         let most = if catalog.charts.is_empty() { OTHER_CHARTS_ALONE } else { OTHER_CHARTS };
         for source in &sources {
             let fields = field_charts(source);
@@ -154,6 +155,7 @@ fn field_charts(source: &SourceFields) -> Vec<(MetricKind, Chart)> {
 /// Returns the tables of a source's lists.
 fn tables(source: &SourceFields) -> Vec<ElementTable> {
     let mut lists: Vec<&str> = source.fields.iter().filter_map(|field| list_of(&field.path)).collect();
+    // Fields of one list are adjacent in a schema, so equal names are neighbours.
     lists.dedup();
     let table = |list: &str| {
         let fields: Vec<&FieldInfo> =
@@ -164,6 +166,8 @@ fn tables(source: &SourceFields) -> Vec<ElementTable> {
             Some(TableColumn { title: (*title).to_owned(), value })
         });
         let mut columns: Vec<TableColumn> = known.collect();
+        // A list of another program may lack all known numbers; its columns are then chosen by
+        // their kind.
         if !columns.iter().any(|column| matches!(column.value, ColumnValue::Number(_))) {
             columns.extend(fields.iter().filter(|field| is_measured(field.kind)).take(OTHER_COLUMNS).map(
                 |field| {
@@ -225,6 +229,7 @@ fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> 
     });
     let fields: Vec<FormulaField> = fields.collect();
     let counted = weighted().filter(|(field, ..)| field.kind == MetricKind::Counter);
+    // The coarsest counter decides over which time a change is accurate.
     let resolution_ns = counted.map(|(field, ..)| resolution_ns(field.unit.as_deref())).max().unwrap_or(0);
     Some(Formula { fields, unit: unit.to_owned(), quotient: Some(factor), resolution_ns })
 }

@@ -14,13 +14,15 @@ use super::history::{ChangeTime, History};
 use super::step_columns::{StepColumn, StepColumns};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Values kept per chart, so that a step back by some samples reads nothing.
+/// Maximum number of values kept per chart.
+// With these, a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
 /// Maximum number of markers kept; older ones are dropped.
 const MARKERS_MAX: usize = 1000;
 /// Maximum number of elements of a list; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 14;
-/// Number of periods for which the last value is current: a source may miss one tick.
+/// Number of periods for which the last value is current.
+// A source may miss one tick.
 const PERIODS_HELD: i64 = 2;
 /// The period assumed for a source without one.
 const PERIOD_DEFAULT_NS: u64 = 1_000_000_000;
@@ -81,6 +83,7 @@ impl ChartFeed {
                 fields.push(exact_path(&chart.source, &field.path));
                 owners.push((number, at));
             }
+            // The change of the first values is computed from earlier samples.
             lead_ns = lead_ns.max(change_time(chart).most_ns);
         }
         let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
@@ -98,7 +101,8 @@ impl ChartFeed {
         Ok(Self { stream, fold, from_ns })
     }
 
-    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
+    /// time.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -176,6 +180,7 @@ impl ChartSeries {
         let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         let column = |number: i64| {
             let column = self.columns.get(number);
+            // Steps before the newest value that lack one had no sample, so nothing is held there.
             let is_held = column.extrema.is_none() && number > held_from;
             StepColumn {
                 extrema: column.extrema.or(held.filter(|_| is_held).map(|held| (held, held))),
@@ -251,6 +256,7 @@ impl ChartFold {
 
 impl StreamVisitor for ChartFold {
     fn begin_run(&mut self) {
+        // Counters begin again with the run.
         self.histories.clear();
     }
 
@@ -309,6 +315,7 @@ impl StreamVisitor for ChartFold {
     fn add_gap(&mut self, source: &str, lost_ns: Range<i64>) {
         for (chart, series) in self.charts.iter().zip(&mut self.series) {
             if chart.source == source {
+                // The samples before and after the loss exist, so their own steps are not lost.
                 series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
             }
         }

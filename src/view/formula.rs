@@ -6,14 +6,15 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 /// A value computed from numbers of one table of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
-    /// The fields, by their paths below the source; all in one list, or in none.
+    /// The fields, by their paths below the source. They are all in one list, or all outside of
+    /// lists.
     pub(super) fields: Vec<FormulaField>,
     /// The unit of the value, as in [`CommonUnit`].
     pub unit: String,
     /// The factor of a quotient; `None` if the value is a sum.
     pub(super) quotient: Option<f64>,
-    /// Shortest time over which a change is accurate, in nanoseconds: a counter with a coarse unit
-    /// moves in jumps.
+    /// Shortest time over which a change is accurate, in nanoseconds.
+    // A counter with a coarse unit moves in jumps.
     pub(super) resolution_ns: u64,
 }
 
@@ -37,8 +38,8 @@ pub(super) enum Number {
     Float(f64),
 }
 
-/// Number of units by which a busy counter moves within its resolution: a step of a tenth is fine
-/// enough for a chart.
+/// Number of units by which a busy counter moves within its resolution.
+// A step of a tenth is fine enough for a chart.
 const RESOLUTION_UNITS: u64 = 10;
 
 impl Formula {
@@ -90,6 +91,7 @@ impl Formula {
         let part = sum(|field| field.part);
         let Some(factor) = self.quotient else { return Some(part) };
         let whole = sum(|field| field.whole);
+        // A disk without requests has no time per request.
         (whole.abs() > 0.0).then(|| factor * part / whole)
     }
 }
@@ -114,6 +116,7 @@ impl Number {
             FieldValue::Bool(value) => f64::from(u8::from(value)),
             FieldValue::Text(_) | FieldValue::Absent => return None,
         };
+        // A chart cannot be scaled to an infinite value.
         number.is_finite().then_some(Self::Float(number))
     }
 

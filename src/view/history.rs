@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::formula::{Formula, Number};
 
-/// Readings kept per change time: this bounds both the error in the length of the interval and the
-/// memory at any sample rate.
+/// Readings kept per change time.
+// This bounds both the error in the length of the interval and the memory at any sample rate.
 const READINGS: u64 = 16;
 
 /// The numbers of a formula in one sample, by field.
@@ -25,7 +25,8 @@ pub(super) struct ChangeTime {
     pub(super) wanted_ns: u64,
     /// Minimum age of the base reading: without one there is no value.
     pub(super) least_ns: u64,
-    /// Maximum age of the base reading: an older one says nothing about the present.
+    /// Maximum age of the base reading.
+    // An older reading says nothing about the present.
     pub(super) most_ns: u64,
 }
 
@@ -39,6 +40,7 @@ impl History {
         numbers: Numbers,
         time: ChangeTime,
     ) -> Option<f64> {
+        // Gauges need no earlier readings.
         if !formula.has_counters() {
             let numbers: Vec<Option<f64>> = numbers.iter().map(|number| number.map(Number::float)).collect();
             return formula.value(&numbers);
@@ -66,6 +68,8 @@ impl History {
                 .collect();
             formula.value(&rates)
         });
+        // Closer readings would not make the interval more exact, and a fast source would fill the
+        // memory.
         let spacing_ns = time.wanted_ns / READINGS;
         if self.readings.back().is_none_or(|(at, _)| mono_ns.saturating_sub(*at) >= spacing_ns) {
             self.readings.push_back((mono_ns, numbers));

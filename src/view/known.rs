@@ -28,8 +28,10 @@ pub(super) struct KnownChart {
     pub(super) value: KnownValue,
 }
 
+// Without `guest`: the kernel also counts this time as `user`.
 const TOTAL_BUSY: [&str; 6] =
     ["total.user", "total.nice", "total.system", "total.irq", "total.softirq", "total.steal"];
+// A CPU that waits for a disk can run other threads, so `iowait` counts as idle.
 const TOTAL_IDLE: [&str; 2] = ["total.idle", "total.iowait"];
 const CORE_BUSY: [&str; 6] =
     ["times.user", "times.nice", "times.system", "times.irq", "times.softirq", "times.steal"];

@@ -27,6 +27,7 @@ impl SampleSearch {
     /// Returns the wall time of the last sample of a source before a wall time and not before
     /// `least_ns`.
     pub(super) fn before(&self, source: &str, wall_ns: i64, least_ns: i64) -> Result<Option<i64>, ViewError> {
+        // The search begins with a short time, because it reads all samples of the time.
         let mut length_ns = FIRST_SEARCH_NS;
         loop {
             let from_ns = wall_ns.saturating_sub(length_ns).max(least_ns);

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Maximum number of steps kept: twice the columns of a wide terminal, for a step back.
+/// Maximum number of steps kept.
+// Twice the columns of a wide terminal, for a step back.
 const COLUMNS_MAX: usize = 2048;
 
 /// One time step.
@@ -33,6 +34,7 @@ impl StepColumn {
 impl StepColumns {
     /// Creates steps of the given length that start at a wall time.
     pub(super) fn new(step_ns: i64, from_ns: i64) -> Self {
+        // A step of 0 would divide by zero.
         let step_ns = step_ns.max(1);
         Self { step_ns, first: from_ns.div_euclid(step_ns), columns: VecDeque::new() }
     }
@@ -53,9 +55,9 @@ impl StepColumns {
         self.change(wall_ns, wall_ns, |column| column.include(value));
     }
 
-    /// Adds a value that held between two samples. Skips steps in which samples were lost, because
-    /// the value there is unknown.
+    /// Adds a value that held between two samples. Skips steps in which samples were lost.
     pub(super) fn add_between(&mut self, from_ns: i64, to_ns: i64, value: f64) {
+        // The value is unknown while samples are lost.
         self.change(from_ns, to_ns, |column| {
             if !column.is_lost {
                 column.include(value);

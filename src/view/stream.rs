@@ -106,6 +106,7 @@ impl SampleStream {
     /// Checks for new samples of a running recorder. If `wants_segments`, also lists the directory
     /// to find new segments.
     pub(super) fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
+        // The end of a growing recording moves.
         self.is_at_end = false;
         if wants_segments {
             self.results.refresh()?;
@@ -170,6 +171,7 @@ impl SampleStream {
                     *next = end;
                     end >= batch.rows()
                 }
+                // The rows before the run must be delivered first.
                 PendingPart::Run if is_waiting => {
                     kept.push_back(part);
                     break;

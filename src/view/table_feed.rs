@@ -15,10 +15,11 @@ use super::formula::{Formula, Number};
 use super::history::{ChangeTime, History};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
-/// Maximum time over which a change is computed, whatever the step: a table shows the present.
+/// Maximum time over which a change is computed, whatever the step.
+// A table shows the present.
 const CHANGE_MAX_NS: u64 = 10_000_000_000;
-/// Time for which an element is kept without a sample: between two full passes, process samples
-/// leave some processes out.
+/// Time for which an element is kept without a sample.
+// Between two full passes, process samples leave some processes out.
 const HELD_MIN_NS: i64 = 1_200_000_000;
 /// Maximum number of elements; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 16;
@@ -35,9 +36,9 @@ pub struct TableFeed {
 /// An element and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElementValues {
-    /// Its name.
+    /// The element's name.
     pub name: String,
-    /// Its process id, if it has one.
+    /// The element's process id, if it has one.
     pub pid: Option<u64>,
     /// The numbers, by column; `None` for a string or an absent value.
     pub numbers: Vec<Option<f64>>,
@@ -102,6 +103,8 @@ impl TableFeed {
         let wanted_ns = step_ns.unsigned_abs().min(CHANGE_MAX_NS);
         let period_ns = i64::try_from(table.period_ns).unwrap_or(i64::MAX);
         let held_ns = period_ns.saturating_mul(2).max(HELD_MIN_NS);
+        // Samples leave processes out between full passes, so the time of two passes is read: one
+        // for the values and an earlier one for their change.
         let from_ns = wall_ns.saturating_sub_unsigned(wanted_ns).saturating_sub(held_ns.saturating_mul(2));
         let request = StreamRequest { fields, host: host.cloned(), since_ns: from_ns };
         let fold = TableFold {
@@ -116,7 +119,8 @@ impl TableFeed {
         Ok(Self { stream, fold, from_ns: wall_ns, reached_ns: wall_ns })
     }
 
-    /// Reads up to a wall time while `has_time` returns true. Returns whether it reached that time.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
+    /// time.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -202,6 +206,7 @@ impl TableFold {
 
 impl StreamVisitor for TableFold {
     fn begin_run(&mut self) {
+        // Counters begin again with the run, but the elements stay visible until the next sample.
         for cell in self.elements.values_mut().flat_map(|element| &mut element.cells) {
             cell.history.clear();
             cell.number = None;
@@ -257,6 +262,8 @@ impl StreamVisitor for TableFold {
             }
         }
         if let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1))) {
+            // Elements are kept longer than they are shown, so that one that returns keeps its
+            // history.
             let oldest_ns = wall_ns.saturating_sub(self.held_ns.saturating_mul(4));
             self.elements.retain(|_, element| element.seen_ns >= oldest_ns);
         }

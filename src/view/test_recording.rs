@@ -22,7 +22,8 @@ use crate::schemas::host::{
 };
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
-/// Monotonic time of the first tick: the host has run for a while before.
+/// Monotonic time of the first tick.
+// The host has run for a while before.
 pub(super) const START_MONO_NS: u64 = 1_000_000_000_000;
 /// Length of a tick, 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;

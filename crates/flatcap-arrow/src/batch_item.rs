@@ -8,6 +8,6 @@ use flatcap_format::replay::Notice;
 pub enum BatchItem {
     /// Rows.
     Batch(RecordBatch),
-    /// A problem with a file. Reading continues after it.
+    /// A problem with a file. Reading continues after the notice.
     Notice(Notice),
 }

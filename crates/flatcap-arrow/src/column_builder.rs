@@ -9,7 +9,7 @@ use arrow_array::builder::{
 use arrow_schema::DataType;
 use flatcap_format::query::HeldValue;
 
-/// The values so far of one column.
+/// The values of one column that were added so far.
 #[derive(Debug)]
 pub(crate) enum ColumnBuilder {
     Unsigned(UInt64Builder),
@@ -33,8 +33,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends a value. Returns false if it has another type. Numbers become 64-bit floats in a
-    /// column of these, which aggregates and rates are.
+    /// Appends a value. Returns false if the value has another type than the column. Numbers become
+    /// 64-bit floats in a column of these, which aggregates and rates are.
     #[allow(clippy::cast_precision_loss, reason = "documented: an aggregate")]
     pub(crate) fn push(&mut self, value: &HeldValue) -> bool {
         match (&mut *self, value) {

@@ -11,7 +11,7 @@ use arrow_schema::DataType;
 use flatcap_format::query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn};
 use flatcap_format::schema::ColumnType;
 
-/// The types that integers get.
+/// The Arrow types of integer columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntegerTypes {
     /// INT64, the only integer type that every reader of Parquet supports, and UINT64 for fields in

@@ -24,7 +24,7 @@ pub enum BatchError {
         /// The largest value.
         limit: i64,
     },
-    /// The columns belong to one source, but the samples to several.
+    /// The columns belong to one source, while the samples are of several sources.
     #[error("the samples are of several sources, among them {one} and {other}; choose one")]
     SeveralSources {
         /// A source.

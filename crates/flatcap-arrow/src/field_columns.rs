@@ -25,7 +25,7 @@ pub(crate) struct FieldColumns {
 #[derive(Debug)]
 pub(crate) struct FieldColumn {
     pub(crate) name: String,
-    /// Its place among the reader's columns.
+    /// The column's place among the reader's columns.
     pub(crate) place: usize,
     pub(crate) data_type: DataType,
 }
@@ -91,8 +91,8 @@ impl FieldColumn {
     }
 }
 
-/// Returns the columns of the begin of rows, in wall nanoseconds: as a time, and as a number. They
-/// share their memory.
+/// Returns the columns of the begin of rows, in wall nanoseconds: as a time, and as a number. The
+/// arrays share their memory.
 pub(crate) fn time_arrays(wall_ns: Vec<i64>) -> [ArrayRef; 2] {
     let values = ScalarBuffer::from(wall_ns);
     let times = TimestampNanosecondArray::new(values.clone(), None).with_timezone(ZONE);

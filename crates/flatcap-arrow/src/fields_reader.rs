@@ -42,7 +42,7 @@ pub struct FieldsReader {
 enum FieldRows {
     /// Batches of columns.
     Plain(Box<PlainRows>),
-    /// One by one, and a notice that came after the rows of the last batch.
+    /// Rows joined one by one, and a notice that came after the rows of the last batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
 
@@ -56,8 +56,8 @@ struct RowBatch {
 
 impl FieldsReader {
     /// Requests rows. If elements of lists have separate columns, the rows are read twice, since
-    /// the columns are known only at the end. Then `goes_on` is called repeatedly, and the reading
-    /// ends with `None` if it returns false.
+    /// the columns are known only at the end. In this case, `goes_on` is called repeatedly. If it
+    /// returns false, the reading ends with `None`.
     ///
     /// # Errors
     /// The errors of the query.
@@ -101,7 +101,7 @@ impl FieldsReader {
     /// Returns the next part, or `None` at the end. Gaps and markers are not rows.
     ///
     /// # Errors
-    /// Those of the query; `OtherType` if the type of a field changed.
+    /// The errors of the query; `OtherType` if the type of a field changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match &mut self.rows {

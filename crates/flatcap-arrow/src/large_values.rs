@@ -10,7 +10,7 @@ pub struct LargeValues {
 }
 
 impl LargeValues {
-    /// Adds values of a field; `first` describes the first of them.
+    /// Adds values of a field; `first` describes the first value.
     pub(crate) fn add(&mut self, (source, path): (&str, &str), count: u64, first: &str) {
         let key = (source.to_owned(), path.to_owned());
         let (all, _) = self.fields.entry(key).or_insert_with(|| (0, first.to_owned()));

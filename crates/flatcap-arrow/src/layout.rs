@@ -34,7 +34,7 @@ pub(crate) const SEPARATOR: char = '-';
 /// Options for the conversion of values to columns.
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutOptions {
-    /// The types that integers get.
+    /// The Arrow types of integer columns.
     pub integers: IntegerTypes,
     /// The unit of times.
     pub time_unit: TimeUnit,
@@ -132,11 +132,11 @@ impl FileLayout {
         files
     }
 
-    /// Returns samples as rows. Moves the values of the columns out of them. A value that the type
-    /// of its column cannot hold is left out, and added to `large`.
+    /// Returns samples as rows. Moves the values out of `samples`. A value that the type of its
+    /// column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` for a number or time of a sample that is none.
+    /// `TooLarge` if the number or time of a sample does not fit its column.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,

@@ -10,7 +10,7 @@ use flatcap_format::segment::{Gap, Marker};
 /// Samples of one source of one run.
 #[derive(Debug, Clone)]
 pub struct SampleBatch {
-    /// One batch per table of the source, all of the same samples.
+    /// One batch per table of the source. All batches contain the same samples.
     pub tables: Vec<ColumnBatch>,
 }
 
@@ -93,7 +93,7 @@ impl SampleReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
         if let Some(item) = self.held.take() {

@@ -87,7 +87,7 @@ impl SourceBatches {
         &self.schema
     }
 
-    /// Returns samples of the run as a batch. Moves the values of the columns out of them.
+    /// Returns samples of the run as a batch. Moves the values out of `samples`.
     ///
     /// # Errors
     /// `SeveralSources` for samples of another source, `OtherSchema` for samples with another

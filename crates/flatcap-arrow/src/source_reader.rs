@@ -33,7 +33,7 @@ impl SourceReader {
     /// of this length is returned. Samples of several `hosts` have a column for the host.
     ///
     /// # Errors
-    /// Those of the query.
+    /// The errors of the query.
     pub fn open(
         recording: &Recording,
         query: &Query,
@@ -81,7 +81,7 @@ impl SourceReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// Those of the query; `OtherSchema` if the schema of the source changed.
+    /// The errors of the query; `OtherSchema` if the schema of the source changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match self.held.pop_front() {

@@ -33,17 +33,17 @@ pub struct FieldDeparture {
     pub usual_range: (f64, f64),
     /// The unit.
     pub unit: ValueUnit,
-    /// Its score, as docs/ARCHITECTURE.md defines it.
+    /// The departure's score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
     /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
     pub wall_ns: i64,
-    /// Further fields that move together with it.
+    /// Further fields that move together with the field.
     pub together: Vec<FieldName>,
     /// The unit that the schema states.
     pub field_unit: Option<String>,
     /// The programs that pushed it; empty if the recorder measured or imported it.
     pub senders: Vec<SourceSender>,
-    /// The samples of the value; `None` if there are none around the time.
+    /// The samples of the value, or `None` without samples around the time.
     pub measurement: Option<Measurement>,
 }
 
@@ -65,7 +65,7 @@ pub struct FieldName {
 pub struct ChildrenUse {
     /// The path of the field below the source.
     pub field: String,
-    /// The sum of their values.
+    /// The sum of the values of the parts.
     pub sum: f64,
     /// The unit.
     pub unit: ValueUnit,
@@ -76,23 +76,23 @@ pub struct ChildrenUse {
 /// Fields that were not ranked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnrankedFields {
-    /// Why.
+    /// The reason why the fields were not ranked.
     pub reason: UnrankedReason,
-    /// Their names, with the source.
+    /// The fields' names, with the source.
     pub fields: BTreeSet<String>,
 }
 
-/// Why a field is not ranked.
+/// The reason why a field is not ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnrankedReason {
-    /// Its values are states, strings or reservations.
+    /// The field's values are states, strings or reservations.
     NoQuantity,
-    /// The recording has too few samples of it before the time.
+    /// The recording has too few samples of the field before the time.
     ShortBaseline,
-    /// Its payloads have no schema.
+    /// The source's payloads have no schema.
     NoSchema,
-    /// Its payloads contain events, not values at the time of a sample.
+    /// The source's payloads contain events, not values at the time of a sample.
     Events,
 }
 
@@ -146,15 +146,15 @@ pub struct Spikes {
 /// A process, control group, disk or interface that may be the cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
-    /// What it is.
+    /// The kind of the suspect.
     pub kind: SuspectKind,
-    /// Its name.
+    /// The suspect's name.
     pub name: String,
-    /// Its process id.
+    /// The suspect's process id.
     pub pid: Option<u64>,
-    /// The score of its activity above the usual.
+    /// The score of the suspect's activity above the usual.
     pub score: f64,
-    /// Departures of its own fields, best first.
+    /// Departures of the suspect's own fields, best first.
     pub evidence: Vec<FieldDeparture>,
     /// The use of resources by its new children.
     pub children: Vec<ChildrenUse>,
@@ -169,7 +169,7 @@ pub struct Offspring {
     pub list: String,
     /// The parent.
     pub parent: String,
-    /// How many.
+    /// The number of these processes.
     pub count: u64,
 }
 

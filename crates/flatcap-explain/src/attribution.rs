@@ -48,6 +48,7 @@ impl SuspectKind {
             Some(Self::Process)
         } else if has("path") {
             Some(Self::Cgroup)
+        // No field of a disk names its kind, and only block devices count in sectors.
         } else if has_unit("sectors") {
             Some(Self::Disk)
         } else if list.starts_with("interfaces") {
@@ -76,8 +77,8 @@ pub(super) struct SuspectedElement {
     pub(super) score: f64,
     /// Departures of its own fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
-    /// Departures of its new children, by class, best class first. They count for the score, but
-    /// are not values of the element.
+    /// Departures of its new children, by class, best class first. The children count for the
+    /// score, but are not values of the element.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 
@@ -102,8 +103,11 @@ impl Suspicion {
         let mut scores: BTreeMap<ValueClass, f64> =
             self.own.iter().map(|(class, best)| (*class, best.score)).collect();
         for (class, departures) in &self.of_children {
+            // A process may start many children that each do little, so only their sum shows what
+            // it caused.
             let value = CHILDREN_PART * departures.iter().map(|departure| departure.value).sum::<f64>();
             let measure = Measure { class: *class, ..Measure::STATE };
+            // New children did nothing before.
             let score = departure_score(value, &Baseline::NOTHING, measure);
             let known = scores.entry(*class).or_default();
             *known = known.max(score);
@@ -142,6 +146,7 @@ pub(super) fn suspects(
     credit_parents(&mut by_element, set);
     let mut found: Vec<SuspectedElement> =
         by_element.into_iter().filter_map(|(element, suspicion)| suspect(element, suspicion, set)).collect();
+    // Equal scores keep the order of elements, so that each call prints the same answer.
     found.sort_by(|one, other| {
         other.score.total_cmp(&one.score).then_with(|| one.element.cmp(&other.element))
     });
@@ -161,6 +166,7 @@ fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
     for (element, suspicion) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
+            // A child that existed before is a suspect itself.
             facts.born_ns?;
             set.element_of(facts.parent?)
         });
@@ -183,6 +189,8 @@ fn suspect(element: u32, suspicion: Suspicion, set: &SeriesSet) -> Option<Suspec
     let own = if works_for_others { FOR_OTHERS_PART } else { 1.0 };
     let part = own * suspicion.kind.part();
     let scores = suspicion.scores();
+    // The minimum applies before waits are weighted down, so that an element that only waits is
+    // listed too.
     if part * scores.values().sum::<f64>() < SUSPECT_SCORE_MIN {
         return None;
     }
@@ -215,6 +223,7 @@ fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> V
         let path = path_of(names, suspect.element);
         path.is_empty()
             || groups.iter().any(|(inner, score)| {
+                // `/a/bc` is not in `/a/b`, so a slash must follow.
                 inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
                     && *score >= EXPLAINED_PART * suspect.score
             })

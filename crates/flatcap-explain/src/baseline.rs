@@ -1,4 +1,5 @@
-//! The usual level and range of a series, from the blocks before.
+//! The usual level and range of a series, from the blocks before: quantiles, which a few outliers
+//! hardly change.
 
 /// Statistics of the windows of a block of a series, in four numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,8 +28,8 @@ pub(super) struct Baseline {
     pub(super) blocks: u32,
 }
 
-/// The end of the usual range is this quantile of the blocks' largest values. So a value that
-/// recurs every few blocks is usual, and one earlier incident is not.
+/// The end of the usual range is this quantile of the blocks' largest values.
+// So a value that recurs every few blocks is usual, and one earlier incident is not.
 const PEAK_QUANTILE: f64 = 0.85;
 
 /// The ratio of the standard deviation of a normal distribution to its median absolute deviation.
@@ -38,7 +39,8 @@ const DEVIATION_FACTOR: f64 = 1.4826;
 pub(super) const BLOCKS_MIN: usize = 4;
 
 impl BlockStats {
-    /// Returns the statistics of some windows, or `None` if there are none. Changes their order.
+    /// Returns the statistics of some windows, or `None` without windows. Changes the order of the
+    /// windows.
     pub(super) fn of(windows: &mut [f32]) -> Option<Self> {
         let median = middle(windows)?;
         let (min, max) =
@@ -73,6 +75,8 @@ impl Baseline {
         let low = of_blocks(|block| block.min, 1.0 - PEAK_QUANTILE);
         let lowest = of_blocks(|block| block.min, 0.0);
         let highest = of_blocks(|block| block.max, 1.0);
+        // The level and the ends of the range are quantiles of different numbers, so the level may
+        // lie outside of them.
         Some(Self {
             level,
             noise,
@@ -109,11 +113,12 @@ fn middle(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
     }
+    // The lower of two middle values: a median is a value that occurred.
     let at = (values.len() - 1) / 2;
     Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
-/// Returns a quantile, interpolated; 0 of no values. Changes their order.
+/// Returns a quantile, interpolated; 0 of no values. Changes the order of the values.
 fn quantile(values: &mut [f32], share: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -124,6 +129,7 @@ fn quantile(values: &mut [f32], share: f64) -> f64 {
     let below = place.floor() as usize;
     let (_, one, above) = values.select_nth_unstable_by(below, f32::total_cmp);
     let one = f64::from(*one);
+    // `select_nth_unstable_by` does not sort the larger values, so the next one is their smallest.
     let next = above.iter().copied().min_by(f32::total_cmp).map(f64::from);
     next.map_or(one, |next| one + (next - one) * place.fract())
 }

@@ -16,12 +16,12 @@ use flatcap_tasks::{
 
 use super::reading::{ExplainError, RecordingChoice};
 
-/// Time before the window that is not compared with it: it may be the beginning of what the window
-/// shows.
+/// Time before the window that is not compared with it.
+// This time may be the beginning of what the window shows.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Additional time that is read around these times, in addition to two periods of the sources. The
-/// events of a sample precede its time, and a wait that ends later shows which threads ran during
-/// it.
+/// Additional time that is read around these times, in addition to two periods of the sources.
+// The events of a sample precede its time, and a wait that ends later shows which threads ran
+// during it.
 const AROUND_NS: u64 = 1_200_000_000;
 /// Maximum time before the window that is compared with it.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
@@ -32,7 +32,8 @@ const WAITING_MAX: usize = 100;
 /// A thread slept longer than usual if its sleep was at least this many times its longest one in
 /// the time before.
 const LONGER_SLEEP_FACTOR: u64 = 2;
-/// Shorter sleeps count as usual: timers and the scheduler delay threads by a few milliseconds.
+/// Shorter sleeps count as usual.
+// Timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
 /// With fewer sleeps before, the usual sleep of a thread is not known.
 const USUAL_SLEEPS_MIN: u64 = 10;
@@ -76,14 +77,15 @@ pub struct TaskCauses {
     pub faults: RecordingFaults,
 }
 
-/// A time in which not all switches were recorded. It ends in the window, and may begin before it.
+/// A time in which not all switches were recorded. The range ends in the window, and may begin
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnrecordedTime {
     /// Wall time of the begin in nanoseconds; it may be before the window.
     pub begin_wall_ns: i64,
     /// Wall time of the end in nanoseconds.
     pub end_wall_ns: i64,
-    /// Why.
+    /// The reason why the switches were not recorded.
     pub cause: HoleCause,
 }
 
@@ -100,7 +102,7 @@ impl TaskCauses {
 pub struct RunningProcess {
     /// Process id.
     pub process: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
     /// Time on CPUs.
     pub on_cpu_ns: u64,
@@ -116,7 +118,7 @@ pub struct RunningProcess {
 pub struct WaitingProcess {
     /// Process id.
     pub process: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
     /// Time ready to run, waiting for a CPU.
     pub run_delay_ns: u64,
@@ -163,7 +165,7 @@ pub struct LoggedLines {
 /// A line of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedLine {
-    /// When, as wall time in nanoseconds.
+    /// The wall time of the line, in nanoseconds.
     pub wall_ns: i64,
     /// Severity: 0 is an emergency, 7 is for debugging.
     pub priority: u8,
@@ -187,8 +189,10 @@ pub fn find_causes(
     let mut causes = KernelCauses::default();
     for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {
         let own = recording.kernel_sources().filter(|(own, ..)| *own == kind);
+        // After a reload a source may have another period; the longest one reads enough.
         let Some(period_ns) = own.map(|(.., period_ns)| period_ns).max() else { continue };
         let around_ns = period_ns.saturating_mul(2).saturating_add(AROUND_NS);
+        // Only the times of tasks are compared with the time before.
         let compared_ns =
             if kind == KernelSource::Scheduler { before_ns.saturating_add(GUARD_NS) } else { 0 };
         let filter = ReplayFilter {
@@ -228,8 +232,8 @@ struct EventReading<'r> {
 }
 
 impl EventReading<'_> {
-    /// Calls `take` for each run that begins and each sample. It returns whether the payload could
-    /// be read.
+    /// Calls `take` for each run that begins and each sample. `take` returns whether the payload
+    /// could be read.
     fn read(&mut self, mut take: impl FnMut(EventPart<'_>) -> bool) -> Result<(), ExplainError> {
         while let Some(item) = self.reader.next()? {
             match item {
@@ -341,7 +345,9 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     let before = times.before.processes();
     // The usual value for the recorded length of the window.
     let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
+        // A process that did not run in the recorded time before has a usual time of 0.
         let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
+        // The product of two times in nanoseconds can exceed 64 bits.
         let scaled = u128::from(known) * u128::from(recorded_ns) / u128::from(before_ns.max(1));
         (before_ns > 0).then(|| u64::try_from(scaled).unwrap_or(u64::MAX))
     };
@@ -390,6 +396,7 @@ fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<Sleepin
         let Some(before) = before.get(&own.task.number) else { continue };
         let longest_ns = own.longest_sleeping_ns;
         let least_ns = before.longest_sleeping_ns.saturating_mul(LONGER_SLEEP_FACTOR);
+        // A preempted thread stays ready, so only its other switches begin a sleep.
         if before.switches - before.preemptions < USUAL_SLEEPS_MIN
             || longest_ns < least_ns.max(LONGER_SLEEP_NS_MIN)
         {
@@ -471,6 +478,7 @@ fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedL
             return true;
         };
         let Ok(batch) = LogBatch::read(sample.payload) else { return false };
+        // The count is a total of the run, so the first sample says nothing about this window.
         let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
         log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
         for line in batch.lines() {

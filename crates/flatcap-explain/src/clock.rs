@@ -15,6 +15,8 @@ pub(super) struct RunClock {
 impl RunClock {
     pub(super) fn add(&mut self, mono_ns: u64, wall_ns: i64) {
         let offset = wall_ns.wrapping_sub_unsigned(mono_ns);
+        // Batches of several sources overlap in time, so an older sample must not bring an old
+        // offset back.
         let is_new =
             self.offsets.last().is_none_or(|(from_ns, known)| *known != offset && mono_ns > *from_ns);
         if is_new {

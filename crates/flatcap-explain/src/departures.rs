@@ -1,4 +1,5 @@
-//! Finds departures in a whole recording: the times at which a series differs from its usual range.
+//! Anomaly detection: finds departures in a whole recording, the times at which a series differs
+//! from its usual range.
 //!
 //! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
 //! before it. Memory is bounded: a series keeps its current block, and four numbers for each
@@ -16,9 +17,11 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// The distance between windows. A shorter distance would only find the steps of `USER_HZ`, 10 ms.
+/// The distance between windows.
+// A shorter distance would only find the steps of `USER_HZ`, 10 ms.
 pub(super) const STEP_NS: u64 = 100_000_000;
-/// Steps of a window: 300 ms, the length that `explain` analyzes.
+/// Steps of a window.
+// 300 ms, the length that `explain` analyzes.
 const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
@@ -27,12 +30,12 @@ const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
 const BLOCKS_MAX: usize = 30;
 /// Steps of the previous block that are part of the first windows of a block.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
-/// A departure below this score is not kept. The limit is lower than an event's, since departures
-/// of several sources add up.
+/// A departure below this score is not kept.
+// The limit is lower than an event's, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
 /// The series of elements that were not seen for this time end.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
-/// Maximum number of departures that are kept. Above it, the weaker half is dropped.
+/// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
 
 /// The largest departure of a series in a block.
@@ -81,7 +84,7 @@ struct Track {
     /// The series is at rest while it has this value: 0, or the last one of the last block in which
     /// it moved.
     rest: f64,
-    /// It had another value in the current block or in the previous one.
+    /// Whether the value changed in the current block or in the previous one.
     moves: bool,
     moved: bool,
     last: f64,
@@ -187,6 +190,8 @@ impl Newcomers {
         let peaks = self.peaks.entry((info.table, info.column)).or_default();
         let known = peaks.entry(block).or_default();
         *known = known.max(peak);
+        // The baseline of a new element ends `LATE_BLOCKS` before its block, so more than
+        // `BLOCKS_MAX` blocks are needed.
         if peaks.len() > 2 * BLOCKS_MAX {
             peaks.pop_first();
         }
@@ -269,6 +274,7 @@ impl DepartureFinder {
                 self.departures.push(departure);
             }
         }
+        // Dropping half at once makes sorting rare.
         if self.departures.len() > DEPARTURES_MAX {
             self.departures.sort_unstable_by(|one, other| other.score.total_cmp(&one.score));
             self.departures.truncate(DEPARTURES_MAX / 2);
@@ -381,6 +387,7 @@ impl Track {
         if rests && self.finish_resting(info, block, newcomers) {
             return;
         }
+        // A gauge may rest at any level, not only at 0.
         if self.moved {
             self.rest = self.last;
             self.resting_blocks = 0;
@@ -390,6 +397,7 @@ impl Track {
         for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
             *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
         }
+        // Before any return, because the next block needs the last steps of this one.
         self.begin_steps();
         let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
         for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
@@ -437,6 +445,8 @@ impl Track {
                 ));
             }
         }
+        // After its first blocks an element has a baseline of its own and is no longer compared
+        // with new ones.
         if info.is_newcomer && self.before.len() < BLOCKS_MIN {
             newcomers.add(info, block, max);
         }
@@ -483,6 +493,7 @@ impl Track {
     /// no departure.
     fn rest_until(&mut self, block: u64) {
         let ended = block.saturating_sub(self.block.unwrap_or(block));
+        // More blocks of the same value would not change the baseline.
         let ended = usize::try_from(ended).unwrap_or(usize::MAX).min(BLOCKS_MAX - self.before.len());
         #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
         let rest = self.rest as f32;
@@ -527,6 +538,7 @@ impl Track {
     /// Returns the baseline of a series. For a new element, it is the baseline of new elements.
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
+            // If the begin of the element is not known, the series may have had any value before.
             info.born_ns?;
             return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
         }

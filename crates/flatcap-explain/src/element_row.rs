@@ -17,7 +17,7 @@ pub(super) struct ElementRow {
     pub(super) to_ns: u64,
     /// The time of the previous sample, whether it has the element or not.
     pub(super) before_ns: u64,
-    /// Its element is new, and did not exist at `from_ns`.
+    /// Whether the element is new and did not exist at `from_ns`.
     pub(super) is_born: bool,
     /// A complete sample in between lacks it, so this is another element with the same identity.
     pub(super) is_another: bool,
@@ -55,6 +55,7 @@ impl ElementRow {
     /// Returns the time since the last sample, or `None` over a hole.
     #[inline]
     pub(super) fn interval_ns(&self) -> Option<u64> {
+        // Two samples of the same time have no rate.
         Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
     }
 }
@@ -102,6 +103,7 @@ impl Number {
 
 #[inline]
 pub(super) fn number(column: &ValueColumn, row: usize) -> Option<Number> {
+    // Integers keep all 64 bits, so that small changes of large counters are exact.
     match &column.values {
         ColumnValues::Unsigned(values) if column.valid.has(row) => {
             values.get(row).copied().map(Number::Integer)

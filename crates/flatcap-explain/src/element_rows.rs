@@ -10,7 +10,7 @@ use super::observation::{Observer, SeriesStore};
 /// The rows of a batch that are not observed yet.
 #[derive(Debug, Default)]
 pub(super) struct ElementRows {
-    /// Of each slot.
+    /// The rows of each slot.
     rows: Vec<Vec<ElementRow>>,
     /// The slots that have rows.
     used: Vec<usize>,
@@ -37,7 +37,7 @@ impl ElementRows {
         self.rows.get(slot)?.last()
     }
 
-    /// Observes all rows and forgets them. They must be rows of this batch.
+    /// Observes all rows and forgets them. The rows must be rows of this batch.
     pub(super) fn observe(
         &mut self,
         batch: &ColumnBatch,

@@ -8,11 +8,11 @@ use super::fresh_values::FreshCell;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
-/// Maximum number of different string values per element: a state has a few, and a free text is not
-/// a state.
+/// Maximum number of different string values per element.
+// A state has a few, and a free text is not a state.
 const STATES_MAX: usize = 8;
-/// The observations of a new element are not joined for this time: the blocks that its baseline
-/// needs, and one more.
+/// The observations of a new element are not joined for this time.
+// The blocks that its baseline needs, and one more.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// The columns of a table that are followed.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +25,12 @@ pub(super) struct FollowedColumns<'t> {
     pub(super) are_processes: bool,
 }
 
-/// States in which a process sleeps or has ended. They are not evidence: the process used nothing,
-/// and no other process delays it.
+/// States in which a process sleeps or has ended.
+// These states are not evidence: the process used nothing, and no other process delays it.
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
-/// The name of their common share.
+/// The name of the common share of these states.
 pub(super) const BUSY: &str = "R or D";
 /// The last values of an element.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) struct ElementSlot {
     pub(super) fresh: Box<[FreshCell]>,
     /// The elements of its child processes.
     pub(super) children: Vec<u32>,
-    /// It is a thread of the kernel, which waits for the work of others.
+    /// Whether the element is a kernel thread, which waits for the work of others.
     pub(super) is_of_kernel: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct ElementSlot {
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     series: Option<u32>,
-    /// The last observation. It is held back until a value differs from it.
+    /// The last observation. The observation is held back until a value differs from it.
     held: Option<Observation>,
     /// The counts of this process were added to its parent, which has waited for it.
     is_inherited: bool,
@@ -71,7 +71,7 @@ pub(super) struct StateCell {
 struct StateSeries {
     text: Box<str>,
     series: Option<usize>,
-    /// Samples that have it.
+    /// Number of samples with the state.
     seen: u64,
 }
 
@@ -213,6 +213,7 @@ impl NumberCell {
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {
+        // The values of absent rows are arbitrary numbers, which must not be compared.
         let may_continue = joins && run.are_close && values.valid.are_all();
         let numbers = match &values.values {
             ColumnValues::Unsigned(numbers) if may_continue => numbers,
@@ -251,6 +252,7 @@ impl NumberCell {
             return 0;
         };
         let equal = rows.get(..equal_rows(numbers, stride, rows, last)).unwrap_or_default();
+        // Times rise, so the check of the last row usually spares the search.
         let count = match equal.last() {
             Some(last) if held.may_grow(last.from_ns) => equal.len(),
             _ => equal.partition_point(|row| held.may_grow(row.from_ns)),
@@ -374,6 +376,7 @@ impl StateCell {
         span: (u64, u64),
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
+        // Before this sample is counted, so that a new state cannot become the usual one by itself.
         let usual = (0..self.known.len()).max_by_key(|at| self.known.get(*at).map(|state| state.seen));
         let Some((before, now)) = self.follow(value, span) else { return };
         let info = |state: Box<str>| SeriesInfo { state: Some(state), ..place.info(column, Measure::STATE) };
@@ -409,7 +412,7 @@ impl StateCell {
         (has_text && before.is_some() && is_interval).then_some((before, now))
     }
 
-    /// Returns the number of a state; none for a further one of too many.
+    /// Returns the number of a state, or `None` if too many states are known already.
     fn number(&mut self, text: &str) -> Option<usize> {
         let known = self.known.iter().position(|state| *state.text == *text);
         known.or_else(|| {

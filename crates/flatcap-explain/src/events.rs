@@ -2,13 +2,13 @@
 
 use super::departures::{Departure, WINDOW_NS};
 
-/// An event below this score is not reported: on idle hosts, the rarest changes of five thousand
-/// fields reach it about once in twenty minutes.
+/// An event below this score is not reported.
+// On idle hosts, the rarest changes of five thousand fields reach it about once in twenty minutes.
 const EVENT_SCORE_MIN: f64 = 1.5;
 /// The weight of the best departure of another source.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
-/// Maximum distance of departures of one event: effects follow their cause, and the kernel updates
-/// its averages every two seconds.
+/// Maximum distance of departures of one event.
+// Effects follow their cause, and the kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
 /// Departures with at least this part of the best score are strong. The earliest of them has the
 /// time of the event.
@@ -19,12 +19,12 @@ pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 /// Departures at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
-    /// The departure that names the event.
+    /// The departure after which the event is named.
     pub(super) departure: Departure,
     pub(super) score: f64,
 }
 
-/// Joins departures to events and returns those above the threshold, best first. `source_of`
+/// Joins departures to events and returns the events above the threshold, best first. `source_of`
 /// returns the source of a table.
 pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -> String) -> Vec<Event> {
     departures.sort_by_key(|departure| departure.wall_ns);
@@ -33,6 +33,8 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     by_score.sort_by(|one, other| score(other).total_cmp(&score(one)));
     let mut is_joined = vec![false; departures.len()];
     let mut events = Vec::new();
+    // The strongest departure takes its neighbours first, since it is most likely to name the
+    // event.
     for at in by_score {
         let Some(best) = departures.get(at).filter(|_| is_joined.get(at) == Some(&false)) else { continue };
         let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - JOINED_NS);
@@ -52,6 +54,7 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
 /// Returns the event of the best of some departures, which are in the order of time.
 fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usize) -> String) -> Event {
     let source = source_of(best.table);
+    // Fields of one source often move together, so only another source confirms an event.
     let other = departures
         .iter()
         .filter(|departure| source_of(departure.table) != source)

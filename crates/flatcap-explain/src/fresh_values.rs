@@ -9,7 +9,7 @@ pub(super) const UNCHANGED: &str = "unchanged";
 /// The state of a series that counts the samples without a value.
 pub(super) const ABSENT: &str = "absent";
 /// If a field changed at each sample for this long, its first repeated or missing value is unusual.
-/// The length is the shortest baseline of `spikes`.
+// The length is the shortest baseline of `spikes`.
 const KNOWN_AFTER_NS: u64 = 8_000_000_000;
 
 /// Counts repeated and missing values of a field: a sensor that hangs repeats its last value, and a
@@ -18,9 +18,9 @@ const KNOWN_AFTER_NS: u64 = 8_000_000_000;
 pub(super) struct FreshCell {
     /// The last value, by its bits.
     last: Option<u64>,
-    /// Samples since then that repeated it.
+    /// Number of samples since then that repeated the value.
     repeated: u64,
-    /// The time of its first value.
+    /// The time of the first value.
     first_ns: Option<u64>,
     pub(super) unchanged: Option<usize>,
     pub(super) absent: Option<usize>,
@@ -45,9 +45,11 @@ impl FreshCell {
         let begin = |store: &mut SeriesStore<'_, _>, measure, state: &str| {
             let born_ns = place.born_ns.or(is_known(row.from_ns).then_some(row.from_ns));
             let info = SeriesInfo { state: Some(state.into()), born_ns, ..place.info(column, measure) };
+            // The series is new, but its element is not.
             store.begin(SeriesInfo { is_newcomer: false, ..info })
         };
         let observed = |value: f64| [Observation { from_ns: row.from_ns, to_ns: row.to_ns, value }];
+        // Most fields always have a value, so a series begins only with the first missing one.
         if value.is_none() && first_ns.is_some() && self.absent.is_none() {
             self.absent = Some(begin(store, Measure::ABSENT, ABSENT));
         }

@@ -1,11 +1,12 @@
-//! Finds the times at which a recording differs from its baseline, the differences, and their
-//! causes.
+//! Finds anomalies: the times at which a recording differs from its baseline, the differences, and
+//! their causes.
 //!
-//! [`find_spikes`] searches for such times, [`explain`] analyzes one of them. Both turn the batches
-//! of a query into series, compare windows with the baseline, and rank by the size of the
-//! departure. The formulas are in docs/ARCHITECTURE.md, "Ranking". The name of a field does not
-//! matter, only the unit and kind of its value and the shape of its list. [`find_causes`] reads the
-//! kernel's events of a window: threads that ran or waited, code that ran, and logged lines.
+//! [`find_spikes`] searches for such times, [`explain`] analyzes one of them. [`find_spikes`] and
+//! [`explain`] turn the batches of a query into series, compare windows with the baseline, and rank
+//! by the size of the departure. The formulas are in docs/ARCHITECTURE.md, "Ranking". The name of a
+//! field does not matter, only the unit and kind of its value and the shape of its list.
+//! [`find_causes`] reads the kernel's events of a window: threads that ran or waited, code that
+//! ran, and logged lines.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 

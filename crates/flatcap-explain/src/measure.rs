@@ -92,7 +92,7 @@ impl Measure {
         (is_number && column.usage != Usage::Reservation).then(|| Self::new(column, is_counter)).flatten()
     }
 
-    /// Returns how a field of an application or an import is measured; every field with numbers is.
+    /// Returns how a field of an application or an import is measured; all fields with numbers are.
     /// A schema need not state the kind of its values.
     pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
         if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {
@@ -136,7 +136,8 @@ impl Measure {
     };
     /// Processes below an element.
     pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
-    /// The number of consecutive samples that repeat a value. A sensor may repeat one by chance.
+    /// The number of consecutive samples that repeat a value.
+    // A sensor may repeat one by chance.
     pub(super) const UNCHANGED: Self =
         Self { class: ValueClass::Repetitions, is_relative: true, floor: 1.0, ..Self::STATE };
     /// The share of samples without a value.
@@ -163,8 +164,8 @@ impl Measure {
     }
 }
 
-/// The smallest departure of a value of unknown scale, as a share of its usual level. A sensor
-/// whose last digit changes for the first time has not departed.
+/// The smallest departure of a value of unknown scale, as a share of its usual level.
+// A sensor whose last digit changes for the first time has not departed.
 const RELATIVE_LEAST: f64 = 0.01;
 
 enum BaseUnit {
@@ -202,7 +203,7 @@ pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
 
 impl ValueClass {
     /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
-    /// ones are normal noise on any host, however rare they are on this one.
+    /// departures are normal noise on any host, however rare they are on this one.
     pub(super) fn least_departure(self) -> f64 {
         match self {
             // A tenth of a core: the kernel's own housekeeping uses less.

@@ -21,8 +21,8 @@ use super::measurement::{Measurement, ShownValues};
 use super::reading::RecordingChoice;
 use super::window_samples::{ElementSample, chosen, chosen_levels};
 
-/// Minimum time that is read before a window. One sample per second contains all elements, and the
-/// kernel counts a wait when it ends.
+/// Minimum time that is read before a window.
+// One sample per second contains all elements, and the kernel counts a wait when it ends.
 const BEFORE_NS: u64 = 4_000_000_000;
 /// Minimum number of periods of a source that are read before and after a window.
 const PERIODS: u64 = 3;
@@ -104,7 +104,7 @@ fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
 struct SampledValue {
     number: Option<Number>,
     text: Option<Box<str>>,
-    /// Of a counter: its growth since the sample before with the element, as in all outputs.
+    /// The growth of a counter since the previous sample with the element, as in all outputs.
     growth: Growth,
 }
 
@@ -245,6 +245,7 @@ impl SeriesSamples {
                 let parent = values.get(row);
                 matches!(parent, FieldValue::Unsigned(parent) if Some(parent) == wanted.pid())
             } else {
+                // An element has many rows, and comparing identities is slow.
                 *known.entry(element).or_insert_with(|| wanted.is_of(names, batch.name(row)))
             };
             if !is_own {
@@ -257,6 +258,8 @@ impl SeriesSamples {
                 FieldValue::Text(text) => Some(text.into()),
                 _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
             };
+            // The sample before the first one is outside of the span, so `dump` could not show this
+            // growth.
             let growth = growths.and_then(|growths| growths.get(row)).filter(|_| !self.own.is_empty());
             let growth = growth.copied().unwrap_or(Growth::UNKNOWN);
             let value = SampledValue { number: number(values, row), text, growth };
@@ -331,7 +334,7 @@ impl SeriesSamples {
             Some(own.fold(Growth::UNKNOWN, Growth::plus).rate()? * wanted.measure.factor)
         };
         let mut value = rate_since(at)?;
-        // A wait is counted when it ends. If it began before, its time is longer.
+        // A wait is counted when it ends. A wait that began before the window has a longer time.
         while value > wanted.measure.limit
             && samples.get(at).is_some_and(|sample| sample.value.growth.is_known())
             && let Some(earlier) = at.checked_sub(1)

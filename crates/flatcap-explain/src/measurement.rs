@@ -19,28 +19,28 @@ pub struct Measurement {
     pub is_limited: bool,
     /// The path of the field for `dump`.
     pub field: String,
-    /// How `dump` shows the samples.
+    /// The way in which `dump` shows the samples.
     pub shown: ShownValues,
     /// `dump --units` converts to its unit; otherwise `dump` prints the value unconverted.
     pub(super) has_common_unit: bool,
 }
 
-/// How `dump` shows the samples of a value.
+/// The way in which `dump` shows the samples of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownValues {
-    /// Its one row is the value: the change per second of a counter.
+    /// `dump` shows one row: the change per second of a counter.
     Rate,
-    /// Its one row is the value: the mean.
+    /// `dump` shows one row: the mean.
     Mean,
-    /// Its one row is the count of a new element's counter, in the unit of its schema; the value is
-    /// this count per second.
+    /// `dump` shows one row: the count of a new element's counter, in the unit of its schema. The
+    /// value is this count per second.
     Last,
-    /// Its rows are the samples; the value is a share or a number of them.
+    /// `dump` shows the samples. The value is a share or a number of these samples.
     Samples,
 }
 
 impl ShownValues {
-    /// Returns the word for it.
+    /// Returns the word for this way.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",

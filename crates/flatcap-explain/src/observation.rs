@@ -3,7 +3,7 @@
 use super::measure::Measure;
 
 /// Maximum number of series that are followed at a time; further ones are counted and left out.
-/// Each takes about 300 bytes, or up to 1 KiB if its blocks differ.
+// A series takes about 300 bytes, or up to 1 KiB if its blocks differ.
 const SERIES_MAX: usize = 1 << 16;
 
 /// An observation that lasts longer is not continued.
@@ -20,7 +20,7 @@ pub(super) struct SeriesInfo {
     pub(super) state: Option<Box<str>>,
     /// The series was 0 before this monotonic time; `None` if that is not known.
     pub(super) born_ns: Option<u64>,
-    /// Its element is new.
+    /// Whether the element of the series is new.
     pub(super) is_newcomer: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Observation {
 pub(super) trait Observer {
     /// The observer accepts one observation for a time in which the value stays the same.
     const JOINS: bool;
-    /// A series begins. Its number may have belonged to another series that has ended.
+    /// A series begins. The number may have belonged to another series that has ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
     /// Receives observations of a series, which are in the order of time and do not overlap.
     fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);

@@ -29,6 +29,7 @@ impl ProcessExits {
     /// Returns the parents of the processes that may have ended in a time.
     pub(super) fn within(&self, span: &Range<u64>) -> impl Iterator<Item = u64> {
         self.lists.values().flat_map(|own| {
+            // Both ends of the times rise, so two binary searches find all that overlap.
             let first = own.partition_point(|(exit, _)| exit.end <= span.start);
             let end = own.partition_point(|(exit, _)| exit.start < span.end);
             own.range(first.min(end)..end).map(|(_, parent)| *parent)

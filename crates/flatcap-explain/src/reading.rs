@@ -32,7 +32,7 @@ pub struct RecordingChoice {
     pub host: Option<HostIdentity>,
 }
 
-/// Why a recording cannot be explained.
+/// The reason why a recording cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The recording cannot be read.
@@ -118,6 +118,8 @@ pub(super) fn read(
                     return Err(several_hosts(choice));
                 }
                 read.host = Some(host);
+                // Held observations belong to the run that ends, and its clock converts their
+                // times.
                 read.set.flush(observer);
                 observer.after_batch(&read.clock, &read.set);
                 read.set.begin_run(run.recorder_pid);
@@ -240,6 +242,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
             foreign.names.insert(source.name.clone());
         }
         for (part, has_values) in ranked_parts(schema, is_foreign) {
+            // Of the recorder's own source only the lateness is used.
             if !is_own || part == "sources" {
                 let paths = if has_values { &mut values } else { &mut parents };
                 paths.insert(source_path(&source.name, &part));

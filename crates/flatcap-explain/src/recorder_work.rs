@@ -20,8 +20,8 @@ pub(super) struct DepartureActor {
 /// Returns for each departure whether the recorder's own work explains it.
 ///
 /// This is true for bytes per second of the host, a control group or a disk if the recorder moved
-/// at least [`MOVED_PART`] of them at the same time. It is then true for all departures of that
-/// disk.
+/// at least [`MOVED_PART`] of them at the same time. The result is then true for all departures of
+/// that disk.
 pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> Vec<bool> {
     let all = || departures.iter().zip(actors);
     let mut own: Vec<&Departure> =

@@ -27,10 +27,12 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
 const LEAD_NS: u64 = 60_000_000_000;
-/// Departures that may be grouped: comparing all pairs of thousands would take seconds.
+/// Departures that may be grouped.
+// Comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
-/// The weight of departures of devices. Activity of a device is an incident only if a process takes
-/// part in it: the kernel also discards, flushes and reads ahead on its own.
+/// The weight of departures of devices.
+// Activity of a device is an incident only if a process takes part in it: the kernel also discards,
+// flushes and reads ahead on its own.
 const DEVICE_PART: f64 = 0.5;
 /// Maximum number of suspects, and of fields, of an explanation.
 const LISTED_MAX: usize = 200;
@@ -65,6 +67,8 @@ pub fn find_spikes(
     };
     let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
     let explained = explained(&departures, &actors);
+    // Before departures are joined, so that a device seldom names an event in which a process takes
+    // part.
     for (departure, (actor, is_explained)) in departures.iter_mut().zip(actors.iter().zip(explained)) {
         if matches!(actor.kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
@@ -77,6 +81,7 @@ pub fn find_spikes(
     events.truncate(limit);
     let wanted: Vec<WantedSeries> =
         events.iter().map(|event| wanted_departure(&event.departure, &read)).collect();
+    // Measuring reads samples a second time, so only the reported events are measured.
     let measured = measure(choice, &read.recording, &wanted)?;
     let spikes = events.into_iter().zip(measured).map(|(event, measured)| {
         let place = SeriesPlace::of_departure(&event.departure);
@@ -114,7 +119,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 /// Explains a window of `length_ns` around a wall time.
 ///
 /// # Errors
-/// Those of the recording, several hosts, no samples.
+/// The errors of reading the recording, recordings of several hosts, or no samples.
 pub fn explain(
     choice: &RecordingChoice,
     wall_ns: i64,
@@ -237,6 +242,8 @@ fn described_suspect(
     describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
 ) -> Option<Suspect> {
     let SuspectedElement { element, kind, score, evidence, children } = found;
+    // The ranking compares means over time, but `dump` prints samples. A suspect whose samples show
+    // no excess would contradict them.
     let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
     let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
         departures.iter().filter_map(describe).filter(is_more).collect()
@@ -424,6 +431,7 @@ impl<'s> SeriesPlace<'s> {
     fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
         let (names, (source, source_id)) = (read.results.elements(), self.source(read));
         let name = self.element.map(|element| read.set.name_at(names, element, window.end));
+        // After a reload a source may have another period; the longest one reads enough.
         let periods = read.sources.iter().filter(|other| other.name == source);
         let field = read_field(measure, self.field(read));
         WantedSeries {

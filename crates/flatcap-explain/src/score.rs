@@ -1,4 +1,5 @@
-//! Scores how unusual a value is.
+//! Scores how unusual a value is: similar to a z-score, but relative to the usual departure of the
+//! series instead of its standard deviation.
 
 use super::baseline::Baseline;
 use super::measure::Measure;
@@ -6,30 +7,32 @@ use super::measure::Measure;
 /// The usual departure of a series without peaks, in standard deviations.
 const NOISE_FACTOR: f64 = 3.0;
 
-/// The maximum score of a departure, before the weight of its class: beyond twenty times the usual
-/// departure, larger numbers are not more certain.
+/// The maximum score of a departure, before the weight of its class.
+// Beyond twenty times the usual departure, larger numbers are not more certain.
 const SCORE_MAX: f64 = 3.0;
 
 /// A value of unknown scale that differs from a constant, such as 0, departs by this many times the
-/// usual departure: there is no scale to compare it with.
+/// usual departure.
+// There is no scale to compare it with.
 const CONSTANT_TIMES: f64 = 20.0;
 
 /// Maximum number of powers of ten of the level by which the change of a constant counts more.
 const LEVELS_MAX: f64 = 6.0;
 
 /// The usual departure of a series of unknown scale is at least this part of the range of all
-/// earlier values. A change that happened once within a minute may happen again, in both
-/// directions.
+/// earlier values.
+// A change that happened once within a minute may happen again, in both directions.
 const RANGE_PART: f64 = 1.0 / 3.0;
 
-/// With n blocks before, the usual departure of unknown scale is larger by this part of n: a short
-/// time does not show the full range of a value.
+/// With n blocks before, the usual departure of unknown scale is larger by this part of n.
+// A short time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
 /// The score of a departure of unknown scale rises with this power of its ratio to the usual
 /// departure. It reaches the threshold of an event at four times the usual departure, while other
-/// scores reach it at eight. An unknown scale has no least departure, which would exclude normal
-/// noise but could also hide a change.
+/// scores reach it at eight.
+// An unknown scale has no least departure, which would exclude normal noise but could also hide a
+// change.
 const RELATIVE_EXPONENT: f64 = 0.5;
 
 /// Returns how unusual a value is: 0 if its departure from the level is at most the usual one, then
@@ -53,6 +56,7 @@ pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure)
     let times = if measure.is_relative && baseline.is_constant() {
         // A value that was constant for n blocks may change once in n blocks.
         let levels = (departure / baseline.level).abs();
+        // With a level of 0 the quotient is infinite or NaN.
         let magnitude = if levels.is_finite() { levels.max(1.0).log10().min(LEVELS_MAX) } else { 0.0 };
         times.min(f64::from(baseline.blocks) * (1.0 + magnitude))
     } else {

@@ -222,6 +222,7 @@ impl SeriesSet {
                 table.first_ns.get_or_insert(*mono_ns);
                 table.last_ns = Some(*mono_ns);
                 if mono_ns.saturating_sub(table.swept_ns) >= self.forgets_after_ns {
+                    // Added rows refer to slots, which the sweep frees.
                     self.observe_rows(batch, observer);
                     self.sweep(batch.table, *mono_ns, observer);
                 }
@@ -339,6 +340,7 @@ impl SeriesSet {
             }
         }
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
+        // A complete sample without the element proves that it had ended.
         let is_another = !is_first && slot.seen_sample < *complete_before;
         let last_ns = reading.before_ns.unwrap_or(reading.mono_ns);
         let row = ElementRow {
@@ -403,6 +405,7 @@ impl SeriesSet {
         let column = own.shape.width;
         for (parent, count) in std::mem::take(offspring) {
             let Some(element) = elements_by_pid.get(&parent).copied() else { continue };
+            // At the begin of a recording all elements seem new.
             let is_late = own.first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < span.start);
             let series = *own.offspring.entry(element).or_insert_with(|| {
                 store.begin(SeriesInfo {
@@ -433,6 +436,7 @@ impl SeriesSet {
             let Some(mut ended) = slot.take_if(is_ended) else { continue };
             ended.flush((table, Some(element)), own.shape.columns(), &mut store);
             ended.series().for_each(|series| store.end(series));
+            // The kernel may have given the id to a new process, which keeps its entry.
             if let Some(facts) = processes.remove(&element)
                 && elements_by_pid.get(&facts.pid) == Some(&element)
             {

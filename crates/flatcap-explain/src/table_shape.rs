@@ -12,7 +12,8 @@ use super::element_slot::{ElementSlot, FollowedColumns, NumberCell, StateCell};
 use super::fresh_values::FreshCell;
 use super::measure::{Measure, ValueClass, unit_seconds};
 
-/// Time without an element after which it is new. One sample per second contains all elements.
+/// Time without an element after which it is new.
+// One sample per second contains all elements.
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
@@ -25,9 +26,9 @@ pub(super) const EXITS_MAX: usize = 1 << 14;
 /// Sources whose values the recorder did not measure on its host.
 #[derive(Debug, Default)]
 pub(super) struct ForeignSources {
-    /// Sources of applications and imports. The scale of their values is unknown.
+    /// Sources of applications and imports. The scale of the values of these sources is unknown.
     pub(super) names: BTreeSet<String>,
-    /// The subset that a program pushed. Their elements are not processes, control groups or
+    /// The sources that a program pushed. Their elements are not processes, control groups or
     /// devices of the host, whatever their names are.
     pub(super) pushed: BTreeSet<String>,
 }
@@ -46,8 +47,8 @@ pub(super) struct ProcessFacts {
 pub(super) struct TableShape {
     /// Number of columns.
     pub(super) width: usize,
-    /// Columns with numbers that are followed. If there are none, only the presence of elements is
-    /// used.
+    /// Columns with numbers that are followed. Without measured numbers, only the presence of
+    /// elements is used.
     pub(super) numbers: Vec<(usize, Measure)>,
     /// Columns with strings that are followed.
     pub(super) states: Vec<usize>,
@@ -68,7 +69,7 @@ pub(super) enum TableOrigin {
     Host,
     /// An import or a file of an application; its elements may be processes of a host.
     Foreign,
-    /// A program pushed them.
+    /// A program pushed the samples.
     Pushed,
 }
 
@@ -76,7 +77,7 @@ pub(super) enum TableOrigin {
 pub(super) struct RowReading<'b> {
     pub(super) batch: &'b ColumnBatch,
     pub(super) row: usize,
-    /// The rows of its sample.
+    /// The rows of the sample.
     pub(super) rows: Range<usize>,
     pub(super) mono_ns: u64,
     /// Time of the previous sample.
@@ -112,6 +113,7 @@ pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: 
     while let Some(at) = next.pop() {
         let slot = slots.get(at as usize).and_then(Option::as_ref);
         for child in slot.into_iter().flat_map(|slot| &slot.children) {
+            // Ids are used again, so parents may form a circle; each element is taken once.
             if !reading.has_element(*child) && !found.contains(child) && found.len() < EXITS_MAX {
                 found.push(*child);
                 next.push(*child);
@@ -129,6 +131,7 @@ pub(super) fn ends_at(
     reading: &RowReading<'_>,
     (processes, elements): (&HashMap<u32, ProcessFacts>, &HashMap<u64, u32>),
 ) -> bool {
+    // Bounded, because ids that are used again may form a circle.
     for _ in 0..PARENTS_MAX {
         if pid == ancestor {
             return true;

@@ -14,7 +14,8 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// Steps of the window. It is compared with windows of the same length that are one step apart.
+/// Steps of the window. The window is compared with windows of the same length that are one step
+/// apart.
 const WINDOW_STEPS: usize = 3;
 /// Maximum number of steps before the window: a longer baseline is cut.
 const STEPS_BEFORE_MAX: u64 = 1024;
@@ -22,14 +23,15 @@ const STEPS_BEFORE_MAX: u64 = 1024;
 const BLOCKS: usize = 10;
 /// Maximum number of steps of all series together: 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
-/// Steps reserved for new elements: their series begin last, and they are often the suspects.
+/// Steps reserved for new elements.
+// The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Maximum number of observations of a series from the guard to the end of the window.
 const RECENT_MAX: usize = 4096;
 /// Time before the window that is not part of the baseline, since the incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Time after the window that is read. It contains a complete sample, since one is taken per
-/// second.
+/// Time after the window that is read.
+// This time contains a complete sample, since one is taken per second.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
 /// Time before the baseline that is read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;
@@ -296,6 +298,7 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let count = pairs.len() as f64;
     let (sum_one, sum_other) =
         pairs.iter().fold((0.0, 0.0), |(one, other), pair| (one + pair.0, other + pair.1));
+    // Without pairs the means and the scale are NaN, which the last comparison turns into 0.
     let (mean_one, mean_other) = (sum_one / count, sum_other / count);
     let (mut product, mut square_one, mut square_other) = (0.0, 0.0, 0.0);
     for (one, other) in pairs {
@@ -350,6 +353,7 @@ impl Observer for WindowSteps {
         }
         self.held += steps;
         track.steps = vec![TimedMean::default(); steps];
+        // Before its begin an element has used nothing, which is known, not absent.
         let born = info
             .born_ns
             .map_or(0, |born_ns| shifted(born_ns).saturating_sub(origin_ns) / self.window.step_ns);

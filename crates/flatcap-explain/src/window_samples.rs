@@ -58,6 +58,7 @@ pub(super) fn chosen_levels<V>(
             ElementSample { run, wall_ns, mono_ns, value: () }
         })
         .collect();
+    // The first sample has no predecessor, so `chosen` never returns it.
     let is_first_within = owned.first().is_some_and(|first| window.contains(&first.wall_ns));
     match chosen(&owned, window, |_, _| true) {
         Some(chosen) if is_first_within && *chosen.start() == 1 => Some(0..=*chosen.end()),

@@ -77,8 +77,8 @@ pub(crate) fn to_arrow(
     Ok(report)
 }
 
-/// Reads a source and writes its samples. Adds it to the exports if it has any. Returns whether it
-/// was read to the end.
+/// Reads a source and writes its samples. Adds the source to the exports if the source has samples.
+/// Returns whether the source was read to the end.
 fn read_source(
     request: &ColumnarRequest,
     path: Option<&Path>,
@@ -132,8 +132,8 @@ fn read_source(
     Ok(true)
 }
 
-/// Returns the selected sources that have a schema, unless fields are selected: they are columns of
-/// one file.
+/// Returns the selected sources that have a schema. Returns no sources if fields are selected,
+/// because the selected fields are columns of one file.
 fn wanted_sources<'r>(
     request: &ColumnarRequest,
     recording: &'r Recording,

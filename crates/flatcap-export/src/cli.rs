@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(status) => ExitCode::from(status),
-        // Its reader has all it wanted.
+        // The reader of the output does not want more.
         Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
@@ -203,7 +203,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
         process: arguments.process.clone(),
         symbol_directories: arguments.symbol_directories.clone(),
     };
-    // None for standard output.
+    // `None` for standard output.
     let path = Some(arguments.output.as_path()).filter(|_| !arguments.is_for_output());
     let report = match arguments.to {
         Format::Parquet => to_parquet(&request, &arguments.output, options, &mut watch)?,

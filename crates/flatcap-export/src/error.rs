@@ -18,7 +18,7 @@ pub enum ColumnarError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(SegmentError),
-    /// The fields are none of the recording.
+    /// The recording does not contain the fields.
     #[error("--fields: {0}")]
     Fields(QueryError),
     /// Arguments that are invalid or conflict.
@@ -72,7 +72,7 @@ pub enum ColumnarError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// Number of files published before it.
+        /// Number of files that were published before the error.
         done: usize,
         /// The system call's error.
         #[source]
@@ -112,7 +112,7 @@ impl From<BatchError> for ColumnarError {
     }
 }
 
-/// Returns the error of a format that has one source for several of them.
+/// Returns the error for several sources in a format with one source.
 pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
     let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };

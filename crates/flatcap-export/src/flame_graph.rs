@@ -17,7 +17,7 @@ const WIDTH_MIN: f64 = 0.2;
 const CHARACTER: f64 = 7.0;
 /// Fewer characters are useless.
 const CHARACTERS_MIN: usize = 3;
-/// Functions of a stack that are drawn. A deeper one is a recursion.
+/// Functions of a stack that are drawn. A deeper stack is a recursion.
 const DEPTH_MAX: usize = 256;
 /// The name of the lowest rectangle.
 const ROOT: &str = "all";
@@ -30,7 +30,7 @@ pub(crate) struct FlameGraph {
 
 #[derive(Debug, Default)]
 struct FlameNode {
-    /// Samples in it and in the functions that it called.
+    /// Samples in the function and in the functions that it called.
     samples: u64,
     /// In the order of their names, so that equal stacks give equal images.
     callees: BTreeMap<String, FlameNode>,

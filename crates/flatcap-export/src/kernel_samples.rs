@@ -31,7 +31,7 @@ pub(crate) enum KernelPayload {
 #[derive(Debug)]
 pub(crate) struct KernelSample<'p> {
     pub(crate) source: KernelPayload,
-    /// The run that recorded it.
+    /// The run that recorded the payload.
     pub(crate) run: &'p KernelRun,
     /// The time at which it was read, by both clocks.
     pub(crate) mono_ns: u64,
@@ -48,14 +48,14 @@ pub(crate) struct KernelRun {
     pub(crate) host: String,
     pub(crate) machine_id: Option<String>,
     pub(crate) boot_id: Option<String>,
-    /// Boot time minus monotonic time when it began.
+    /// Boot time minus monotonic time at the begin of the run.
     pub(crate) suspended_ns: u64,
 }
 
 /// The result of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KernelReading {
-    /// Whether the watcher stopped it.
+    /// Whether the watcher stopped the source.
     pub(crate) is_stopped: bool,
     /// Whether a file could not be read at all.
     pub(crate) is_unreadable: bool,

@@ -100,7 +100,7 @@ struct McapExport<'r> {
     sources: BTreeMap<u16, SourceChannel>,
     run_id: u64,
     hosts: RecordedHosts,
-    /// Several of them are exported.
+    /// Whether several hosts are exported.
     has_several_hosts: bool,
     /// The host of the run, by a name that no other host of the recording has.
     host: String,
@@ -211,7 +211,8 @@ impl<'r> McapExport<'r> {
         }
         let failed = |error| write_error(self.path, error);
         let mut tables = None;
-        // Without a schema the payload is opaque: MCAP's schema 0 is none.
+        // Without a schema the payload is opaque. In MCAP, the schema number 0 means that there is
+        // no schema.
         let schema = if source.is_opaque() {
             0
         } else {

@@ -80,7 +80,7 @@ pub(crate) fn to_openmetrics(
 fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
-    // They repeat another source.
+    // The samples of computed sources repeat another source.
     let of_kind = |is_computed: bool| {
         let sources = recording.sources().iter().filter(move |source| source.is_computed == is_computed);
         sources.map(|source| &*source.name).collect::<BTreeSet<&str>>()
@@ -136,8 +136,8 @@ type SeriesKey = (usize, String, String);
 /// The values of fields by their series.
 struct HeldSeries {
     values_max: usize,
-    /// Position of the metric, and place of the values. None of a series that is left for another
-    /// pass.
+    /// Position of the metric, and place of the values. `None` for a series that is left for
+    /// another pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
     /// By place; `None` for a series that was left for a later pass after its first values.
     values: Vec<Option<Vec<SeriesValue>>>,
@@ -148,7 +148,7 @@ struct HeldSeries {
     is_incomplete: bool,
     /// Place and last step that was taken of the only series that is held, which does not fit.
     taken: Option<(usize, i64)>,
-    /// Values of it whose step was taken before.
+    /// Values of this series whose step was taken before.
     left_out: u64,
 }
 

@@ -28,7 +28,7 @@ use crate::record_table::{Cell, CellType, RecordTable};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;
 
-/// Rows that are held for row groups, in bytes. Beyond it the largest group is written.
+/// Rows that are held for row groups, in bytes. Beyond this size the largest group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
 /// If the uncompressed segments have more bytes, the recording is read once for all sources. A
 /// recorder has at most about this many bytes that it has not compressed yet.
@@ -158,7 +158,7 @@ fn raw_bytes(segments: &[ListedSegment]) -> u64 {
 /// The notices so far: the same damage is met by several readings.
 #[derive(Default)]
 struct SeenNotices {
-    /// Their hashes: damaged recordings may have millions of them.
+    /// The hashes of the notices, not the notices: damaged recordings may have millions of them.
     hashes: HashSet<u64>,
     is_unreadable: bool,
     hasher: RandomState,
@@ -186,7 +186,7 @@ struct ParquetFiles<'a> {
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
     sources: (RecordTable, ParquetFile),
-    /// Values that have no cell.
+    /// Values that do not fit a cell.
     large: LargeValues,
     /// The first reading has ended.
     has_all_marks: bool,
@@ -379,8 +379,8 @@ impl<'a> ParquetFiles<'a> {
             let stem = file_stem(&format!("{}{list}", layout.source));
             let name = format!("{}.parquet", self.names.take(&stem, '-'));
             let options = (self.options, self.request.should_replace);
-            // The same samples are written after this, so values that are left out are counted
-            // then.
+            // The same samples are written later, so values that are left out are counted at that
+            // time.
             let of = (elements, &mut LargeValues::default());
             let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
             if self.hosts.is_some() {

@@ -25,7 +25,7 @@ pub(crate) struct ParquetFile {
 
 impl ParquetFile {
     /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
-    /// They are not written.
+    /// These rows are not written.
     pub(crate) fn create(
         directory: &OutputDirectory,
         name: &str,
@@ -44,7 +44,7 @@ impl ParquetFile {
         Ok(Self { path, groups, rows: 0, held_bytes: 0, group_rows: group_rows(options) })
     }
 
-    /// Adds rows. They are held until there are enough for a row group.
+    /// Adds rows. Rows are held until there are enough for a row group.
     pub(crate) fn write(&mut self, mut batch: RecordBatch) -> Result<(), ColumnarError> {
         self.rows += batch.num_rows() as u64;
         while self.groups.held_rows() + batch.num_rows() >= self.group_rows {

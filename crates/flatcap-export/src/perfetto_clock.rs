@@ -27,7 +27,7 @@ impl TraceClock {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
     }
 
-    /// Begins the time of the run, if it has not begun. Returns whether it is the first one.
+    /// Begins the time of the run, if it has not begun. Returns whether the run is the first one.
     pub(crate) fn begin(&mut self, mono_ns: u64, wall_ns: i64) -> bool {
         if self.offset_ns.is_some() {
             return false;

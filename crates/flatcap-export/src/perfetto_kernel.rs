@@ -105,7 +105,7 @@ fn read_known_code(
 
 struct KernelTracks {
     known_code: HashMap<u64, KnownCode>,
-    /// Of a run whose build ids are not known beforehand.
+    /// The code of a run whose build ids are not known beforehand.
     no_known_code: KnownCode,
     sched: SchedTracks,
     stacks: StackTracks,

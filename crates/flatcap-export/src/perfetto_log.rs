@@ -63,7 +63,7 @@ impl LogTrack {
         }
     }
 
-    /// Takes the packets so far.
+    /// Takes the packets that were added so far.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }

@@ -124,7 +124,7 @@ impl SchedTracks {
         self.ended.clear();
     }
 
-    /// Takes the packets so far.
+    /// Takes the packets that were added so far.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }
@@ -140,7 +140,7 @@ impl SchedTracks {
 
     fn close(&mut self, offset_ns: i64) {
         let running = std::mem::take(&mut self.running);
-        // It is not known whether they ran again.
+        // It is not known whether the ended threads ran again.
         self.ended.clear();
         if !std::mem::replace(&mut self.is_open, false) {
             return;

@@ -14,7 +14,7 @@ use crate::perfetto_packets::{CounterDescriptor, ProcessDescriptor, TrackDescrip
 const PROCESS_ROOT: &str = "flatcap.host.Process";
 const PROCESS_ID: &str = "pid";
 
-/// The tracks so far.
+/// The tracks that were stated so far.
 #[derive(Debug)]
 pub(crate) struct TrackTree {
     /// The sources whose elements are processes.
@@ -121,7 +121,7 @@ impl TrackTree {
         }
     }
 
-    /// Returns the track of a process, or `None` for an element that is none.
+    /// Returns the track of a process, or `None` if the element is not a process.
     fn process_track(&mut self, element: ElementName, names: &ElementNames) -> Option<u64> {
         let identity = names.identity(element);
         let own = identity.iter().find(|part| part.is_key && &*part.field == PROCESS_ID);

@@ -25,7 +25,7 @@ pub enum CellType {
 /// A value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Cell {
-    /// None.
+    /// No value.
     #[default]
     Absent,
     /// A number.

@@ -18,7 +18,8 @@ pub struct ColumnarRequest {
     pub filter: ReplayFilter,
     /// The fields; empty for all.
     pub fields: Vec<FieldPath>,
-    /// The first sample of each source in each step of this length, in nanoseconds; all if none.
+    /// Keeps only the first sample of each source in each step of this length, in nanoseconds.
+    /// `None` keeps all samples.
     pub step_ns: Option<u64>,
     /// Whether to replace files of the same names.
     pub should_replace: bool,
@@ -49,7 +50,7 @@ pub enum ColumnarEvent {
     Reading {
         /// Number of the reading, from 0.
         number: usize,
-        /// How many there are.
+        /// The number of readings.
         count: usize,
     },
     /// Samples up to this wall time were exported in this reading, in nanoseconds.
@@ -69,7 +70,7 @@ pub struct ColumnarReport {
     pub has_unnamed_elements: bool,
     /// Fields with values that their column cannot hold, a line each: these cells are empty.
     pub large_values: Vec<String>,
-    /// What the user should know about the contents: a line each.
+    /// Remarks on the contents for the user, one line each.
     pub remarks: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ pub struct ColumnarFile {
     pub source: Option<String>,
     /// Path.
     pub path: PathBuf,
-    /// Rows in it.
+    /// Number of rows in the file.
     pub rows: u64,
     /// Length, in bytes.
     pub bytes: u64,

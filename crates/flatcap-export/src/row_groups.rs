@@ -34,7 +34,7 @@ impl<W: Write + Send> fmt::Debug for RowGroups<W> {
 
 impl<W: Write + Send> RowGroups<W> {
     /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
-    /// They are not written.
+    /// These rows are not written.
     ///
     /// # Errors
     /// The rows cannot be encoded, or the file not be written.
@@ -50,7 +50,7 @@ impl<W: Write + Send> RowGroups<W> {
         self.held_rows
     }
 
-    /// Adds rows to those that are held. Pages end where these rows do.
+    /// Adds rows to the held rows. Pages end where the added rows end.
     pub fn hold(&mut self, rows: RecordBatch) {
         self.held_rows += rows.num_rows();
         self.held.push(rows);
@@ -59,7 +59,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the rows that are held as a row group.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// The same errors as [`begin`](Self::begin).
     pub fn end_group(&mut self) -> Result<(), ParquetError> {
         self.held_rows = 0;
         let held = std::mem::take(&mut self.held);
@@ -99,7 +99,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the rest of the file.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// The same errors as [`begin`](Self::begin).
     pub fn finish(mut self) -> Result<W, ParquetError> {
         self.end_group()?;
         self.writer.into_inner()

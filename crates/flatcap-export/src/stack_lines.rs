@@ -26,7 +26,7 @@ const ERRORS_SHOWN: usize = 8;
 /// The stacks to export, and the settings for their names.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
-    /// The process: its name, or its process id; all if none.
+    /// Selects a process by its name or its process id. `None` selects all processes.
     pub process: Option<String>,
     /// Directories with executables and debug files, which are looked at first.
     pub symbol_directories: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) struct StackLines {
     pub(crate) lines: BTreeMap<String, StackCount>,
     /// All samples in the lines.
     pub(crate) samples: u64,
-    /// CPU time that they represent, in nanoseconds.
+    /// CPU time of the stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
     /// The hosts.
     pub(crate) hosts: BTreeSet<String>,
@@ -49,7 +49,7 @@ pub(crate) struct StackLines {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StackCount {
     pub(crate) samples: u64,
-    /// CPU time that they represent, in nanoseconds.
+    /// CPU time of the stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
@@ -93,9 +93,9 @@ struct StackCollector<'o> {
     run: KernelRun,
     window: Range<u64>,
     totals: StackTotals,
-    /// Of the files of the run so far.
+    /// The code of the run's files so far.
     known_code: KnownCode,
-    /// The names of processes of the run: those of their first threads.
+    /// The names of processes of the run. A process has the name of its first thread.
     processes: HashMap<u32, TaskName>,
     stacks: StackLines,
     bytes: usize,
@@ -166,7 +166,7 @@ impl<'o> StackCollector<'o> {
         self.totals.add(&batch);
     }
 
-    /// Turns the stacks so far into lines.
+    /// Turns the collected stacks into lines.
     fn name_functions(&mut self) {
         let mut totals = std::mem::replace(&mut self.totals, StackTotals::new(self.window.clone()));
         totals.complete_objects(&self.known_code);

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 pub use humantime::DurationError;
 
-/// Longest text of a duration, in bytes. The library panics if seconds and nanoseconds together
-/// exceed a [`Duration`] in the carry alone; a text that does so has at least 26 bytes.
+/// Maximum length of the text of a duration, in bytes. The library panics if seconds and
+/// nanoseconds together exceed a [`Duration`] in the carry alone; a text that does so has at least
+/// 26 bytes.
 const TEXT_BYTES_MAX: usize = 24;
 
 /// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.
 ///
 /// # Errors
-/// What is wrong with the text; [`DurationError::NumberOverflow`] also for one of more than 24
+/// The text is not a duration. [`DurationError::NumberOverflow`] also for a text of more than 24
 /// bytes.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_BYTES_MAX {

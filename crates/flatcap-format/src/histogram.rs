@@ -1,14 +1,15 @@
-//! Latency histograms, as a segment's footer stores them.
+//! Latency histograms, as a segment's footer stores them, and their percentiles.
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is resolved, in nanoseconds: one minute. Longer ones count as this one.
+/// Longest latency that is resolved, in nanoseconds: one minute. Longer latencies count as this
+/// one.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// Latencies of a run or of a segment, added up from intervals. The default takes memory from the
-/// first one on: sources that applications push have none.
+/// Latencies of a run or of a segment, added up from intervals. The default takes no memory before
+/// the first latency, because sources that applications push have no latencies.
 #[derive(Debug, Clone, Default)]
 pub struct TotalHistogram(Option<Box<Histogram<u64>>>);
 

@@ -1,4 +1,4 @@
-//! A whole file mapped into memory, for files that no longer change.
+//! A whole file mapped into memory (mmap), for files that no longer change.
 //!
 //! A map is read straight from the page cache; reading through a buffer copies each byte once more.
 //! The risk: if the file is truncated while it is mapped, the kernel ends the process (SIGBUS). So
@@ -13,7 +13,7 @@ use memmap2::{Mmap, MmapOptions};
 
 use crate::storage::ReadAt;
 
-/// A mapped file. Without the feature `mmap` there is none.
+/// A mapped file. Without the feature `mmap`, files cannot be mapped.
 #[derive(Debug)]
 #[cfg(feature = "mmap")]
 pub(crate) struct MappedFile(Mmap);
@@ -46,9 +46,9 @@ impl MappedFile {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
-        // caller maps sealed segments, which are written once. If another program writes to one all
-        // the same, bytes change under a hash, or under a bounds check that was made on a copied
-        // length: a wrong result, but no access outside the map.
+        // caller maps sealed segments, which are written once. If another program writes to such a
+        // segment all the same, bytes change under a hash, or under a bounds check that was made on
+        // a copied length. The result is wrong, but nothing outside the map is accessed.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Self(map))
     }

@@ -35,13 +35,14 @@ const VALUE_SUFFIX: &str = "[*].value";
 /// A unit of which each element has its own size, in bytes in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
-/// The name of the counter of lost samples. No source has it as a field.
+/// The name of the counter of lost samples. This name is not a field of any source.
 pub const LOST_TOTAL: &str = "flatcap_lost_total";
 /// The begin of the names of our own metrics.
 const OWN_PREFIX: &str = "flatcap_";
-/// What the name of a counter's samples ends with.
+/// The end of the name of a counter's samples.
 const COUNTER_SUFFIX: &str = "_total";
-/// In front of a label of an element that the host has, too, as Prometheus names those of a target.
+/// Prefix of an element's label if the host has the same label. Prometheus names the conflicting
+/// labels of a target in this way.
 const ELEMENT_PREFIX: &str = "exported_";
 
 /// A numeric field as a metric.
@@ -51,25 +52,26 @@ pub struct Metric {
     pub source: String,
     /// The field.
     pub field: FieldInfo,
-    /// The name of its family: that of its samples without suffix.
+    /// The name of the metric family: the name of its samples without suffix.
     pub family: String,
-    /// The base unit of its values, as a word that the family's name ends with; none without one.
+    /// The base unit of its values, as a word that the family's name ends with; `None` without one.
     pub unit: Option<&'static str>,
-    /// Its elements are metrics of recorded Prometheus text, with names and labels of their own.
+    /// Whether the elements of the list are metrics of recorded Prometheus text, with names and
+    /// labels of their own.
     pub has_named_elements: bool,
 }
 
 /// The name and the labels of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricSeries {
-    /// The name of its samples.
+    /// The name of the samples of the metric.
     pub name: String,
     /// The labels, each name once.
     pub labels: Vec<(String, String)>,
 }
 
 impl Metric {
-    /// Returns whether it only grows.
+    /// Returns whether the metric only grows.
     pub fn is_counter(&self) -> bool {
         self.field.is_counter()
     }
@@ -90,7 +92,7 @@ impl Metric {
         is_measured(self.field.kind, &self.field.type_name)
     }
 
-    /// Returns the name of its samples.
+    /// Returns the name of the metric's samples.
     pub fn name(&self) -> String {
         let suffix = if self.is_counter() { COUNTER_SUFFIX } else { "" };
         format!("{}{suffix}", self.family)
@@ -132,7 +134,7 @@ impl Metric {
         source_path(&self.source, &self.field.path)
     }
 
-    /// Returns the path of the field for a query. It leads to no other source.
+    /// Returns the path of the field for a query. The path leads to no other source.
     ///
     /// # Errors
     /// The path is not well formed.
@@ -169,7 +171,7 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
             let is_counter = field.kind == MetricKind::Counter;
             let base = family_name(&source.source, &field.path, (field.unit.as_deref(), word), is_counter);
             let (mut family, mut number) = (base.clone(), 1);
-            // Neither a family nor its samples have the name of others.
+            // No family has the name of another family or of its samples.
             let suffix = if is_counter { COUNTER_SUFFIX } else { "" };
             while families.contains(&family) || families.contains(&format!("{family}{suffix}")) {
                 number += 1;

@@ -61,7 +61,7 @@ impl Ring {
         Self { memory, writer, reader, on_full, now_ns: 1 }
     }
 
-    /// Pushes one sample of a slot. Its payload contains its own length.
+    /// Pushes one sample of a slot. The payload contains its own length.
     fn push(&mut self, slot: u8, payload_bytes: usize) {
         self.now_ns += 10;
         loop {

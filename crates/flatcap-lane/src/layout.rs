@@ -15,7 +15,8 @@ pub const SLABS_MIN: usize = 2;
 pub const SLABS_MAX: usize = 256;
 /// Smallest slab: a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
-/// Largest slab: its length fits the 23 bits of a state, and a frame of this size is rare.
+/// Maximum size of a slab: its length fits the 23 bits of a state, and a frame of this size is
+/// rare.
 pub(crate) const SLAB_BYTES_MAX: usize = 4 << 20;
 /// Smallest ring that a client is given, in bytes.
 pub const LANE_BYTES_MIN: u64 = 256 << 10;
@@ -80,7 +81,7 @@ pub struct LaneBudget {
     pub user_bytes_per_second: u64,
 }
 
-/// What the recorder writes once into a lane.
+/// The part of a lane that the recorder writes once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHeader {
     /// Number of slabs.
@@ -95,7 +96,7 @@ pub struct LaneHeader {
     pub run_id: u64,
     /// Device and inode of the data directory.
     pub directory: (u64, u64),
-    /// The kernel's boot id, high half and low half; 0 if it reports none.
+    /// The kernel's boot id, high half and low half; 0 if the kernel reports no boot id.
     pub boot: (u64, u64),
     /// The lane's number, unique in the run.
     pub lane: u32,
@@ -126,9 +127,9 @@ pub enum LaneLayoutError {
     /// A number has an invalid value.
     #[error("the number at offset {offset} of the lane is {value}, which has no meaning there")]
     Number {
-        /// Where.
+        /// The number's offset.
         offset: usize,
-        /// Its value.
+        /// The number's value.
         value: u64,
     },
 }

@@ -1,5 +1,5 @@
-//! Lanes: rings of telemetry frames in shared memory, through which an application pushes its own
-//! frames to the recorder (docs/PUSH.md).
+//! Lanes: lock-free ring buffers of telemetry frames in shared memory. Through a lane, an
+//! application pushes its own frames to the recorder (docs/PUSH.md).
 //!
 //! | to | use |
 //! |---|---|

@@ -37,7 +37,8 @@ pub enum PushRequest {
         /// The client's name.
         client: String,
     },
-    /// Registers a source. Its schema is sent as a descriptor, if it has a root.
+    /// Registers a source. The schema of the source is sent as a descriptor, if the source has a
+    /// root.
     Source(SourceRegistration),
     /// Asks for a lane.
     Lane {
@@ -64,7 +65,7 @@ pub enum PushRequest {
     Trigger {
         /// Zero.
         flags: u32,
-        /// Why.
+        /// The reason for people.
         text: String,
     },
     /// Hands over a lane of an earlier connection, as a descriptor.
@@ -74,11 +75,11 @@ pub enum PushRequest {
 /// A source as its client describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
-    /// The client's number of the source, below 64. It is the source's slot in every lane.
+    /// The client's number of the source, below 64. The number is the source's slot in every lane.
     pub number: u32,
-    /// Nominal period in nanoseconds; 0 if there is none.
+    /// Nominal period in nanoseconds; 0 without a period.
     pub period_ns: u64,
-    /// Its name.
+    /// The source's name.
     pub name: String,
     /// Full name of its payload's root table; empty if it is opaque.
     pub root: String,
@@ -89,7 +90,7 @@ pub struct SourceRegistration {
 /// A lane of an earlier connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneResumption {
-    /// Its run.
+    /// The lane's run.
     pub run_id: u64,
     /// The lane's number in the run.
     pub lane: u32,
@@ -127,7 +128,7 @@ pub enum PushReply {
     Bind {
         /// The id of the pair of lane and source.
         id: u16,
-        /// Number of its next sample.
+        /// Number of the source's next sample.
         next_seq: u64,
     },
     /// To `trigger`.
@@ -145,14 +146,14 @@ pub enum PushReply {
     Ended {
         /// The lane.
         lane: u32,
-        /// Why.
+        /// The reason for people.
         reason: String,
     },
     /// Sent at any time: the remaining samples of a resumed lane, whose writer has stopped, are in
     /// the recording, or the run of the lane does not exist any more. The client need not keep the
     /// lane.
     Rescued {
-        /// Its run.
+        /// The lane's run.
         run_id: u64,
         /// The lane's number in the run.
         lane: u32,
@@ -189,15 +190,15 @@ pub enum MessageError {
     /// The packet ends within a field, or does not end with the last one.
     #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
     Length {
-        /// Its kind.
+        /// The packet's kind.
         kind: u32,
-        /// Its length.
+        /// The packet's length.
         bytes: usize,
     },
     /// A field has an invalid value.
     #[error("a packet of kind {kind} with a wrong {field}: {expected}")]
     Value {
-        /// Its kind.
+        /// The packet's kind.
         kind: u32,
         /// The field.
         field: &'static str,

@@ -91,13 +91,13 @@ pub struct LaneFrame {
     pub offset: usize,
     /// Length of the frame, header included.
     pub bytes: usize,
-    /// Length of its header.
+    /// Length of the frame's header.
     pub header_bytes: usize,
     /// The source's slot.
     pub slot: u8,
-    /// Its envelope.
+    /// The frame's envelope.
     pub sample: SampleHeader,
-    /// Number of samples that are missing before it.
+    /// Number of samples that are missing before this sample.
     pub missing: u64,
 }
 
@@ -230,7 +230,7 @@ struct Misfit {
 }
 
 impl LaneReader {
-    /// Creates the reader of a new lane. None of its slabs may have been used.
+    /// Creates the reader of a new lane. The slabs of the lane must be unused.
     pub fn new(header: LaneHeader) -> Self {
         let slot = SlotProgress { source: NO_SOURCE, next_seq: Some(0), explained: 0, may_jump: false };
         Self {
@@ -248,8 +248,8 @@ impl LaneReader {
 
     /// Opens a lane of which only the memory is left, of `bytes`. Its ids are those in the memory:
     /// the caller decides which of them to believe. Each source may begin with any number, and
-    /// frames that were taken before may come again. Taking them changes nothing in the lane: who
-    /// reads it after this reader gets the same.
+    /// frames that were taken before may come again. Taking them changes nothing in the lane: the
+    /// next reader gets the same frames.
     ///
     /// # Errors
     /// The memory cannot be read, or is not a lane.
@@ -326,12 +326,13 @@ impl LaneReader {
         memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
     }
 
-    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` if there are
-    /// none. Without [`take`](Self::take), the next call returns the same frames, and perhaps more.
+    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` without such
+    /// frames. Without [`take`](Self::take), the next call returns the same frames, and perhaps
+    /// more.
     ///
     /// # Errors
-    /// The memory cannot be read; or the client has violated the protocol. Then the lane must not
-    /// be read again.
+    /// The memory cannot be read; or the client has violated the protocol. After an error, the lane
+    /// must not be read again.
     pub fn look<'b>(
         &mut self,
         memory: &impl ReaderMemory,
@@ -411,8 +412,8 @@ impl LaneReader {
             .collect())
     }
 
-    /// Returns whether no frame was added since a look that found none. Most lanes are idle, and
-    /// reading the whole first page for this check would take too long.
+    /// Returns whether no frame was added since a look that found no frames. Most lanes are idle,
+    /// and reading the whole first page for this check would take too long.
     fn is_still_empty(&mut self, memory: &impl ReaderMemory) -> io::Result<bool> {
         let Some(state) = self.empty_state else { return Ok(false) };
         let mut word = [0; size_of::<u64>()];

@@ -18,7 +18,7 @@ pub(crate) struct SlabState(pub(crate) u64);
 /// The relation of a slab's state to a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlabUse {
-    /// This use.
+    /// The state belongs to this use.
     This,
     /// The state belongs to an earlier use: this use has not begun.
     Earlier,

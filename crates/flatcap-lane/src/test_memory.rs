@@ -16,9 +16,9 @@ use super::writer::WriterMemory;
 pub(crate) struct Mutation {
     /// Number of readings before the change.
     pub(crate) after: usize,
-    /// Where.
+    /// The byte's position.
     pub(crate) at: usize,
-    /// Its new value.
+    /// The byte's new value.
     pub(crate) value: u8,
 }
 

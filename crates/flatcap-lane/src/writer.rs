@@ -1,4 +1,5 @@
-//! The writer of a lane: one thread, which uses only loads and stores (docs/PUSH.md, "Protocol").
+//! The writer of a lane: a single producer (SPSC) that uses only loads and stores and never waits
+//! (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
@@ -62,7 +63,7 @@ pub struct LaneWriter<M> {
     slots: Box<[Slot; SLOTS]>,
 }
 
-/// A source of the lane. The numbers are copies of those in the memory.
+/// A source of the lane. The numbers are copies of the numbers in the memory.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     source: u16, // or NO_SOURCE
@@ -71,7 +72,7 @@ struct Slot {
 }
 
 impl<M: WriterMemory> LaneWriter<M> {
-    /// Creates the writer of a new lane. None of its slabs may have been used.
+    /// Creates the writer of a new lane. The slabs of the lane must be unused.
     pub fn new(memory: M, header: LaneHeader) -> Self {
         let offset = u64::from_le(memory.number(WALL_OFFSET_AT).load(Ordering::Relaxed));
         Self {
@@ -262,8 +263,8 @@ impl<M: WriterMemory> LaneWriter<M> {
         is_due
     }
 
-    /// Returns the number of samples of a slot that were begun, and the number of those that were
-    /// counted as lost.
+    /// Returns the number of samples of a slot that were begun, and the number of samples of it
+    /// that were counted as lost.
     pub fn counts(&self, slot: u8) -> (u64, u64) {
         self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))
     }

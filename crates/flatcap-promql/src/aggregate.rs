@@ -39,6 +39,7 @@ pub(crate) fn computed_aggregate(
 ) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut found: BTreeMap<Labels, LabelledSeries> = BTreeMap::new();
     let mut distinct: Vec<f64> = parameters.to_vec();
+    // A parameter may be NaN, which only a total order sorts.
     distinct.sort_by(f64::total_cmp);
     distinct.dedup_by(|one, other| one.total_cmp(other).is_eq());
     if let [parameter] = *distinct
@@ -47,6 +48,7 @@ pub(crate) fn computed_aggregate(
         // A number seldom differs between steps. The order of topk stays.
         return Ok(aggregate(aggregation, grouping, series.to_vec()));
     }
+    // Each distinct parameter is aggregated once, and not once per step.
     for parameter in distinct {
         let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
@@ -123,6 +125,7 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
             let values = if is_largest { other.total_cmp(one) } else { one.total_cmp(other) };
             one.is_nan().cmp(&other.is_nan()).then(values)
         });
+        // The value is removed and not the series, which may be among the largest at another step.
         for (_, place) in order.iter().skip(count) {
             let value = members.get_mut(*place).and_then(|member| member.values.get_mut(step));
             if let Some(value) = value {
@@ -130,6 +133,7 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
             }
         }
     }
+    // Only an answer of one step has an order of series.
     if steps == 1 {
         let mut places: Vec<Option<LabelledSeries>> = members.into_iter().map(Some).collect();
         let picked = order.iter().take(count);

@@ -15,9 +15,9 @@ pub(crate) enum Aggregation {
     Deviation,
     Variance,
     Quantile(f64),
-    /// This number of series, the ones with the largest values.
+    /// The given number of series with the largest values.
     Largest(usize),
-    /// This number of series, the ones with the smallest values.
+    /// The given number of series with the smallest values.
     Smallest(usize),
 }
 
@@ -54,6 +54,7 @@ impl Aggregation {
         match self {
             Self::Sum => Some(exact_sum(all)),
             Self::Average => Some(exact_sum(all) / values.len() as f64),
+            // `f64::min` and `f64::max` ignore NaN, as Prometheus does.
             Self::Min => all.reduce(f64::min),
             Self::Max => all.reduce(f64::max),
             Self::Count => Some(values.len() as f64),

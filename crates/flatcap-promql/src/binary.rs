@@ -26,13 +26,13 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether the result has the metric's name. As in Prometheus 2.42, the result of
-    /// `atan2` has it, too.
+    /// Returns whether the result has the metric's name.
     fn keeps_name(self) -> bool {
+        // As in Prometheus 2.42, the result of `atan2` keeps the name, too.
         self.keeps_values() || self.operator == Operator::Angle
     }
 
-    /// Returns whether it leaves values unchanged.
+    /// Returns whether the operation leaves values unchanged.
     fn keeps_values(self) -> bool {
         self.operator.is_comparison() && !self.returns_bool
     }
@@ -69,6 +69,7 @@ impl Operation {
         let (many_keys, one_keys) =
             if is_swapped { (&keys.right, &keys.left) } else { (&keys.left, &keys.right) };
         let steps = many.iter().chain(one).map(|series| series.values.len()).max().unwrap_or_default();
+        // By pairs of series, because a series may match another one at each step.
         let mut found: BTreeMap<(usize, usize), Vec<Option<f64>>> = BTreeMap::new();
         let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
         let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
@@ -106,6 +107,7 @@ impl Operation {
                     *at = Some(result);
                 }
             }
+            // Checked at each step, before the result grows further.
             check_size(found.len(), steps)?;
         }
         let result = found.into_iter().filter_map(|((place, matched), values)| {
@@ -120,6 +122,7 @@ impl Operation {
     fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
         let mut labels = if self.keeps_name() { many.clone() } else { many.without_name() };
         match cardinality {
+            // Labels that were not compared may differ between the two sides.
             Cardinality::OneToOne => match matching {
                 Matching::On(names) => labels.only(names),
                 Matching::Ignoring(names) => labels.except(names),

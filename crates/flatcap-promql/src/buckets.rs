@@ -64,6 +64,7 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
         }
     }
     let (last_bound, total) = *counts.last()?;
+    // Without the bucket `+Inf` the total is not known.
     if !last_bound.is_infinite() || counts.len() < 2 || total == 0.0 {
         return Some(f64::NAN);
     }
@@ -71,12 +72,15 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     let bucket = counts.iter().position(|(_, count)| *count >= rank).unwrap_or(counts.len() - 1);
     let before = bucket.checked_sub(1).and_then(|before| counts.get(before)).copied();
     let (bound, count) = counts.get(bucket).copied()?;
+    // The last bucket has no upper bound, so nothing is interpolated in it.
     if bucket + 1 == counts.len() {
         return before.map(|(bound, _)| bound);
     }
+    // A first bucket with a bound of at most 0 has no known lower bound.
     if bucket == 0 && bound <= 0.0 {
         return Some(bound);
     }
+    // As in Prometheus, a first bucket with a positive bound begins at 0.
     let (start, below) = before.unwrap_or((0.0, 0.0));
     Some(start + (bound - start) * ((rank - below) / (count - below)))
 }

@@ -48,9 +48,9 @@ pub struct QueryAnswer {
 /// The series that pass some selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeriesAnswer {
-    /// Their labels.
+    /// The labels of the series.
     pub series: BTreeSet<Labels>,
-    /// What could not be read, a sentence each.
+    /// Sentences about samples that could not be read.
     pub warnings: Vec<String>,
 }
 
@@ -115,6 +115,7 @@ impl Engine {
         if selections.is_empty() {
             selections.push(Selection::new(Vec::new()));
         }
+        // The counter of lost samples is not a field, so it is listed separately.
         selections.retain(|selection| selection.passes_name(LOST_TOTAL));
         if !selections.is_empty() {
             let mut losses = self.recording.losses(host)?;

@@ -1,9 +1,9 @@
-//! Why an expression has no value.
+//! The reasons why an expression has no value.
 
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromqlError {

@@ -39,6 +39,7 @@ impl Evaluation<'_> {
                     series.extend(evaluation.scan.read_losses(selection, shape)?);
                     Ok(series)
                 })?;
+                // Without their names, series of several metrics may have the same labels.
                 if shape.function.drops_name() {
                     for series in &mut series {
                         series.labels = series.labels.without_name();
@@ -59,7 +60,7 @@ impl Evaluation<'_> {
                 let series = self.vector(of)?;
                 let number = |step| {
                     let mut values = series.iter().filter_map(|series| series.at(step));
-                    // It is NaN for no series or several ones.
+                    // The value is NaN for no series or several ones.
                     values.next().filter(|_| values.next().is_none()).unwrap_or(f64::NAN)
                 };
                 Ok(QueryValue::Scalar((0..self.steps()).map(number).collect()))
@@ -178,8 +179,10 @@ impl Evaluation<'_> {
         };
         self.scan.grid = TimeGrid::instant(at_ms);
         let read = read(self);
+        // Restored before an error returns, because other nodes use the same scan.
         self.scan.grid = grid;
         let mut series = read?;
+        // Each series gets a value per step, so a small result can become too large.
         check_size(series.len(), grid.steps())?;
         for series in &mut series {
             series.values = vec![series.at(0); grid.steps()];
@@ -202,6 +205,7 @@ impl Evaluation<'_> {
             let inner = TimeGrid::range(first_ms, end_ms, *step_ms)?;
             evaluation.scan.grid = inner;
             let value = evaluation.value(of);
+            // Restored before an error returns, because other nodes use the same scan.
             evaluation.scan.grid = grid;
             let series = match value? {
                 QueryValue::Vector(series) => series,
@@ -210,6 +214,8 @@ impl Evaluation<'_> {
                     values: numbers.into_iter().map(Some).collect(),
                 }],
             };
+            // The windows of a long range with a short step overlap, so the work can grow with the
+            // square of the number of values.
             let in_window =
                 (shape.range_ms / step_ms).unsigned_abs().saturating_add(1).min(inner.steps() as u64);
             let visited = in_window.saturating_mul((grid.steps() as u64).saturating_mul(series.len() as u64));

@@ -117,7 +117,7 @@ impl Function {
         })
     }
 
-    /// Returns whether it is a part of a date.
+    /// Returns whether the function returns a part of a date.
     pub(crate) fn is_of_calendar(self) -> bool {
         matches!(self, Self::Calendar(_))
     }
@@ -138,6 +138,7 @@ impl Function {
             Self::NaturalLogarithm => value.ln(),
             Self::BinaryLogarithm => value.log2(),
             Self::DecimalLogarithm => value.log10(),
+            // `signum` of 0.0 is 1.0.
             Self::Sign if value == 0.0 || value.is_nan() => value,
             Self::Sign => value.signum(),
             Self::Round(to) => {

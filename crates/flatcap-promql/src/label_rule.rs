@@ -16,6 +16,8 @@ pub(crate) enum LabelRule {
 
 impl PartialEq for LabelRule {
     fn eq(&self, other: &Self) -> bool {
+        // Compiled expressions have no equality, but their debug form contains the text of the
+        // pattern.
         format!("{self:?}") == format!("{other:?}")
     }
 }
@@ -24,13 +26,14 @@ impl LabelRule {
     /// Returns the rule of `label_replace(v, to, replacement, from, pattern)`.
     ///
     /// # Errors
-    /// A pattern that is none, and a name that is none.
+    /// The pattern is not a regular expression, or the name is not a name of a label.
     pub(crate) fn replace(
         to: &str,
         replacement: &str,
         from: &str,
         pattern: &str,
     ) -> Result<Self, PromqlError> {
+        // Prometheus anchors the expression at both ends.
         let pattern = Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
             PromqlError::Expression(format!("label_replace: {pattern:?} is no regular expression: {error}"))
         })?;
@@ -41,7 +44,7 @@ impl LabelRule {
     /// Returns the rule of `label_join(v, to, separator, from...)`.
     ///
     /// # Errors
-    /// A name that is none.
+    /// The name is not a name of a label.
     pub(crate) fn join(to: &str, separator: &str, from: Vec<String>) -> Result<Self, PromqlError> {
         Ok(Self::Join { to: checked(to)?, separator: separator.to_owned(), from })
     }
@@ -51,6 +54,7 @@ impl LabelRule {
         match self {
             Self::Replace { to, replacement, from, pattern } => {
                 let value = labels.get(from).to_owned();
+                // As in Prometheus, labels stay unchanged if the pattern does not match.
                 let Some(groups) = pattern.captures(&value) else { return };
                 let mut text = String::new();
                 groups.expand(replacement, &mut text);

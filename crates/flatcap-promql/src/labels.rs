@@ -11,6 +11,7 @@ pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
     pub(crate) fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        // In PromQL a label with an empty value is the same as no label.
         Self(pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect())
     }
 

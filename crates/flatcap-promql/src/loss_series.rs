@@ -13,7 +13,8 @@ use crate::series::{LabelledSeries, check_size};
 use crate::series_scan::SeriesScan;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Maximum interval between two samples of the counter: the usual scrape interval.
+/// Maximum interval between two samples of the counter.
+// The usual scrape interval.
 const SCRAPE_MS: i64 = 15_000;
 /// Minimum number of samples in a window.
 const SAMPLES_MIN: i64 = 4;
@@ -95,6 +96,7 @@ impl SeriesScan<'_> {
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
+        // Earlier samples are outside of all windows.
         let mut at_ms = begin_ms.max(first_ms.saturating_sub(interval_ms));
         while at_ms <= last_ms.min(end_ms.unwrap_or(last_ms)) {
             while let Some((_, count)) = losses.next_if(|(ns, _)| ns.div_euclid(NS_PER_MS) <= at_ms) {
@@ -107,6 +109,7 @@ impl SeriesScan<'_> {
             let loss_ms = losses.peek().map_or(next_ms, |(ns, _)| ns.div_euclid(NS_PER_MS));
             at_ms = next_ms.min(loss_ms);
         }
+        // The counter continues in the next run, so losses after the last sample count, too.
         *total = losses.fold(*total, |total, (_, count)| total.saturating_add(*count));
         if let Some(end_ms) = end_ms {
             window.end(end_ms.saturating_add(1), shape, &self.grid);

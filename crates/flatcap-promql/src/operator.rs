@@ -48,7 +48,7 @@ impl Operator {
         })
     }
 
-    /// Returns whether it compares.
+    /// Returns whether the operator compares.
     pub(crate) fn is_comparison(self) -> bool {
         self.compare(0.0, 0.0).is_some()
     }

@@ -80,7 +80,7 @@ pub(crate) struct Binary {
     pub(crate) operator: Operator,
     pub(crate) left: Node,
     pub(crate) right: Node,
-    /// A comparison returns 0 or 1 instead of the values for which it holds.
+    /// Whether a comparison returns 0 or 1 for each value, and not the values for which it is true.
     pub(crate) returns_bool: bool,
     pub(crate) matching: Matching,
     pub(crate) cardinality: Cardinality,
@@ -121,7 +121,7 @@ pub(crate) enum AggregationRule {
 pub(crate) enum Matching {
     /// Only these: `on`, `by`.
     On(Vec<String>),
-    /// All but these: `ignoring`, `without`.
+    /// All labels except these: `ignoring`, `without`.
     Ignoring(Vec<String>),
 }
 

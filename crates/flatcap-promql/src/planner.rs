@@ -25,14 +25,15 @@ use crate::window_function::{PREDICT_LINEAR, QUANTILE_OVER_TIME, WindowFunction}
 
 /// Maximum length of an expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 4096;
-/// Maximum number of operators and parentheses of an expression, since its tree is walked by
-/// recursion.
+/// Maximum number of operators and parentheses of an expression.
+// The tree of the expression is walked by recursion.
 const OPERATORS_MAX: usize = 256;
 /// The bytes that make a tree deeper; words are taken for operators, too.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
-/// The step of a subquery that states none: the usual interval between evaluations.
+/// The step of a subquery that states none.
+// The usual interval between evaluations.
 const SUBQUERY_STEP_MS: i64 = 60_000;
 
 /// Makes the tree of an expression.
@@ -49,6 +50,7 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
             expression.len()
         )));
     }
+    // Counted in the text, before the parser recurses.
     let is_operator = |word: &&str| OPERATOR_WORDS.iter().any(|own| own.eq_ignore_ascii_case(word));
     let signs = expression.bytes().filter(|byte| OPERATORS.contains(byte)).count();
     let operators =
@@ -119,6 +121,8 @@ impl Planner {
             ("time", []) => return Ok(Node::Time),
             ("pi", []) => return Ok(Node::Number(std::f64::consts::PI)),
             (_, []) => {
+                // As in Prometheus, a function of a date without an argument is about the time of
+                // the step.
                 if let Some(function) = Function::named(name, &[]).filter(|own| own.is_of_calendar()) {
                     let now = Node::VectorOf(Box::new(Node::Time));
                     return Ok(Node::Call(function, Box::new(now)));
@@ -137,6 +141,8 @@ impl Planner {
                 let is_descending = name == "sort_desc";
                 return Ok(Node::Sorted { of: Box::new(self.plan(of)?), is_descending });
             }
+            // The time of a selector is the time of its samples; other expressions have the time of
+            // the step.
             ("timestamp", [Expr::VectorSelector(selector)]) => {
                 return self.current(selector, WindowFunction::CurrentTime);
             }
@@ -190,6 +196,7 @@ impl Planner {
         let numbers: Result<Vec<f64>, _> =
             parameters.iter().map(|parameter| number(parameter, name)).collect();
         let of = self.plan(of)?;
+        // Constant numbers are checked now; all other parameters differ from step to step.
         if let Ok(numbers) = numbers {
             let function = Function::named(name, &numbers);
             return Ok(function.map(|function| Node::Call(function, Box::new(of))));
@@ -219,6 +226,7 @@ impl Planner {
                 let offset_ms = offset_of(offset.as_ref());
                 let shape =
                     WindowShape { function: function(offset_ms), range_ms: milliseconds(*range), offset_ms };
+                // Steps are divisors, so the shortest one is 1 ms.
                 let step_ms = step.map_or(SUBQUERY_STEP_MS, milliseconds).max(1);
                 let (of, at) = (self.plan(expr)?, at.as_ref().map(fixed_time));
                 Ok(Node::Subquery(Box::new(Subquery { of, shape, step_ms, at })))
@@ -271,6 +279,7 @@ impl Planner {
             }
         };
         let grouping = match &aggregate.modifier {
+            // Without a modifier, all series are one group.
             None => Matching::On(Vec::new()),
             modifier => matching(modifier.as_ref()),
         };
@@ -308,8 +317,7 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels of the result of `absent`: the labels that a selector states. As in
-/// Prometheus, a further matcher of a label after `=` removes it, and one before `=` does not.
+/// Returns the labels of the result of `absent`: the labels that a selector states.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,
@@ -318,6 +326,8 @@ fn absent_labels(of: &Expr) -> Labels {
     };
     let mut stated: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for Matcher { op, name, value } in selector.matchers.matchers.iter().filter(|own| own.name != NAME) {
+        // As in Prometheus, a further matcher of a label after `=` removes it, and one before `=`
+        // does not.
         if let Some(known) = stated.get_mut(name.as_str()) {
             *known = None;
         } else if *op == MatchOp::Equal {
@@ -378,11 +388,12 @@ fn plain(expression: &Expr) -> &Expr {
     }
 }
 
-/// Returns the number that a parameter is. Alerts write seconds as 4 * 24 * 3600.
+/// Returns the number that a parameter is.
 fn number(parameter: &Expr, of: &str) -> Result<f64, PromqlError> {
     match parameter {
         Expr::NumberLiteral(number) => Ok(number.val),
         Expr::Unary(inner) => Ok(-number(plain(&inner.expr), of)?),
+        // Alerts write seconds as 4 * 24 * 3600.
         Expr::Binary(binary) => {
             let operator = Operator::of(&binary.op.to_string()).filter(|operator| !operator.is_comparison());
             let operator = operator.ok_or_else(|| no_number(parameter, of))?;

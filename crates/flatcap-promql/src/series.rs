@@ -13,7 +13,7 @@ pub(crate) const VALUES_MAX: usize = 4 << 20;
 pub struct LabelledSeries {
     /// The labels.
     pub labels: Labels,
-    /// The value at each step, or `None` if there is none.
+    /// The value at each step, or `None` at steps without a value.
     pub values: Vec<Option<f64>>,
 }
 
@@ -42,6 +42,7 @@ impl LabelledSeries {
 /// the same step.
 pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut known: BTreeMap<Labels, Vec<Option<f64>>> = BTreeMap::new();
+    // A series without values cannot conflict with another.
     for LabelledSeries { labels, values } in series.into_iter().filter(LabelledSeries::has_values) {
         let Some(before) = known.get_mut(&labels) else {
             known.insert(labels, values);

@@ -14,11 +14,11 @@ use crate::series_scan::{ask, warn};
 
 /// Maximum number of series that are listed.
 const SERIES_MAX: usize = 20_000;
-/// Maximum time whose elements are listed, the newest part of the requested time, since all of its
-/// samples are read.
+/// Maximum time whose elements are listed: the newest part of the requested time.
+// All samples of this time are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
-/// The fields of one list of a source, or those that are in none.
+/// The fields of one list of a source, or its fields outside of lists.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
 /// Returns the labels of the series that match any of some selections. One field of each list shows
@@ -31,10 +31,12 @@ pub(crate) fn list_series(
     warnings: &mut BTreeSet<String>,
 ) -> Result<BTreeSet<Labels>, PromqlError> {
     let groups = field_groups(metrics, selections);
+    // The fields of a list have the same elements, so one field shows them all.
     let first: Vec<&Metric> = groups.iter().filter_map(|(_, metrics)| metrics.first().copied()).collect();
     if first.is_empty() {
         return Ok(BTreeSet::new());
     }
+    // Listing reads all samples of the time, so a long time is cut to its newest part.
     let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
     let mut results = ask(recording, (&first, Vec::new()), host, (since_ns, to_ns))?;
     let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
@@ -44,6 +46,7 @@ pub(crate) fn list_series(
             QueryItem::Batch(batch) => batch,
             QueryItem::Run(run) => {
                 labels = HostLabels::of(&run);
+                // The next run may belong to another host, whose labels differ.
                 known.clear();
                 continue;
             }

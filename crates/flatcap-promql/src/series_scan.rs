@@ -1,5 +1,5 @@
 //! Reads the samples of a selector, once, and computes its values at all steps on the way. Only
-//! those are kept, so memory depends on windows and steps, not on the time between.
+//! these values are kept, so memory depends on windows and steps, not on the time between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -75,6 +75,7 @@ impl SeriesScan<'_> {
             return Ok(Vec::new());
         }
         let (first_ms, last_ms) = shape.span_ms(&self.grid);
+        // `until_ns` is exclusive, and the last millisecond belongs to the window.
         let times_ns =
             (first_ms.saturating_mul(NS_PER_MS), last_ms.saturating_add(1).saturating_mul(NS_PER_MS));
         let mut results = self.ask(&metrics, times_ns, shape)?;
@@ -126,6 +127,8 @@ impl SeriesScan<'_> {
         shape: &WindowShape,
     ) -> Result<QueryResults, PromqlError> {
         let mut paths = Vec::new();
+        // Functions of windows see all samples, so only current values depend on the ends of
+        // elements.
         if shape.function.is_current() {
             let sources: BTreeSet<&str> = metrics.iter().map(|metric| &*metric.source).collect();
             for source in sources {
@@ -164,6 +167,7 @@ pub(crate) fn ask(
     };
     let is_asked = |list: &String| metrics.iter().any(|metric| metric.path().starts_with(list.as_str()));
     let unnamed_lists = filter.sources.iter().map(|source| unnamed_end_list(source));
+    // Ended processes need no names, unless their list is requested.
     let unnamed_lists = unnamed_lists.filter(|list| has_more && !is_asked(list));
     let unnamed_lists = unnamed_lists.collect();
     Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
@@ -236,7 +240,7 @@ impl OpenSeries<'_> {
                 } else {
                     let place = self.place(labels_of(metric, (host, table), name, results.elements()));
                     if self.places.get(&key).copied() != place {
-                        // Its labels have changed: it is another series.
+                        // A series whose labels have changed is another series.
                         self.end(key, Some(ms));
                         self.places.extend(place.map(|place| (key, place)));
                     }
@@ -264,6 +268,7 @@ impl OpenSeries<'_> {
 
     /// Ends all series of a run that has ended at this time; `None` for a run that continues.
     fn end_run(&mut self, end_ns: Option<i64>) {
+        // A sample is valid at its own millisecond, so the series ends with the next one.
         let after_ms = end_ns.map(|end_ns| end_ns.max(self.last_ns).div_euclid(NS_PER_MS).saturating_add(1));
         for (_, place) in std::mem::take(&mut self.places) {
             if let (Some(window), Some(ms)) = (self.windows.get_mut(place), after_ms) {
@@ -290,6 +295,7 @@ impl OpenSeries<'_> {
     }
 
     fn check_work(&self) -> Result<(), PromqlError> {
+        // Checked after each batch, so that a query is refused before it uses up the memory.
         let held: usize = self.windows.iter().map(MovingWindow::held).sum();
         if held > HELD_MAX {
             return Err(PromqlError::Evaluation(format!(

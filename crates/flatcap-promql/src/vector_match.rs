@@ -27,6 +27,7 @@ pub(crate) struct MatchKeys {
 
 impl MatchKeys {
     pub(crate) fn new(matching: &Matching, left: &[LabelledSeries], right: &[LabelledSeries]) -> Self {
+        // Labels are compared once per series. Numbers are compared at each step.
         let mut known: HashMap<Labels, usize> = HashMap::new();
         let mut keys = |series: &[LabelledSeries]| {
             let key = |series: &LabelledSeries| {

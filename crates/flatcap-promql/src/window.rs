@@ -36,13 +36,15 @@ pub(crate) struct MovingWindow {
 
 impl MovingWindow {
     /// Adds a sample, the first one of its millisecond. A sample of a clock that was set back is
-    /// left out, since its time is among earlier ones.
+    /// left out.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
+        // After a step back of the clock, the time of a sample is among earlier ones.
         if self.last_ms.is_some_and(|last| ms <= last) {
             return;
         }
         self.last_ms = Some(ms);
         self.settle(ms, shape, grid);
+        // Only the newest sample counts, so older ones need no memory.
         if shape.function.is_current() || shape.function == WindowFunction::Last {
             self.samples.clear();
         }
@@ -81,6 +83,8 @@ impl MovingWindow {
         while self.values.len() < grid.steps() {
             let end_ms = grid.at(self.values.len()).saturating_sub(shape.offset_ms);
             let first_ms = end_ms.saturating_sub(shape.range_ms);
+            // Removed even if no step ends here. Otherwise long steps would hold the samples
+            // between two windows.
             while self.samples.front().is_some_and(|(ms, _)| *ms < first_ms) {
                 self.samples.pop_front();
             }

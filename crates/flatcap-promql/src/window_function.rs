@@ -32,7 +32,7 @@ pub(crate) enum WindowFunction {
     Present,
     /// Standard deviation of all values.
     Deviation,
-    /// Its square.
+    /// The square of the standard deviation.
     Variance,
     /// The quantile, which is the parameter.
     Quantile(f64),
@@ -148,6 +148,7 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
         return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
     }
     let count = samples.len() as f64;
+    // Times relative to `at_ms` are small numbers, whose squares keep their precision.
     let points = samples.iter().map(|(ms, value)| (seconds((at_ms, *ms)), *value));
     let sum = |of: fn((f64, f64)) -> f64| exact_sum(points.clone().map(of));
     let (times, values) = (sum(|(x, _)| x), sum(|(_, y)| y));
@@ -156,7 +157,7 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     Some((slope, values / count - slope * times / count))
 }
 
-/// Returns the variance of all values, or `None` if there are none.
+/// Returns the variance of all values, or `None` without values.
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 pub(crate) fn variance(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let count = values.clone().count();
@@ -198,6 +199,7 @@ pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {
         let next = sum + value;
+        // The error of an infinite sum would be NaN.
         if next.is_finite() {
             lost += if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
         }
@@ -223,6 +225,8 @@ fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter
     if is_counter && growth > 0.0 && first >= 0.0 {
         to_begin = to_begin.min(covered * (first / growth));
     }
+    // As in Prometheus: samples that are missing at an end of the window are assumed to be absent
+    // from half of the usual distance on.
     let extended = |missing: f64| if missing < usual * CONTINUED { missing } else { usual / 2.0 };
     Some(growth * ((covered + extended(to_begin) + extended(to_end)) / covered))
 }

@@ -20,7 +20,7 @@ const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
 /// Maximum length of the path of a Unix socket (`sun_path` minus the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A client. It stays open as long as one of its sources exists.
+/// A client. A client stays open as long as one of its sources exists.
 #[derive(Debug, Clone)]
 pub struct PushClient {
     pub(crate) handle: Arc<ClientHandle>,
@@ -100,8 +100,8 @@ impl PushClient {
     }
 
     /// Returns what the recorder first refused on this connection, and last if that is another
-    /// thing, and why. Without a connection, why there is none, for each socket that was tried.
-    /// Empty if nothing.
+    /// thing, and why. Without a connection, returns for each socket that was tried why the
+    /// connection failed. Empty if nothing.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }

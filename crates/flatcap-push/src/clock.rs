@@ -19,7 +19,7 @@ pub(crate) const CALIBRATION_MAX_NS: u64 = NS_PER_S;
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
-    // It counts from the boot: never negative, and 2^64 ns are 584 years.
+    // The clock counts from the boot: never negative, and 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 

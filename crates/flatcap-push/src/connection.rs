@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request without a reply. It is dropped if the recorder does not read.
+    /// Sends a request without a reply. The message is dropped if the recorder does not read.
     pub(crate) fn tell(&self, request: &PushRequest) {
         // `poll` detects a closed connection.
         let _closed = send(&self.socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

@@ -14,7 +14,7 @@ pub enum PushError {
     TooLarge,
     /// The recorder currently takes no samples, because the client exceeds its limits.
     Paused,
-    /// This thread is in the middle of another push: a signal handler, or a sample that was begun.
+    /// The thread is in the middle of another push: a signal handler, or a sample that was begun.
     Busy,
     /// The source of a gauge cannot be set up.
     Setup(SetupError),

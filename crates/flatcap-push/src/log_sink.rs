@@ -19,7 +19,7 @@ impl LogSink {
     /// of a client.
     ///
     /// # Errors
-    /// As [`PushClient::source`].
+    /// The same errors as [`PushClient::source`].
     pub fn new(client: &PushClient, name: &str, level: LevelFilter) -> Result<Self, SetupError> {
         Ok(Self { source: log_record::source(client, name)?, level })
     }

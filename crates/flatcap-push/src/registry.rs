@@ -217,8 +217,8 @@ impl Registry {
     /// Returns counters for one more thread.
     pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a thread has ended, only this list refers to its counters. Their counts stay in the
-        // sum.
+        // After a thread has ended, only this list refers to its counters. The counts of the thread
+        // stay in the sum.
         if let Some(free) = counters.iter().find(|own| Arc::strong_count(own) == 1) {
             // Synchronizes with the release of that thread's reference.
             fence(Ordering::Acquire);
@@ -360,8 +360,8 @@ impl RegistryState {
         }
     }
 
-    /// Offers a lane of an earlier connection. Returns whether to keep the lane. It is kept until
-    /// the recorder has rescued it, because that recorder may be killed too. If the recorder
+    /// Offers a lane of an earlier connection. Returns whether to keep the lane. The lane is kept
+    /// until the recorder has rescued it, because that recorder may be killed too. If the recorder
     /// refuses a lane without a writer, the lane is not kept.
     fn resume(&mut self, lane: &HeldLane) -> bool {
         let request = PushRequest::Resume(lane.resumption);

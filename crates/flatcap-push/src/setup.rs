@@ -1,4 +1,5 @@
-//! The setup of a client and its sources. All other modules read it, and none changes it.
+//! The setup of a client and its sources. All other modules read the setup, and
+//! no module changes it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -73,7 +74,7 @@ impl Default for ClientOptions {
 /// The options of a source. The default is opaque: its payloads are any bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
-    /// Its name.
+    /// The source's name.
     pub name: &'a str,
     /// Full name of its payload's root table; empty if it is opaque.
     pub root: &'a str,
@@ -81,7 +82,7 @@ pub struct SourceOptions<'a> {
     pub schema: &'a [u8],
     /// Names and values that describe it.
     pub labels: &'a [(&'a str, &'a str)],
-    /// Nominal period, if it has one.
+    /// Nominal period, if the source has one.
     pub period: Duration,
     /// The action when the lane is full.
     pub on_full: OnFullLane,

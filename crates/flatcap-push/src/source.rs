@@ -25,7 +25,7 @@ impl PushSource {
     /// Pushes a sample with this payload, with the current time.
     ///
     /// # Errors
-    /// The reason why the sample was dropped. It is counted.
+    /// The reason why the sample was dropped. A dropped sample is counted.
     #[inline]
     pub fn push(&self, payload: &[u8]) -> Result<(), PushError> {
         self.push_with(payload.len(), |place| copy(place, payload))
@@ -35,7 +35,7 @@ impl PushSource {
     /// content and alignment.
     ///
     /// # Errors
-    /// The reason why the sample was dropped. It is counted.
+    /// The reason why the sample was dropped. A dropped sample is counted.
     #[inline]
     pub fn push_with(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), PushError> {
         let pushed = push(&self.client.shared, &self.slot, bytes, fill);

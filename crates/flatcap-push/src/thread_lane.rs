@@ -179,7 +179,7 @@ impl ThreadLane {
     }
 
     /// The fast path without a recorder: drops a sample, unless it is time to look for one. Returns
-    /// whether it did.
+    /// whether the sample was dropped.
     #[inline]
     fn drops_fast(&mut self, slot: u8) -> bool {
         let is_dropped = self.end.is_none() && self.untimed > 1;
@@ -291,8 +291,8 @@ impl ThreadLane {
         self.next_check_ns = 0;
     }
 
-    /// Once a second: reads the messages of the recorder, looks for a recorder if there is none,
-    /// and changes the lane if there is another recorder.
+    /// Once a second: reads the messages of the recorder. Looks for a recorder if none is
+    /// connected, and changes the lane if the recorder is another one.
     fn check(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.choose_untimed(now_ns);
@@ -318,8 +318,8 @@ impl ThreadLane {
         self.untimed = self.untimed_from;
     }
 
-    /// Hands over the lane and requests another one. Does so at most once a second with the same
-    /// recorder.
+    /// Hands over the lane and requests another one. Requests a lane at most once a second from the
+    /// same recorder.
     fn renew(&mut self, now_ns: u64) {
         let registry = &self.client.process().registry;
         if let Some(end) = self.end.take() {

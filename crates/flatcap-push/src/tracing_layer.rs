@@ -32,7 +32,7 @@ impl PushLayer {
     /// Creates a layer whose samples belong to the source `name` of a client.
     ///
     /// # Errors
-    /// As [`PushClient::source`].
+    /// The same errors as [`PushClient::source`].
     pub fn new(client: &PushClient, name: &str) -> Result<Self, SetupError> {
         Ok(Self { source: log_record::source(client, name)? })
     }

@@ -12,7 +12,7 @@ use crate::error::ShipError;
 
 /// Name of the directory of snapshots in a data directory.
 const SNAPSHOTS: &str = "snapshots";
-/// Ends the name of a snapshot that is not complete.
+/// Suffix of the directory of a snapshot that is not complete.
 const PARTIAL_SUFFIX: &str = ".partial";
 
 /// A file to ship.
@@ -31,7 +31,7 @@ pub(crate) struct UnshippedFiles {
     pub(crate) segments: u64,
     #[serde(rename = "backlog_bytes")]
     pub(crate) bytes: u64,
-    /// The number of them that belong to snapshots.
+    /// The number of files that belong to snapshots.
     #[serde(rename = "backlog_snapshots")]
     pub(crate) snapshots: u64,
     /// Creation time of the oldest, in seconds since 1970; in JSON, RFC 3339, UTC.
@@ -43,6 +43,7 @@ impl UnshippedFiles {
     pub(crate) fn add(&mut self, file: &SealedFile) {
         let created_s = file.name.created_s;
         self.segments += 1;
+        // Retention may remove the file at any time, so a missing one counts without bytes.
         self.bytes += fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
         self.snapshots += u64::from(file.snapshot.is_some());
         self.oldest_s = Some(self.oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
@@ -61,12 +62,13 @@ fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok,
 }
 
 /// Returns the sealed segments of a data directory in the order in which they are shipped:
-/// snapshots first, since the recorder may remove them soon, then segments by age.
+/// snapshots first, then segments by age.
 ///
 /// # Errors
 /// `Directory` or `Segment` if it cannot be listed.
 pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError> {
     let mut files = Vec::new();
+    // The recorder may remove snapshots soon.
     for (name, path) in snapshots(data_dir)? {
         match sealed(&path) {
             Ok(found) => files
@@ -94,6 +96,7 @@ fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
     let folder = data_dir.join(SNAPSHOTS);
     let failed = |error| ShipError::Directory { path: folder.clone(), error };
     let entries = match fs::read_dir(&folder) {
+        // Only recorders that kept a snapshot have this directory.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };

@@ -14,10 +14,11 @@ use object_store::client::{
     HttpService, ReqwestConnector,
 };
 
-/// Maximum length of an answer to a list request and of an error text, in bytes. A page of a list
-/// has at most 5,000 names of at most 1 KiB, with the attributes of each.
+/// Maximum length of an answer to a list request and of an error text, in bytes.
+// A page of a list has at most 5,000 names of at most 1 KiB, with the attributes of each.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
+/// Maximum size of an object that is read, in bytes.
+// This program writes at most about 16 MiB.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
 /// Statuses of HTTP for a request without the right credentials.
@@ -77,6 +78,7 @@ impl HttpService for BoundedService {
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let status = response.status();
+        // The body of a failed request is an error text, which needs no more space than a list.
         let is_object = !is_list && status.is_success();
         let bytes_max = if is_object { OBJECT_BYTES_MAX } else { ANSWER_BYTES_MAX };
         let response = response
@@ -84,6 +86,7 @@ impl HttpService for BoundedService {
         if is_list && matches!(status.as_u16(), UNAUTHORIZED | FORBIDDEN) {
             let text = response.into_body().bytes().await.unwrap_or_default();
             let text = String::from_utf8_lossy(&text).chars().take(REFUSAL_CHARS_MAX).collect();
+            // The library does not repeat a request after an error of this kind.
             return Err(HttpError::new(
                 HttpErrorKind::Decode,
                 ListRefused { status: status.to_string(), text },

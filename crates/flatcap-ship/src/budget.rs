@@ -1,4 +1,5 @@
-//! Budgets of bytes and of CPU time, by the generic cell rate algorithm.
+//! Rate limits of bytes and of CPU time, by the generic cell rate algorithm, a form of token
+//! bucket.
 
 use std::time::Duration;
 
@@ -21,8 +22,10 @@ impl RateBudget {
 
     /// Charges work that began at `began_ns`, whose duration counts toward paying for it.
     pub(crate) fn charge(&mut self, began_ns: u64, amount: u64) {
+        // From 18 GB on, the product exceeds 64 bits.
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(self.per_second);
         let needed_ns = u64::try_from(needed_ns).unwrap_or(u64::MAX);
+        // Idle time before the work is not credited, so no pause allows a burst.
         self.paid_ns = self.paid_ns.max(began_ns).saturating_add(needed_ns);
     }
 

@@ -57,7 +57,7 @@ pub(crate) trait MessageBus: Send {
     /// is no connection. A message whose id the bus already knows is acknowledged, too.
     ///
     /// # Errors
-    /// Those of [`BusError`]. The bus may nevertheless have the message.
+    /// The errors of [`BusError`]. The bus may nevertheless have the message.
     fn send(&mut self, message: &BusMessage) -> Result<(), BusError>;
 
     /// Ends the connection, if there is one.

@@ -34,7 +34,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Exit status of a call that ends well, but lacks data which was recorded.
 const DATA_LOSS: u8 = 3;
-/// Attempts of `once` to send messages: some seconds, since the next call sends them as well.
+/// Attempts of `once` to send messages.
+// Some seconds suffice, since the next call sends the messages as well.
 const MESSAGE_ATTEMPTS: u32 = 5;
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -112,7 +113,7 @@ pub fn main() -> ExitCode {
     };
     match run(&arguments.verb) {
         Ok(status) => ExitCode::from(status),
-        // Its reader has all it wanted.
+        // The reader of the output does not want more.
         Err(ShipError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
@@ -142,6 +143,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let outbox = messenger.as_ref().map(Messenger::outbox);
     let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
     let mut state = ShipState::new();
+    // An output that cannot be written does not stop shipping, and is reported at the end.
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
         if unprinted.is_ok() {
@@ -150,6 +152,8 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     };
     let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
     unprinted?;
+    // Receipts come before messages, so that a bus that fails does not keep the recorder from
+    // removing segments.
     if let Some(path) = &config.receipts {
         write_receipts(path, &done)?;
     }
@@ -168,6 +172,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             print(&[format!("{} sent", counted(messages.sent, "message"))])?;
         }
     }
+    // The report is printed before its error ends the call.
     state.messages.as_ref().map_or(Ok(()), check_sent)?;
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
@@ -217,6 +222,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
+    // `Read` does not create a store: there is nothing to merge in a new one.
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
@@ -256,6 +262,7 @@ fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messe
     let Some(settings) = &config.nats else { return Ok(None) };
     let bus = open_bus(settings, stop)?;
     let outbox = SharedOutbox::open(&settings.outbox, config.to()?)?;
+    // The messenger repeats failed attempts itself, and counts them.
     let lake = Lake::open(config.to()?, StoreAccess::Read, stop.clone(), None)?.without_repetitions();
     Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
 }

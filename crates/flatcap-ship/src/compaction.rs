@@ -61,12 +61,13 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
             Err(error) => return Err(error),
         }
     }
+    // Queries that listed the store before an hour was merged may still read its hot objects.
     remove_merged(lake, state, options.now_s.saturating_sub(seconds(options.grace)), &mut report)?;
     Ok(report)
 }
 
-/// Removes the hot objects of the hours that were merged by a time. They are read once more and
-/// compared with the objects of the hour, which remain.
+/// Removes the hot objects of the hours that were merged by a time. The hot objects are read once
+/// more and compared with the objects of the hour, which remain.
 fn remove_merged(
     lake: &Lake,
     mut state: LakeState,
@@ -99,10 +100,11 @@ fn remove_merged(
     Ok(())
 }
 
-/// Removes the objects of a segment, the last parts first: those that an interruption leaves are
-/// the first rows of their tables, which the next check compares.
+/// Removes the objects of a segment, the last parts first.
 fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Result<(), ShipError> {
     let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name)).collect();
+    // The parts that an interruption leaves are then the first rows of their tables, which the next
+    // check compares.
     for (group, table, part) in in_order(parsed).into_iter().rev() {
         lake.remove(&group.table(table, part))?;
         report.removed_objects += 1;
@@ -110,10 +112,11 @@ fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Re
     Ok(())
 }
 
-/// Merges an hour by its plan, which is made if there is none.
+/// Merges an hour by its plan, which is created if it does not exist.
 fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Result<Manifest, ShipError> {
     let group = hour.group();
     let (name, own) = (group.plan(), HourPlan { format: FORMAT, segments: numbers.to_vec() });
+    // Only one compactor can create the plan, so all merge the same segments.
     let plan = match lake.create(&name, &Bytes::from(to_json(&own)))? {
         Created::New => own,
         Created::Existed => {
@@ -131,6 +134,7 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
             let what = format!("its segment {number} has no manifest or no objects");
             return Err(ShipError::Object { name, what });
         };
+        // An object that the manifest does not name would be missing in the hour.
         if let Some(unnamed) = state.hot.get(segment).and_then(|names| unnamed(names, manifest)) {
             let what = format!("the manifest of its segment does not name it: {}", segment.manifest());
             return Err(ShipError::Object { name: unnamed.to_owned(), what });
@@ -138,6 +142,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
+    // Another compactor may have been faster. The other compactor's manifest is the same, because
+    // it follows from the plan and the rows.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }
@@ -182,6 +188,7 @@ impl LakeState {
         }
         let partitions: BTreeSet<Partition> = state.hot.keys().map(|group| group.partition.clone()).collect();
         for partition in &partitions {
+            // Hours come first, because the segments of merged hours are not read.
             state.read_hours(lake, partition)?;
             state.read_segments(lake, partition)?;
         }

@@ -20,10 +20,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const DROP_INS_MAX: usize = 256;
 /// Shortest and longest interval.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
-/// Smallest and largest share: with a smaller one, shipping a segment would take longer than
-/// recording it.
+/// Smallest and largest share.
+// With a smaller one, shipping a segment would take longer than recording it.
 const CPU_SHARES: [f64; 2] = [0.01, 64.0];
-/// Smallest bandwidth, in bytes per second: an object of 16 MiB takes hours.
+/// Smallest bandwidth, in bytes per second.
+// An object of 16 MiB takes hours.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 
 /// A configuration file.
@@ -109,6 +110,7 @@ impl ConfigFiles {
         let failed = |error| ShipConfigError::Read { path: path.to_owned(), error };
         let mut text = String::new();
         let file = open_regular(path).map_err(failed)?;
+        // One byte more than allowed shows that the file is too long, without reading all of it.
         let length = file.take(*bytes_left + 1).read_to_string(&mut text).map_err(failed)?;
         *bytes_left = bytes_left
             .checked_sub(length as u64)
@@ -222,6 +224,7 @@ fn size(text: &str) -> Option<u64> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1_u64)];
     let (number, scale) =
         units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim(), scale)))?;
+    // `parse` alone would also accept a sign.
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
     number.parse::<u64>().ok()?.checked_mul(scale)
 }

@@ -24,8 +24,8 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
-/// Maximum bytes, before compression, of the sources that are read at once. Their encoded form in
-/// memory is smaller.
+/// Maximum bytes, before compression, of the sources that are read at once.
+// Their encoded form in memory is smaller.
 const PASS_BYTES: u64 = 32 << 20;
 
 /// Takes the objects of a segment.
@@ -33,7 +33,7 @@ pub(crate) trait ObjectSink {
     /// Takes a complete object: a part of a table, from 1.
     ///
     /// # Errors
-    /// Whatever ends the conversion.
+    /// Any error, which ends the conversion.
     fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError>;
 
     /// Is called between batches of rows.
@@ -58,7 +58,7 @@ impl SegmentContent {
     /// Reads header, footer and marks of a segment.
     ///
     /// # Errors
-    /// `Segment` if it is none, or gone.
+    /// `Segment` if the file is not a segment, or was removed.
     pub(crate) fn open(file: &SealedFile) -> Result<Self, ShipError> {
         let mut reader = SegmentReader::open(&file.path)?;
         let footer = reader.footer().cloned();
@@ -85,7 +85,7 @@ impl SegmentContent {
     /// Makes the objects. Returns the manifest, without the objects.
     ///
     /// # Errors
-    /// Of reading, of encoding, and of the sink.
+    /// Errors of reading, of encoding, and of the sink.
     pub(crate) fn convert(
         &self,
         host: ManifestHost,
@@ -213,6 +213,8 @@ impl<'s> Conversion<'s> {
             match item {
                 RowBatchItem::Rows { layout, batch, times } => {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
+                    // An object has one schema. So a source whose schema changed within the segment
+                    // gets further objects.
                     let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
                         writer: ObjectWriter::new(self.origin.schema(columns)),
@@ -260,13 +262,14 @@ impl<'s> Conversion<'s> {
         sink.put(table, *part, object)
     }
 
-    /// Puts a small table, also if it has no rows: engines need one object to know its columns.
+    /// Puts a small table, even an empty one.
     fn put_table(
         &mut self,
         table: &str,
         rows: &RecordBatch,
         sink: &mut dyn ObjectSink,
     ) -> Result<(), ShipError> {
+        // Engines need one object to know the columns.
         let mut writer = ObjectWriter::new(self.origin.schema(&rows.schema()));
         let batch = self.origin.add_to(rows, writer.schema())?;
         let mut objects = writer.write(&batch)?;
@@ -324,8 +327,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name. Then a number does not
-    /// identify its source.
+    /// Returns whether another source of the segment has the same name. In this case a number does
+    /// not identify its source.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }

@@ -43,7 +43,7 @@ pub(crate) enum ShipError {
     /// Rows cannot be encoded.
     #[error(transparent)]
     Encode(#[from] ObjectWriterError),
-    /// An object in the store is damaged, or none of this program's.
+    /// An object in the store is damaged, or does not belong to this program.
     #[error("{name} in the store: {what}")]
     Object { name: String, what: String },
     /// The store does not return an object that it has accepted.
@@ -71,7 +71,7 @@ pub(crate) enum ShipError {
     Output(#[from] io::Error),
 }
 
-/// A host whose identity is another one's.
+/// A host with the identity of another host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
@@ -104,7 +104,7 @@ impl ShipError {
         error.kind() == io::ErrorKind::NotFound
     }
 
-    /// Returns whether it is the stop signal.
+    /// Returns whether the error is the stop signal.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self, Self::Lake(LakeError::Stopped))
     }

@@ -23,7 +23,7 @@ use object_store::{
 pub(crate) enum Fault {
     /// Nothing was done.
     Refused,
-    /// It was done, and the answer is lost.
+    /// The store processes the request, and the answer is lost.
     AfterTheFact,
     /// No response, and the request was not executed.
     Silent,
@@ -39,9 +39,9 @@ pub(crate) enum FaultPlan {
     /// From this request on all fail permanently, as for a killed process. If true, the first one
     /// fails after its execution.
     EndsAt(u64, bool),
-    /// One in `one_in` requests, by a generator with this seed.
+    /// One in `one_in` requests fails, chosen by a random generator with this seed.
     Random { seed: u64, one_in: u64 },
-    /// One in `one_in` puts is dropped, by a generator with this seed.
+    /// One in `one_in` puts is dropped, chosen by a random generator with this seed.
     Forgets { seed: u64, one_in: u64 },
 }
 
@@ -64,7 +64,7 @@ impl MultipartUpload for ForgottenUpload {
     }
 }
 
-/// A store of objects in memory, which survives those who use it.
+/// A store of objects in memory, which survives its users.
 #[derive(Debug, Clone)]
 pub(crate) struct FailingStore {
     inner: Arc<InMemory>,

@@ -45,7 +45,7 @@ pub(crate) struct Fleet {
     pub(crate) store: String,
     pub(crate) days: Vec<String>,
     pub(crate) hosts: Vec<FleetHost>,
-    /// Objects among the manifests that are none.
+    /// Number of objects in the manifests' folders that are not manifests.
     pub(crate) foreign: u64,
     /// Manifests that state other rows than their objects have, and damaged objects: at most 100.
     pub(crate) problems: Vec<String>,
@@ -156,6 +156,7 @@ impl FleetReader {
         self.numbers.entry((id.clone(), manifest.run)).or_default().insert(manifest.segment);
         let last_ns = manifest.last_wall_ns.unwrap_or(manifest.clocks.wall_ns);
         let known = self.last_ns.entry(id.clone()).or_insert(i64::MIN);
+        // Manifests are read in any order, so the one with the latest sample describes the host.
         if last_ns >= *known {
             *known = last_ns;
             host.id = id;
@@ -167,7 +168,7 @@ impl FleetReader {
         }
     }
 
-    /// Compares the rows in the objects of a day with those that its manifests state.
+    /// Compares the rows in the objects of a day with the rows that its manifests state.
     fn count(&mut self, counts: &RowCounts) {
         let mut segments = std::mem::take(&mut self.segments);
         for (hour, merged) in std::mem::take(&mut self.hours) {
@@ -179,7 +180,7 @@ impl FleetReader {
                 self.add_rows(&hour, found, 0);
                 continue;
             }
-            // Its segments stay in the store until the rows of the hour are the same.
+            // The segments of an hour stay in the store until the rows of the hour are the same.
             let hot = own.iter().map(|(segment, _)| counts.of(segment)).fold(0, u64::saturating_add);
             let there = found.max(hot).min(stated);
             self.problem(format!(
@@ -220,6 +221,8 @@ impl FleetReader {
         let mut hosts = self.hosts;
         for ((id, _), numbers) in &self.numbers {
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { continue };
+            // Earlier and later segments may belong to days that are not read, so only numbers in
+            // between are expected.
             let missing = (last - first).saturating_add(1).saturating_sub(numbers.len() as u64);
             if let Some(host) = hosts.get_mut(id) {
                 host.missing_segments = host.missing_segments.saturating_add(missing);

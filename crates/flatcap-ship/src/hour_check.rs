@@ -20,14 +20,14 @@ const SEGMENT: &str = "segment";
 /// The objects of a table, in the order of their parts.
 #[derive(Debug, Default)]
 struct TableObjects {
-    /// Of each segment, by its number.
+    /// The objects of each segment, by its number.
     of_segments: BTreeMap<i64, Vec<String>>,
     of_hour: Vec<String>,
 }
 
 /// Checks that the objects of an hour begin, for each of these segments and each table, with the
 /// rows of the segment's objects. `hot` has the objects of each segment, by its number. The hour
-/// may have more rows: a removal that was interrupted has removed the last parts of a segment.
+/// may have more rows.
 ///
 /// # Errors
 /// `Object` if a row is missing or differs, or if an object is missing or damaged; and errors of
@@ -38,6 +38,7 @@ pub(crate) fn check_hour(
     manifest: &Manifest,
     hot: &BTreeMap<u64, Vec<String>>,
 ) -> Result<(), ShipError> {
+    // A removal that was interrupted has removed the last parts of a segment.
     for (table, objects) in tables(hour, manifest, hot)? {
         let differ = |segment: i64| {
             let what = format!("its objects of {table} do not have the rows of its segment {segment}");
@@ -59,6 +60,7 @@ pub(crate) fn check_hour(
                 // Rows of a segment whose objects were removed.
                 None => drop(merged.take(count)),
                 Some((own, rows)) => {
+                    // The batches of the two streams end at different rows.
                     let count = count.min(rows);
                     if own.take(count) != merged.take(count) {
                         return Err(differ(segment));

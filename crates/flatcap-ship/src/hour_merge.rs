@@ -29,6 +29,7 @@ pub(crate) fn merge_hour(
     }
     let manifests = || segments.iter().map(|(_, manifest)| *manifest);
     let sum = |value: fn(&Manifest) -> u64| manifests().map(value).fold(0, u64::saturating_add);
+    // Labels and versions may change within the hour; the last segment has the latest.
     let last = manifests().next_back().cloned().unwrap_or_default();
     Ok(Manifest {
         format: FORMAT,

@@ -8,11 +8,12 @@ use ring::hmac;
 
 /// The text combined with the machine id, so that other programs' identities of a host differ.
 const PURPOSE: &[u8] = b"flatcap lake host identity v1";
-/// Bytes of an identity: as many as a machine id has.
+/// Bytes of an identity.
+// As many as a machine id has.
 const IDENTITY_BYTES: usize = 16;
 
 /// Returns the identity of the host that recorded a segment: the configured one, one derived from
-/// its machine id, or its name. None if it has none of these.
+/// its machine id, or its name. `None` if the host has no identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());
@@ -20,6 +21,7 @@ pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option
     match host.machine_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) {
         Some(machine_id) => Some(derived(machine_id)),
         None if host.name.is_empty() => None,
+        // The prefix keeps a host name apart from a derived identity.
         None => Some(format!("name-{}", file_stem(&host.name))),
     }
 }

@@ -1,5 +1,5 @@
-//! The store: puts, reads, lists and removes objects. Repeats failed requests, within the budget of
-//! bytes, until the stop signal.
+//! The store: puts, reads, lists and removes objects. Repeats failed requests with exponential
+//! backoff and jitter, within the budget of bytes, until the stop signal.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -74,10 +74,11 @@ impl Default for Patience {
 
 impl Patience {
     /// Returns the time to wait after a failed attempt, of which the first is 0: a random time of
-    /// at least half of a maximum that doubles each time, so that hosts that failed together do not
-    /// return together.
+    /// at least half of a maximum that doubles each time.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
+        // A larger shift would overflow, and the pause has reached its maximum long before.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
+        // Random, so that hosts that failed together do not return together.
         whole / 2 + random_part(whole / 2)
     }
 }
@@ -124,6 +125,7 @@ impl Lake {
         stop: StopSignal,
         patience: Patience,
     ) -> Result<Self, LakeError> {
+        // The caller waits for each request, so worker threads would only cost memory.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
     }
@@ -221,9 +223,11 @@ impl Lake {
             };
             part.truncate(bytes);
             offset += bytes as u64;
+            // A store accepts no upload without parts, so an empty file gets one empty part.
             if part.is_empty() && offset > 0 {
                 break self.once(name, upload.complete()).map(drop);
             }
+            // Charged part by part, so that a long file cannot exceed the bandwidth.
             if let Err(error) = self.spend(bytes).and_then(|()| self.once(name, upload.put_part(part.into())))
             {
                 break Err(error);
@@ -267,8 +271,8 @@ impl Lake {
         found(read)
     }
 
-    /// Reads many objects of at most this number of bytes. Passes each that exists to `take`, in
-    /// any order.
+    /// Reads many objects of at most this number of bytes. Passes each object that exists to
+    /// `take`, in any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
@@ -284,7 +288,7 @@ impl Lake {
     }
 
     /// Reads many objects from an offset on, which must be less than their length. Passes the bytes
-    /// of each that exists to `take`, in any order.
+    /// of each object that exists to `take`, in any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
@@ -307,6 +311,7 @@ impl Lake {
     where
         F: Future<Output = object_store::Result<Bytes>>,
     {
+        // In chunks, so that only the contents of one chunk are in memory.
         for names in names.chunks(CONCURRENT_READS) {
             let requests = names.iter().map(|(name, offset)| {
                 let (store, path) = (Arc::clone(&self.store), Path::from(name.as_str()));
@@ -354,6 +359,7 @@ impl Lake {
     /// # Errors
     /// `Request`, `Timeout`, `TooMany` and `Stopped`.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ListedObject>, LakeError> {
+        // One object more than the limit shows that the limit is exceeded.
         let mut listed = self.retried(folder, |store, path| async move {
             store
                 .list(Some(&path))
@@ -388,6 +394,7 @@ impl Lake {
     /// `Request`, `Timeout` and `Stopped`.
     pub(crate) fn remove(&self, name: &str) -> Result<(), LakeError> {
         let removed = self.retried(name, |store, path| async move { store.delete(&path).await });
+        // An earlier attempt may have removed it although its answer was lost.
         found(removed).map(|_| ())
     }
 
@@ -448,6 +455,7 @@ impl From<ObjectMeta> for ListedObject {
 
 async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) -> object_store::Result<Bytes> {
     let object = store.get_opts(&path, GetOptions::default()).await?;
+    // Checked before the body is read, which the library does in one piece.
     if object.meta.size > bytes_max {
         let what = format!("{} bytes, more than {bytes_max}: none of this program's", object.meta.size);
         return Err(Error::NotSupported { source: what.into() });
@@ -478,6 +486,7 @@ fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
 
 /// Returns whether the same request may succeed later.
 fn can_pass(error: &Error) -> bool {
+    // All other errors are answers that the store would give again.
     matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !is_final(error)
 }
 

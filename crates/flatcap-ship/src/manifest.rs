@@ -10,12 +10,13 @@ use crate::names::{ObjectGroup, Partition};
 
 /// Version of the manifests.
 pub(crate) const FORMAT: u32 = 1;
-/// Longest manifest that is read, in bytes: far more than one of 4096 sources has.
+/// Maximum length of a manifest that is read, in bytes.
+// Far more than one of 4096 sources has.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
-/// Most damaged ranges in a manifest.
+/// Maximum number of damaged ranges in a manifest.
 pub(crate) const DAMAGE_MAX: usize = 100;
 
-/// What a manifest is about.
+/// The subject of a manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ManifestKind {
@@ -37,25 +38,26 @@ pub(crate) struct Manifest {
     /// Version of the program that made the objects.
     pub(crate) converter: String,
     pub(crate) run: String,
-    /// Number of the segment; 0 for others.
+    /// Number of the segment; 0 in a manifest of another kind.
     pub(crate) segment: u64,
-    /// Name of the snapshot's directory; empty for others.
+    /// Name of the snapshot's directory; empty in a manifest of another kind.
     pub(crate) snapshot: String,
-    /// The segments of an hour; empty for others.
+    /// The segments of an hour; empty in a manifest of another kind.
     pub(crate) segments: Vec<u64>,
     /// File name of the segment.
     pub(crate) file: String,
-    /// Not called `host`: engines take a column of that name from the name of the object.
+    /// The host, under the name `identity`.
+    // Not under the name `host`: engines take a column of that name from the name of the object.
     #[serde(rename = "identity")]
     pub(crate) host: ManifestHost,
     /// Version of the recorder.
     pub(crate) agent_version: String,
-    /// When the segment was created, RFC 3339, UTC, by its file name.
+    /// The time at which the segment was created, by its file name: RFC 3339, UTC.
     pub(crate) created: String,
     /// The clocks when the segment was created: of a host whose time of day is wrong, these are
     /// right.
     pub(crate) clocks: ManifestClocks,
-    /// Times of the first and the last sample; none without samples.
+    /// Times of the first and the last sample; `None` without samples.
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
     /// Whether the segment was completed after a crash.
@@ -90,7 +92,7 @@ impl Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestHost {
-    /// Its identity.
+    /// The host's identity.
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) boot_id: String,
@@ -107,7 +109,7 @@ pub(crate) struct ManifestClocks {
     pub(crate) wall_ns: i64,
 }
 
-/// What a segment has of a source.
+/// The content of a segment for one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestSource {
@@ -119,7 +121,7 @@ pub(crate) struct ManifestSource {
     pub(crate) first_seq: u64,
     pub(crate) next_seq: u64,
     pub(crate) rows: u64,
-    /// What the footer says.
+    /// The number of recorded samples according to the footer.
     pub(crate) recorded: u64,
     pub(crate) lost: u64,
     pub(crate) thinned: u64,
@@ -131,8 +133,8 @@ pub(crate) struct ManifestSource {
     pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// Why it has no rows, what is left out of them, or why they are not accounted for; empty if
-    /// all is there.
+    /// The reason why it has no rows, why rows are left out, or why rows are not accounted for;
+    /// empty if all rows are there.
     pub(crate) problem: String,
 }
 

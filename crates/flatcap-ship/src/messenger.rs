@@ -112,7 +112,9 @@ impl Messenger {
                 watch(MessageEvent::Refused { manifest: &manifest, error });
             }
         };
+        // Segments are sealed minutes apart, and an idle connection would only cost keep-alives.
         self.bus.close();
+        // One write for all messages of this round.
         self.outbox.save();
         if let Some(problem) = self.outbox.take_problem() {
             watch(MessageEvent::Problem(&problem));

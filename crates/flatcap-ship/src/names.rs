@@ -1,5 +1,5 @@
 //! The names of objects (docs/LAKE.md, "What is in the store"). A name that does not parse in full
-//! is none of ours.
+//! does not belong to this program.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ const PARQUET: &str = ".parquet";
 const JSON: &str = ".json";
 /// Maximum length of a part of a name, in bytes, which file systems allow.
 const NAME_BYTES_MAX: usize = 200;
-/// Highest number of a part: about 16 GiB of one source in one segment.
+/// Maximum number of a part.
+// About 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
 /// The table of lost samples.
@@ -106,6 +107,7 @@ impl ObjectGroup {
     /// Returns the group of a snapshot with this name. Characters that are not allowed in a name
     /// are replaced.
     pub(crate) fn of_snapshot(partition: Partition, run_id: u64, name: &str) -> Self {
+        // A dot begins the number of a part, so a stem must not contain one.
         let name = plain_name(name).replace('.', "_");
         Self { tier: Tier::Snapshot, partition, stem: format!("{run_id:016x}-{name}") }
     }
@@ -198,15 +200,16 @@ pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
     format!("{LAYOUT}/raw/{partition}/{file}")
 }
 
-/// Returns the table of a source. A name with other characters gets a checksum of the original, so
-/// that the tables of two sources differ.
+/// Returns the table of a source. A name with other characters gets a checksum of the original.
 pub(crate) fn source_table(source: &str) -> String {
+    // The checksum keeps the tables of two sources apart.
     plain_name(source)
 }
 
 /// Returns whether a string can be a part of a name unchanged.
 pub(crate) fn is_plain(text: &str) -> bool {
     let is_ours = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    // Query engines ignore names that begin with `_` or `.`.
     text.len() <= NAME_BYTES_MAX
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(is_ours)

@@ -24,12 +24,13 @@ use crate::store::install_cryptography;
 
 /// Maximum time for connecting: resolving host names, all servers and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum time for connecting to one address. A name may have several addresses, and some may be
-/// unreachable.
+/// Maximum time for connecting to one address.
+// A name may have several addresses, and some may be unreachable.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time for sending, and again for the acknowledgement after that.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a file with credentials, in bytes: larger than any token.
+/// Maximum size of a file with credentials, in bytes.
+// Larger than any token.
 const CREDENTIALS_BYTES_MAX: u64 = 16 << 10;
 /// Maximum number of characters of a server's error that are repeated.
 const SERVER_ERROR_CHARS_MAX: usize = 300;
@@ -44,7 +45,7 @@ pub(crate) struct NatsBus {
     connection: Option<NatsConnection>,
 }
 
-/// An open connection. Ends when it is dropped.
+/// An open connection. The connection ends when the value is dropped.
 struct NatsConnection {
     runtime: Option<Runtime>, // none only while it is dropped
     context: jetstream::Context,
@@ -74,7 +75,7 @@ impl NatsBus {
     /// `Failed` if the credentials cannot be read, or a URL is malformed.
     pub(crate) fn new(settings: &NatsSettings, stop: StopSignal) -> Result<Self, BusError> {
         let NatsSettings { url, credentials, .. } = settings.clone();
-        // They are read again at each connection, so that they can be replaced.
+        // The credentials are read again at each connection, so that they can be replaced.
         credentials.as_deref().map(Credentials::read).transpose()?;
         let parse = |server: &str| server.parse::<ServerAddr>();
         let servers = url.split(',').map(parse).collect::<Result<_, _>>();
@@ -210,7 +211,8 @@ fn shortened(text: &str) -> String {
     text.chars().take(SERVER_ERROR_CHARS_MAX).collect()
 }
 
-/// The credentials of a client. The type has no `Debug`, so that they are never printed.
+/// The credentials of a client.
+// Without `Debug`, so that they are never printed.
 enum Credentials {
     Token(String),
     User { name: String, password: String },

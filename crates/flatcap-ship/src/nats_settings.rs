@@ -8,11 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 const SUBJECT: &str = "flatcap.segments";
 /// The directory of the unit flatcap-ship.service.
 const OUTBOX: &str = "/var/lib/flatcap-ship/outbox";
-/// Maximum length of a subject without the host, in bytes. Servers accept about 4000 in total.
+/// Maximum length of a subject without the host, in bytes.
+// Servers accept about 4000 in total.
 const SUBJECT_BYTES_MAX: usize = 200;
-/// Maximum number of servers of a URL: more than clusters have.
+/// Maximum number of servers of a URL.
+// More than clusters have.
 const SERVERS_MAX: usize = 16;
-/// Why a program that is built without messages refuses the table.
+/// The error of a program that was built without messages and finds the table.
 pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messages: build it with \
     `cargo build --release -p flatcap-ship --features nats`, or remove `nats`";
 

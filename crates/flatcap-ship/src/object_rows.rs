@@ -48,7 +48,7 @@ impl<'l> ObjectRows<'l> {
     /// Returns the next rows without taking them, or `None` at the end. There is at least one row.
     ///
     /// # Errors
-    /// As [`open_object`].
+    /// The same errors as [`open_object`].
     pub(crate) fn peek(&mut self) -> Result<Option<&RecordBatch>, ShipError> {
         while self.rows.as_ref().is_none_or(|rows| rows.num_rows() == 0) {
             let Some(rows) = self.read()? else { return Ok(None) };

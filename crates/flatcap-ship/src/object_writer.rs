@@ -12,8 +12,8 @@ use parquet::errors::ParquetError;
 
 /// Rows that are encoded at once, for a table without lists...
 const CHUNK_ROWS: usize = 1024;
-/// ...and for one with lists, whose rows may have thousands of elements. Pages end where chunks
-/// do, so chunks must have a fixed size.
+/// ...and for one with lists, whose rows may have thousands of elements.
+// Pages end where chunks do, so chunks must have a fixed size.
 const LIST_CHUNK_ROWS: usize = 64;
 /// Rows by which the encodings of an object are chosen...
 const TRIED_ROWS: usize = 1024;
@@ -21,7 +21,8 @@ const TRIED_ROWS: usize = 1024;
 const TRIED_BYTES: usize = 4 << 20;
 /// Bytes of the rows of a row group, which are held in memory.
 const GROUP_BYTES: usize = 16 << 20;
-/// Encoded bytes of an object: it is held in memory, and one request puts it.
+/// Encoded bytes of an object.
+// It is held in memory, and one request puts it.
 const OBJECT_BYTES: usize = 16 << 20;
 
 /// A complete object.
@@ -166,9 +167,9 @@ fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
 
-/// Returns the bytes of some rows: the same for the same rows, unlike the memory that they take,
-/// which may be of further ones.
+/// Returns the bytes of some rows: the same for the same rows.
 fn bytes_of(rows: &RecordBatch) -> usize {
+    // The memory of rows may also contain further ones.
     rows.columns().iter().map(|column| array_bytes(column)).sum()
 }
 
@@ -190,6 +191,7 @@ fn array_bytes(array: &dyn Array) -> usize {
             let offsets = array.as_string::<i32>().value_offsets();
             size_of_val(offsets) + span(offsets).map_or(0, |(_, bytes)| bytes)
         }
+        // Booleans have no width in bytes.
         other => array.len() * other.primitive_width().unwrap_or(1),
     }
 }

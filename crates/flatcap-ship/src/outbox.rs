@@ -4,15 +4,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of manifests that are kept, about 500 KB: three days with a segment per minute.
+/// Maximum number of manifests that are kept, about 500 KB.
+// Three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
 /// The outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageOutcome {
-    /// The bus has it.
+    /// The bus has the message.
     Acknowledged,
-    /// The bus takes others, but never this one.
+    /// The bus takes other messages, but never this one.
     Refused,
     /// The store has no such manifest: the process that was about to put it ended before.
     NoManifest,
@@ -21,7 +22,8 @@ pub(crate) enum MessageOutcome {
 /// A manifest that is in the store, or may be, and whose message is not acknowledged.
 #[derive(Debug)]
 struct UnsentMessage {
-    /// Names this entry: the same manifest may leave the outbox and come again while it is sent.
+    /// The number of this entry.
+    // The same manifest may leave the outbox and come again while it is sent.
     ticket: u64,
     manifest: String,
     /// The store is known to have had it.
@@ -66,10 +68,10 @@ impl Outbox {
         is_kept
     }
 
-    /// Makes the manifest that was prepared due. Also called if it could not be put, since only the
-    /// response of the store may have been lost. Returns false if a manifest that was put is not
-    /// announced.
+    /// Makes the manifest that was prepared due. Also called if the manifest could not be put.
+    /// Returns false if a manifest that was put is not announced.
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
+        // After a failed put, only the response of the store may have been lost.
         let is_kept = self.prepared.take().is_some_and(|prepared| prepared == manifest);
         if is_kept {
             self.add(manifest.to_owned(), is_put);
@@ -118,12 +120,13 @@ impl Outbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause, of another message if
-    /// there is one: this one may be the only one that fails.
+    /// Counts an attempt that failed. The next attempt is due after a pause, and sends another
+    /// message if there is one.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         self.retry_ns = now_ns.saturating_add(pause_ns);
+        // This message may be the only one that fails.
         if let Some(failed) = self.unsent.pop_front() {
             self.unsent.push_back(failed);
         }

@@ -18,7 +18,8 @@ const FILE: &str = "unsent";
 const STORE: &str = "store";
 /// Mode of the directory, and of a file in it.
 const MODES: (u32, u32) = (0o750, 0o640);
-/// Maximum size of a file that is read, in bytes: names of manifests have at most about 500.
+/// Maximum size of a file that is read, in bytes.
+// Names of manifests have at most about 500.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 
 /// The names of unsent messages on the disk. The directory is locked while this exists.
@@ -56,13 +57,14 @@ impl OutboxFile {
         Ok((file, lines))
     }
 
-    /// Notes the store. Messages about another one would find no manifest in this one.
+    /// Notes the store.
     fn set_store(&self, store: &str, unsent: usize) -> io::Result<()> {
         let path = self.folder.join(STORE);
         let before = read(&path)?;
         if before == store {
             return Ok(());
         }
+        // Messages about another store would find no manifest in this one.
         if unsent > 0 && !before.is_empty() {
             return Err(io::Error::other(format!(
                 "it has {unsent} unsent messages about {before}: ship there again until they are sent, or name another \
@@ -72,10 +74,10 @@ impl OutboxFile {
         self.directory.put(STORE, store.as_bytes(), MODES.1)
     }
 
-    /// Replaces the lines. They are on the disk when this returns.
+    /// Replaces the lines. The lines are on the disk when this returns.
     ///
     /// # Errors
-    /// `File`. The lines before are then still there.
+    /// `File`. The file then still has the previous lines.
     pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
         let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
         let put = self.directory.put(FILE, text.as_bytes(), MODES.1);
@@ -84,9 +86,10 @@ impl OutboxFile {
 }
 
 impl Drop for OutboxFile {
-    /// Unlocks at once. To close the file is not enough: a process that is being started has a copy
-    /// of it until it executes its program.
+    /// Unlocks at once.
     fn drop(&mut self) {
+        // To close the file is not enough: a process that is being started has a copy of it until
+        // it executes its program.
         drop(self.lock.unlock());
     }
 }

@@ -28,9 +28,9 @@ pub(crate) const LOST: u64 = 3;
 /// A segment to write.
 #[derive(Debug, Clone)]
 pub(crate) struct TestSegment {
-    /// Its run.
+    /// The segment's run.
     pub(crate) run_id: u64,
-    /// Its number, from 0 in each run.
+    /// The segment's number, from 0 in each run.
     pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
     pub(crate) samples: u64,
@@ -40,7 +40,7 @@ pub(crate) struct TestSegment {
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
     pub(crate) host: (&'static str, Option<&'static str>),
-    /// Whether it is compressed while it is written.
+    /// Whether the segment is compressed while it is written.
     pub(crate) is_compressed: bool,
     /// Names of the sources with samples; they may be equal.
     pub(crate) names: [&'static str; 2],
@@ -78,7 +78,7 @@ impl TestSegment {
         }
     }
 
-    /// Its file name.
+    /// The segment's file name.
     pub(crate) fn name(&self) -> SegmentName {
         SegmentName {
             number: self.number,
@@ -126,7 +126,8 @@ impl TestSegment {
         }
     }
 
-    /// Writes it to a directory. Returns its path. A third of the samples come before the gap.
+    /// Writes the segment to a directory. Returns its path. A third of the samples come before
+    /// the gap.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(folder).unwrap();
         let storage = Folder(folder.to_owned());

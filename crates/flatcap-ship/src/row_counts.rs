@@ -10,7 +10,8 @@ use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::names::{GAPS, MARKS, ObjectGroup, SOURCES, Tier, table_of_day, tables};
 
-/// Bytes at the end of an object that are read first: most footers are shorter.
+/// Bytes at the end of an object that are read first.
+// Most footers are shorter.
 const END_BYTES: u64 = 64 << 10;
 
 /// The rows of sources in the objects of a day.
@@ -53,6 +54,7 @@ impl RowCounts {
 
     fn add(&mut self, lake: &Lake, name: &str, end: &Bytes, object_bytes: u64) -> Result<(), ShipError> {
         let counted = match row_count(end, object_bytes) {
+            // Some footers are longer than the bytes read first; the error states the length.
             Err(ParquetError::NeedMoreData(bytes)) => {
                 let longer = lake.read_end(name, object_bytes.saturating_sub(bytes as u64))?;
                 row_count(&longer.unwrap_or_default(), object_bytes)

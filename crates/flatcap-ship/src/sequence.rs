@@ -13,6 +13,7 @@ impl SequenceNumbers {
     pub(crate) fn add(&mut self, first: u64, count: u64) {
         let end = first.saturating_add(count);
         match self.ranges.last_mut() {
+            // Samples come in order, so most numbers only extend the last range.
             Some(last) if last.end == first => last.end = end,
             _ => self.ranges.push(first..end),
         }

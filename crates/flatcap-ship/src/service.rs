@@ -31,7 +31,7 @@ const REPORT_NS: u64 = 10_000_000_000;
 pub(crate) enum ShipEvent<'e> {
     /// A segment is in the store.
     Shipped(&'e ShippedSegment),
-    /// A segment cannot be shipped; others are.
+    /// A segment cannot be shipped; other segments are shipped.
     Refused(&'e Path, &'e ShipError),
     /// Retention removed a segment before it was shipped.
     Gone(&'e Path),
@@ -44,12 +44,12 @@ pub(crate) enum ShipEvent<'e> {
 /// Receives the events.
 pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 
-/// What this process has shipped. The service writes it to `status_file`.
+/// The work of this process so far. The service writes it to `status_file`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShipState {
     pub(crate) version: String,
-    /// When the process began, and when this was written: RFC 3339, UTC.
+    /// The times at which the process began and this state was written: RFC 3339, UTC.
     pub(crate) started: String,
     pub(crate) updated: String,
     pub(crate) segments: u64,
@@ -65,13 +65,14 @@ pub(crate) struct ShipState {
     pub(crate) gone: u64,
     /// The last manifest that was put.
     pub(crate) last: Option<String>,
-    /// When the store last had all that was sealed, without refused segments: RFC 3339, UTC.
+    /// The time at which the store last had all sealed segments, except refused ones: RFC 3339,
+    /// UTC.
     pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
     /// Attempts that failed in a row.
     pub(crate) failures: u32,
-    /// Messages about what was shipped; none if none are configured.
+    /// Messages about what was shipped; `None` if messages are not configured.
     pub(crate) messages: Option<MessageCounts>,
     /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
     #[serde(serialize_with = "first_refused")]
@@ -172,7 +173,7 @@ impl ShipState {
     /// Reads the state that a service has written.
     ///
     /// # Errors
-    /// There is none, or another file.
+    /// The file does not exist, cannot be read, or is not a state.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
@@ -200,7 +201,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The directory cannot be read, the store fails, or the stop signal. Errors of one segment are
-/// reported, and the others shipped.
+/// reported, and the other segments are shipped.
 pub(crate) fn ship_backlog(
     shipper: &mut Shipper<'_>,
     data_dir: &Path,
@@ -230,6 +231,7 @@ fn ship_files(
 ) -> Result<Vec<SegmentName>, ShipError> {
     let mut done = Vec::new();
     for file in files {
+        // A refused segment is not converted again, because the error would be the same.
         if state.refused.contains_key(&file.path) {
             state.waiting.remove(&file.path);
             continue;
@@ -240,6 +242,7 @@ fn ship_files(
                     state.add(&segment);
                     watch(ShipEvent::Shipped(&segment));
                 }
+                // The recorder waits for receipts of segments only.
                 if file.snapshot.is_none() {
                     done.push(file.name);
                 }
@@ -250,7 +253,7 @@ fn ship_files(
                 watch(ShipEvent::Gone(&file.path));
             }
             Err(error) if error.is_of_segment() && error.may_pass() => {
-                // It is tried again at the next look.
+                // The segment is tried again at the next look.
                 watch(ShipEvent::Refused(&file.path, &error));
             }
             Err(error) if error.is_of_segment() => {

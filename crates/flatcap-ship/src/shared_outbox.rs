@@ -53,7 +53,7 @@ impl SharedOutbox {
     /// the store with this URL.
     ///
     /// # Errors
-    /// Those of [`OutboxFile::open`].
+    /// The errors of [`OutboxFile::open`].
     pub(crate) fn open(folder: &Path, store: &str) -> Result<Self, ShipError> {
         let (file, lines) = OutboxFile::open(folder, store)?;
         let outbox = Outbox::of(lines);
@@ -61,9 +61,10 @@ impl SharedOutbox {
         Ok(Self { state: Mutex::new(state), posted: Notify::new() })
     }
 
-    /// Notes on the disk that a manifest is about to be put. An error is a problem to report, and
-    /// no reason not to ship: the message is lost only if this process ends before it is sent.
+    /// Notes on the disk that a manifest is about to be put. An error is a problem to report.
     pub(crate) fn prepare(&self, manifest: &str) {
+        // Shipping goes on after an error: the message is lost only if this process ends before it
+        // is sent.
         let mut state = self.lock();
         if state.outbox.prepare(manifest) {
             state.save();
@@ -77,11 +78,13 @@ impl SharedOutbox {
             let problem = format!("{manifest} is not announced: {UNSENT_MAX} messages are unsent already");
             state.problem = Some(problem);
         }
+        // Unlocked before the messenger wakes, which locks the state at once.
         drop(state);
         self.posted.notify_one();
     }
 
-    /// Waits until a manifest is posted. Returns at once if one was since the last call.
+    /// Waits until a manifest is posted. Returns at once if a manifest was posted since the last
+    /// call.
     pub(crate) async fn posted(&self) {
         self.posted.notified().await;
     }
@@ -96,7 +99,7 @@ impl SharedOutbox {
         self.lock().outbox.wait(now_ns)
     }
 
-    /// Removes a message that needs no other attempt. Returns whether it is lost.
+    /// Removes a message that needs no other attempt. Returns whether the message is lost.
     pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) -> bool {
         let mut state = self.lock();
         let is_lost = state.outbox.settle(ticket, outcome);
@@ -108,7 +111,7 @@ impl SharedOutbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause.
+    /// Counts an attempt that failed. The next attempt is due after a pause.
     pub(crate) fn fail(&self, now_ns: u64, pause: Duration, error: &str) {
         let mut state = self.lock();
         state.outbox.fail(now_ns, pause);
@@ -142,6 +145,8 @@ impl SharedOutbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState> {
+        // The state is consistent after each call, so a panic of the other thread does not make it
+        // unusable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,8 @@ use crate::shipper::ShipOptions;
 /// Interval between two looks at the directory. A segment is complete in the lake a few seconds
 /// after this at most.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Share of one core. Converting a segment of a quarter of an hour takes seconds at this.
+/// Share of one core.
+// Converting a segment of a quarter of an hour takes seconds at this.
 const CPU_SHARE: f64 = 0.5;
 
 /// Options of the command line.
@@ -61,7 +62,7 @@ impl ShipConfig {
     /// Reads the configuration file, if there is one, and its drop-ins, and adds the options.
     ///
     /// # Errors
-    /// Those of [`ConfigFiles::read`].
+    /// The errors of [`ConfigFiles::read`].
     pub(crate) fn load(arguments: &ConfigArguments) -> Result<Self, ShipConfigError> {
         let (path, is_optional) = match &arguments.config {
             Some(path) => (path.as_path(), false),

@@ -23,7 +23,8 @@ use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
-/// Last bytes of an object that are read back after it was put: most footers of Parquet files.
+/// Last bytes of an object that are read back after it was put.
+// Footers of Parquet files are rarely longer.
 const READ_BACK_BYTES: usize = 64 << 10;
 
 /// Options for shipping segments.
@@ -64,7 +65,8 @@ pub(crate) struct Shipper<'l> {
     budget: Option<CpuBudget>,
     /// Names of the manifests in the store, by the folders that were listed.
     known: BTreeMap<String, BTreeSet<String>>,
-    /// Hosts by run: all segments of a run belong to one host.
+    /// Hosts by run.
+    // All segments of a run belong to one host.
     hosts: BTreeMap<u64, ManifestHost>,
     /// Identities that are this host's.
     verified: BTreeSet<String>,
@@ -96,6 +98,7 @@ impl<'l> Shipper<'l> {
     pub(crate) fn is_shipped(&mut self, file: &SealedFile) -> Result<bool, ShipError> {
         let group = self.group(file)?;
         let folder = manifests(group.tier, &group.partition);
+        // Listed once per folder: afterwards this process knows what it adds.
         if !self.known.contains_key(&folder) {
             let listed = self.lake.list(&folder)?;
             let ours =
@@ -116,7 +119,7 @@ impl<'l> Shipper<'l> {
     /// Returns the group by which the objects of a segment are named.
     ///
     /// # Errors
-    /// As [`is_shipped`](Self::is_shipped).
+    /// The same errors as [`is_shipped`](Self::is_shipped).
     fn group(&mut self, file: &SealedFile) -> Result<ObjectGroup, ShipError> {
         Ok(group_of(file, &self.host(file)?))
     }
@@ -128,6 +131,7 @@ impl<'l> Shipper<'l> {
     pub(crate) fn ship(&mut self, file: &SealedFile) -> Result<ShippedSegment, ShipError> {
         let group = self.group(file)?;
         let host = self.host(file)?;
+        // Before the first object, so that two hosts with one identity cannot mix their rows.
         if !self.verified.contains(&host.id) {
             self.verify(&host, &file.path)?;
             self.verified.insert(host.id.clone());
@@ -143,10 +147,12 @@ impl<'l> Shipper<'l> {
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));
+        // Noted before the manifest is put. If the process ends in between, the next one finds out
+        // whether the message is due.
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
-        // If it exists, another process has shipped the same segment in the meantime.
+        // If the manifest exists, another process has shipped the same segment in the meantime.
         let created = self.put_manifest(&group, &bytes);
         if let Some(outbox) = &self.outbox {
             outbox.post(&name, created.is_ok());
@@ -199,6 +205,7 @@ impl<'l> Shipper<'l> {
             name: object.clone(),
             what: format!("no record of a host: {error}"),
         })?;
+        // The boot id changes with each restart, so only the name identifies the host.
         if known.name == own.name {
             return Ok(());
         }
@@ -252,8 +259,8 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself, and reads its end back. Its length changes when it is compressed,
-    /// so it is always put.
+    /// Puts the segment itself, and reads its end back. The length of a segment changes when it is
+    /// compressed, so it is always put.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
         let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;
@@ -289,8 +296,7 @@ impl ObjectSink for SegmentObjects<'_> {
 
 /// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
 /// existing object with the same length and end was written by an earlier attempt and stays. Any
-/// other object was written by another version of this program. It is replaced, since no query
-/// reads it without a manifest.
+/// other object was written by another version of this program and is replaced.
 ///
 /// # Errors
 /// `NotStored` if the store does not return what it has accepted, and errors of the store.
@@ -299,21 +305,24 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
         if is_stored(lake, name, bytes)? {
             return Ok(());
         }
+        // No query reads an object without a manifest.
         lake.replace(name, bytes)?;
     }
     if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
 }
 
-/// Returns whether an object has this length and these last bytes. Stores replace an object
-/// atomically, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as
-/// much as reading everything, which would double the transfer.
+/// Returns whether an object has this length and these last bytes.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
+    // Stores replace an object atomically, and the end of a Parquet file describes all of its rows.
+    // So reading 64 KiB proves as much as reading everything, which would double the transfer.
     let start = bytes.len().saturating_sub(READ_BACK_BYTES);
     has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())
 }
 
 /// Returns whether an object has this length and these last bytes.
 fn has_end(lake: &Lake, name: &str, length: u64, end: &[u8]) -> Result<bool, ShipError> {
+    // A range that begins beyond the end of the object is an error, so the length is compared
+    // first.
     if lake.size(name)? != Some(length) {
         return Ok(false);
     }

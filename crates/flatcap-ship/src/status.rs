@@ -10,7 +10,7 @@ use crate::service::ShipState;
 use crate::shared_outbox::MessageCounts;
 use crate::shipper::Shipper;
 
-/// What is to be shipped, and what was.
+/// The backlog of a host, and the segments in the store.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ShipStatus {
     pub(crate) store: String,
@@ -20,7 +20,7 @@ pub(crate) struct ShipStatus {
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
     pub(crate) unreadable: Vec<String>,
-    /// What the service says; none if it writes no state.
+    /// The state that the service reports, or `None` if it writes no state.
     pub(crate) service: Option<ShipState>,
 }
 
@@ -40,6 +40,7 @@ impl ShipStatus {
                 Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
                 Ok(true) => {}
                 Ok(false) => status.backlog.add(&file),
+                // Retention removed it after the listing.
                 Err(error) if error.is_gone() => {}
                 Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
                 Err(error) => return Err(error),

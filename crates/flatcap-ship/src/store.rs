@@ -32,7 +32,7 @@ const STICKY: u32 = 0o1000;
 pub(crate) enum StoreAccess {
     /// Objects will be put: it is created.
     Write,
-    /// Objects will be read: a missing one has none.
+    /// Objects will be read. A missing store counts as an empty one.
     Read,
 }
 
@@ -53,14 +53,18 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
             return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
         }
         let folder = std::path::Path::new(rest);
+        // Before the directory is created, because creating it follows links, too.
         check_owners(folder).map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         if access == StoreAccess::Write {
             std::fs::create_dir_all(folder)
                 .map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         } else if !folder.exists() {
+            // `new_with_prefix` refuses a missing directory, which is an empty store for a reader.
             let prefix = Path::from_absolute_path(folder).map_err(|error| malformed(&error.to_string()))?;
             return Ok(Arc::new(PrefixStore::new(LocalFileSystem::new(), prefix)));
         }
+        // The recorder may remove a segment as soon as it counts as shipped, so its objects must
+        // survive a crash of this host.
         return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -104,6 +108,7 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
 /// Checks that no other user can redirect the paths of a store in a directory, if this process is
 /// root. The library opens objects by path and follows links.
 fn check_owners(folder: &std::path::Path) -> io::Result<()> {
+    // Another user could gain nothing by redirecting a process without further rights.
     if !geteuid().is_root() {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! The checksums of the wire format, each with its exact name and check value.
+//! The checksums of the wire format, each with its exact name and check value. A checksum mismatch
+//! is an error of the deframer.
 //!
 //! | type | bytes | algorithm | of ASCII "123456789" |
 //! |---|---|---|---|

@@ -114,8 +114,8 @@ impl ChecksumKind {
 }
 
 impl ChecksumKind {
-    /// As [`frame_in_place`](SliceFramer::frame_in_place), and writes the header to the start of
-    /// `header_copy` too. Copying it afterwards in differently sized pieces would stall the
+    /// Like [`frame_in_place`](SliceFramer::frame_in_place), but also writes the header to the
+    /// start of `header_copy`. Copying it afterwards in differently sized pieces would stall the
     /// processor until the stores have completed.
     ///
     /// # Errors

@@ -45,9 +45,9 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         Self { deframer, partial: Vec::new(), is_complete: false, consumed: 0 }
     }
 
-    /// Consumes bytes from the start of `input`. Returns their number, and the payload if they
-    /// complete one. The rest of the input is for the next call. Without a payload all input was
-    /// consumed.
+    /// Consumes bytes from the start of `input`. Returns the number of consumed bytes, and the
+    /// payload that they complete, if any. The rest of the input is for the next call. Without a
+    /// payload all input was consumed.
     ///
     /// # Errors
     /// `ChecksumMismatch` and the errors of validators: the frame was whole, and decoding may

@@ -34,7 +34,7 @@ pub trait Deframer {
     /// before they allocate memory for it.
     ///
     /// # Errors
-    /// As [`read_and_deframe`](Self::read_and_deframe).
+    /// The same errors as [`read_and_deframe`](Self::read_and_deframe).
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,
@@ -87,7 +87,7 @@ pub enum DeframeStatus<'a> {
 /// The length of a frame by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameLength {
-    /// This many bytes, header included.
+    /// The frame has this many bytes, header included.
     Bytes(usize),
     /// Too few bytes for a length field.
     Unknown,

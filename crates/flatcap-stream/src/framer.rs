@@ -8,9 +8,9 @@ use super::short_bytes::copy;
 
 /// Size of the length field, in bytes.
 pub const LENGTH_BYTES: usize = 4;
-/// Largest header: the length and the widest checksum, in bytes.
+/// Maximum size of a header: the length and the widest checksum, in bytes.
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
-/// Longest payload that the length field can express.
+/// Maximum length of a payload that the length field can express.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
 
 /// Writes payloads as frames.

@@ -21,7 +21,7 @@ const PAYLOAD_BYTES_MAX: usize = 4_096;
 enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The end of the stream between frames. This and the two below end a stream.
+    /// The end of the stream between frames. This end and the two below end a stream.
     Clean,
     /// The end of the stream within a frame.
     Torn,
@@ -44,8 +44,8 @@ impl ReadEvent {
     }
 }
 
-/// Reads `data` under each checksum and frames the payloads again: the bytes must be the same. Then
-/// frames `data` itself and reads it back.
+/// Reads `data` under each checksum and frames the payloads again: the bytes must be the same.
+/// Afterwards frames `data` itself and reads it back.
 ///
 /// # Panics
 /// If readers or framers break a guarantee.
@@ -215,7 +215,7 @@ fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     }
 }
 
-/// Pushes chunks of the given lengths in turn, or all bytes at once if there are none.
+/// Pushes chunks of the given lengths in turn, or all bytes at once without lengths.
 fn by_pieces(data: &[u8], deframer: KindDeframer, lengths: &[u8]) -> Vec<ReadEvent> {
     let mut decoder = FrameDecoder::new(deframer);
     let mut events = Vec::new();

@@ -15,7 +15,7 @@ pub trait StreamSerialize {
     /// call.
     ///
     /// # Errors
-    /// Those of the implementation; the writer returns them and writes nothing.
+    /// The errors of the implementation; the writer returns them and writes nothing.
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()>;
 }
 

@@ -1,8 +1,8 @@
 //! Memory policies: when a buffer that one large message has grown shrinks again.
 //!
 //! A reader's buffer and a writer's builder keep the size of their largest message. A policy
-//! watches message sizes and decides when that memory is released down to a baseline. It is called
-//! once per message, and only while the buffer exceeds the baseline.
+//! watches message sizes and decides when that memory is released down to a baseline. The policy is
+//! called once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ impl AdaptiveWatermarkPolicy {
     /// A buffer that doubles as it grows is up to twice as large as needed; four times is left over
     /// from a larger message.
     pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
-    /// One small message among large ones is not a change of load; five are.
+    /// The default: one small message among large ones is not a change of load; five are.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
 
     /// Releases by message count, down to the default baseline.

@@ -33,7 +33,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         Self::with_capacity(reader, deframer, 0)
     }
 
-    /// As [`new`](Self::new), with capacity for payloads of `capacity` bytes.
+    /// Like [`new`](Self::new), but with capacity for payloads of `capacity` bytes.
     pub fn with_capacity(reader: R, deframer: D, capacity: usize) -> Self {
         Self { source: reader, deframer, buffer: Vec::with_capacity(capacity), reclaim: None }
     }
@@ -96,7 +96,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor` as a verified root and as bytes.
     ///
     /// # Errors
-    /// As [`process_typed`](Self::process_typed).
+    /// The same errors as [`process_typed`](Self::process_typed).
     pub fn process_typed_with_payload<T, P>(&mut self, mut processor: P) -> Result<()>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -190,7 +190,7 @@ impl<R: Read, D: Deframer> Messages<'_, R, D> {
     /// See [`StreamReader::read_message`].
     ///
     /// # Errors
-    /// As [`StreamReader::read_message`].
+    /// The same errors as [`StreamReader::read_message`].
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<&[u8]>> {
@@ -200,7 +200,7 @@ impl<R: Read, D: Deframer> Messages<'_, R, D> {
     /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// As [`StreamReader::read_message`].
+    /// The same errors as [`StreamReader::read_message`].
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<&[u8]>> {
         self.next()
@@ -231,7 +231,7 @@ where
     /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// The same errors as [`next`](Self::next).
     #[inline]
     pub fn next_typed(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {
         self.next()

@@ -23,7 +23,7 @@ pub enum RecoveryEnd {
 pub struct RecoveryReport {
     /// Number of intact frames.
     pub frames: u64,
-    /// Offset after the last of them.
+    /// Offset after the last intact frame.
     pub last_good_offset: u64,
     /// The end of the stream.
     pub end: RecoveryEnd,
@@ -59,7 +59,7 @@ pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryR
 /// a torn tail may be cut off and writing may continue. Does not truncate the file.
 ///
 /// # Errors
-/// As [`recover`]. The position is then unspecified.
+/// The same errors as [`recover`]. The position is then unspecified.
 pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) -> Result<RecoveryReport> {
     reader.seek(SeekFrom::Start(0))?;
     let report = recover(&mut *reader, deframer)?;

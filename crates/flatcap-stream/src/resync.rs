@@ -9,10 +9,10 @@ use super::framer::LENGTH_BYTES;
 /// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
 /// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
 pub const ZEROS_MIN: usize = 64;
-/// Longest frame that is hashed without regard to the budget during a search.
+/// Maximum length of a frame that is hashed without regard to the budget during a search.
 pub const SHORT_BYTES_SEARCHED: u64 = 256;
-/// Longest frame that is hashed without regard to the budget where one is expected: after another
-/// frame.
+/// Maximum length of a frame that is hashed without regard to the budget where one is expected:
+/// after another frame.
 pub const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
 /// Number of frame ends after a damaged frame that are tried as its end.
 pub(super) const REPAIR_ATTEMPTS_MAX: usize = 16;
@@ -21,9 +21,9 @@ const HASH_BUDGET_MIN: u64 = 64 << 20;
 /// ...and per byte it has advanced.
 const HASH_BUDGET_PER_BYTE: u64 = 8;
 
-/// The bytes that searches have hashed without finding an intact frame. Their limit keeps the work
-/// linear on hostile input, where every byte claims to begin a long frame. Beyond it only short
-/// frames are hashed, which cost little.
+/// The bytes that searches have hashed without finding an intact frame. The limit of hashed bytes
+/// keeps the work linear on hostile input, where every byte claims to begin a long frame. Beyond it
+/// only short frames are hashed, which cost little.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashBudget {
     /// Bytes hashed so far.
@@ -47,7 +47,7 @@ impl HashBudget {
     }
 }
 
-/// A stream with damage, and the rules of its format. Offsets are those in the stream.
+/// A stream with damage, and the rules of its format. Offsets count from the begin of the stream.
 pub trait DamagedStream {
     /// The reason why the stream cannot be read.
     type Error;

@@ -1,6 +1,6 @@
 //! Copies and comparisons of short payloads without the call that an unknown length costs.
 
-/// Longest copy that is inlined. A longer one takes longer than the call.
+/// Maximum length of a copy that is inlined. A longer one takes longer than the call.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.
@@ -18,11 +18,11 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// As [`copy`], with only the case of 32 to 64 bytes inlined, for callers whose payloads mostly
+/// Like [`copy`], but only the case of 32 to 64 bytes is inlined, for callers whose payloads mostly
 /// have these lengths.
 ///
 /// # Panics
-/// As [`copy`].
+/// The same conditions as [`copy`].
 #[inline]
 pub fn copy_small(to: &mut [u8], from: &[u8]) {
     match from.len() {

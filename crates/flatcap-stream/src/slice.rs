@@ -1,10 +1,10 @@
-//! Reads frames from bytes in memory or in a memory map, without copying.
+//! Reads frames from bytes in memory or in a memory map, without copying (zero-copy).
 
 use super::deframer::{DeframeStatus, Frame, SliceDeframer};
 use super::error::{Error, Result};
 
-/// Iterates over the payloads of a slice. They borrow the slice, not the reader, and outlive the
-/// iteration. The iteration ends after the last frame or with one error.
+/// Iterates over the payloads of a slice. The payloads borrow the slice, not the reader, and
+/// outlive the iteration. The iteration ends after the last frame or with one error.
 ///
 /// Reading may start at any frame ([`seek`](Self::seek)) and be divided among threads
 /// ([`split`](Self::split)).

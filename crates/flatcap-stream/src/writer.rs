@@ -10,7 +10,7 @@ use super::framer::{FrameHeader, Framer, SliceFramer, write_all_slices};
 use super::message::StreamSerialize;
 use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Largest number of frames in one call to the sink.
+/// Maximum number of frames in one call to the sink.
 const BATCH_FRAMES_MAX: usize = 32;
 
 /// Writes frames to a sink.
@@ -40,12 +40,12 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::new())
     }
 
-    /// As [`new`](Self::new), with a builder of yours for simple mode.
+    /// Like [`new`](Self::new), but with a builder of yours for simple mode.
     pub fn with_builder(writer: W, framer: F, builder: FlatBufferBuilder<'a>) -> Self {
         Self::with_builder_alloc(writer, framer, builder)
     }
 
-    /// As [`new`](Self::new), with capacity for messages of `capacity` bytes in simple mode.
+    /// Like [`new`](Self::new), but with capacity for messages of `capacity` bytes in simple mode.
     pub fn with_capacity(writer: W, framer: F, capacity: usize) -> Self {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::with_capacity(capacity))
     }
@@ -59,7 +59,7 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
 }
 
 impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
-    /// As `new`, with a builder that has an allocator of yours.
+    /// Like `new`, but with a builder that has an allocator of yours.
     pub fn with_builder_alloc(writer: W, framer: F, builder: FlatBufferBuilder<'a, A>) -> Self {
         Self { sink: writer, framer, builder, reclaim: None }
     }
@@ -82,7 +82,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// Those of the message; `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// The errors of the message; `InvalidFrame`, `ValidationFailed` before anything is written;
+    /// `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -180,7 +181,8 @@ impl<W: Write, F: SliceFramer, A: Allocator> StreamWriter<'_, W, F, A> {
     /// vectored writes.
     ///
     /// # Errors
-    /// As [`write_payload`](Self::write_payload). All payloads before the rejected one are written.
+    /// The same errors as [`write_payload`](Self::write_payload). All payloads before the rejected
+    /// one are written.
     pub fn write_payloads<'p>(&mut self, payloads: impl IntoIterator<Item = &'p [u8]>) -> Result<()> {
         let mut payloads = payloads.into_iter();
         loop {

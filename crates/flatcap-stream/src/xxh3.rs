@@ -11,7 +11,7 @@
 
 use super::short_bytes::copy;
 
-/// Longest input that is not hashed in stripes.
+/// Maximum length of an input that is not hashed in stripes.
 const SHORT_BYTES_MAX: usize = 240;
 
 const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
@@ -137,7 +137,7 @@ mod long {
     /// Number of blocks that long inputs are prefetched ahead: they may be in main memory, which is
     /// far slower than the accumulators.
     const BLOCKS_AHEAD: usize = 2;
-    /// Fewest blocks of an input that is prefetched.
+    /// Minimum number of blocks of an input that is prefetched.
     const LONG_BLOCKS: usize = 16;
     /// Bytes by which the offset in the secret advances per stripe.
     const SECRET_STEP_BYTES: usize = 8;

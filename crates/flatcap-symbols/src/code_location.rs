@@ -22,7 +22,7 @@ pub struct ObjectKey {
     pub kind: ObjectKind,
     /// Path of the file, as its process saw it. For other objects, a name in brackets.
     pub path: String,
-    /// Its build id, if it was recorded.
+    /// The object's build id, if it was recorded.
     pub build_id: Option<BuildId>,
     /// The version of a file without a build id, if it was recorded.
     pub version: Option<ObjectVersion>,
@@ -36,7 +36,7 @@ pub struct ObjectKey {
 /// Identifies the content of a file without a build id, together with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectVersion {
-    /// Its size.
+    /// The file's size.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.
     pub modified_ns: i64,

@@ -39,7 +39,7 @@ pub(crate) struct DebugInfo {
 }
 
 impl DebugInfo {
-    /// Reads the debug information. Returns `None` if the file has none.
+    /// Reads the debug information. Returns `None` if the file has no debug information.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         if elf.section(SectionId::DebugInfo.name()).is_none() {
             return Ok(None);
@@ -151,7 +151,7 @@ fn range_count(
     Ok(count)
 }
 
-/// Returns the content of a section, uncompressed; empty if there is none.
+/// Returns the content of a section, uncompressed; empty if the section does not exist.
 fn content(elf: &ElfFile, name: &str, limit: u64) -> Result<Vec<u8>, SymbolError> {
     let Some(section) = elf.section(name) else { return Ok(Vec::new()) };
     let what = "the debug information";

@@ -164,8 +164,8 @@ impl ElfFile {
         })
     }
 
-    /// Returns the address of the code at an offset, for a debug file. It lacks the bytes of
-    /// segments, so its offsets may be useless. GNU ld and gold lay out code at its offset after
+    /// Returns the address of the code at an offset, for a debug file. A debug file lacks the bytes
+    /// of segments, so its offsets may be useless. GNU ld and gold lay out code at its offset after
     /// the address of the first segment. lld and mold do not: with them, addresses are some pages
     /// further, and code does not begin a page. For their files this returns `None`: the executable
     /// is needed too.

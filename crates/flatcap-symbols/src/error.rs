@@ -33,7 +33,7 @@ pub enum SymbolError {
         path: PathBuf,
         /// The part.
         what: &'static str,
-        /// Its length in bytes.
+        /// The part's length in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,
@@ -69,7 +69,7 @@ pub enum SymbolError {
         /// The reason.
         why: &'static str,
     },
-    /// The file has no build id, or the recording has none of it.
+    /// The file has no build id, or the recording has no build id of the file.
     #[error("{}: no build id in the {missing_in}, so it may be another file than the recorded one", path.display())]
     NoBuildId {
         /// The file.

@@ -3,13 +3,13 @@
 /// The rank of functions of Go: no two have one address.
 pub(crate) const GO_RANK: u8 = 0;
 
-/// Where a function is.
+/// The range of addresses of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FunctionSpan {
     pub(crate) begin: u64,
-    /// Of functions at one address the first one is shown.
+    /// The rank of the function: of several functions at one address, the first one is shown.
     pub(crate) rank: u8,
-    /// Offset of its name.
+    /// Offset of the function's name.
     pub(crate) name: u32,
     /// If the file does not state its length: the end of its section, or the next function's begin.
     pub(crate) end: u64,

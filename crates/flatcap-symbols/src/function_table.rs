@@ -36,7 +36,7 @@ pub(crate) struct FunctionTable {
 
 impl FunctionTable {
     /// Reads the functions of a file: of its full table of symbols, of the table of Go's runtime,
-    /// or those that other files can link to. Returns `None` if it has no table.
+    /// or of the table for linking other files. Returns `None` if the file has no such table.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols

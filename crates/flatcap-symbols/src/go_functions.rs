@@ -6,7 +6,7 @@ use crate::elf_file::{ElfFile, ElfSection};
 use crate::error::SymbolError;
 use crate::function_span::{FunctionSpan, GO_RANK};
 
-/// Maximum length of the table. That of a program of 100 MB has some 30 MB.
+/// Maximum length of the table. The table of a program of 100 MB has some 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
 /// Sections with the table: of programs at a fixed address, and of others.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
@@ -53,7 +53,8 @@ impl GoFunctions {
         }
         let word = |number: usize| u64_at(table, 8 + 8 * number);
         let text = match word(TEXT_BEGIN)? {
-            // Since Go 1.26 the header does not say it. Another linker puts code of C before.
+            // Since Go 1.26 the header does not state the begin of the code. Another linker puts
+            // code of C before.
             0 if elf.section(".init").is_some() => return None,
             0 => elf.section(".text")?.address,
             begin => begin,

@@ -35,7 +35,8 @@ impl KernelNames {
         Self { image: None, of_boot: Some(list) }
     }
 
-    /// Returns the names of the functions at an offset from `_text`, or none if they are not known.
+    /// Returns the names of the functions at an offset from `_text`, or no names if the functions
+    /// are not known.
     pub(crate) fn names_at_offset(&self, offset: u64) -> Vec<String> {
         let names = match &self.image {
             Some(KernelImage::Files(files)) => files.names_at(RecordedOffset::InMemory(offset)),

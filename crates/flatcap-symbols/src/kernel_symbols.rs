@@ -36,7 +36,7 @@ struct KernelFunction {
     /// Offset of the beginning of its name in `names`.
     name: usize,
     name_bytes: usize,
-    /// Number of its module; 0 is the kernel itself.
+    /// Number of the function's module; 0 is the kernel itself.
     module: u32,
 }
 

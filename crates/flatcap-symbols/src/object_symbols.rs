@@ -25,9 +25,9 @@ pub(crate) struct ObjectSymbols {
 /// The form in which a recording states a place in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordedOffset {
-    /// As an offset in the file.
+    /// An offset in the file.
     InFile(u64),
-    /// As an offset from the first address of the object in memory.
+    /// An offset from the first address of the object in memory.
     InMemory(u64),
 }
 
@@ -35,7 +35,7 @@ impl ObjectSymbols {
     /// Reads the files of an object, until one with its code and one with all symbols are found.
     ///
     /// # Errors
-    /// None of the files gives names. Returns the most informative error.
+    /// No file gives names. Returns the most informative error.
     pub(crate) fn read(object: &ObjectKey, candidates: &[FileCandidate]) -> Result<Self, SymbolError> {
         let (mut files, mut errors) = (Vec::<ElfFile>::new(), Vec::new());
         for candidate in candidates {
@@ -78,8 +78,8 @@ impl ObjectSymbols {
         let outer = self.table.as_ref().and_then(|(at, table)| table.name_at(self.files.get(*at)?, address));
         let outer = outer.map(|name| demangled(&name));
         let mut inlined = self.debug_info.as_ref().map(|info| info.functions_at(address)).unwrap_or_default();
-        // Both know the function that is not inlined. The symbol table shows which copy of the
-        // function it is.
+        // The debug information and the symbols both know the function that is not inlined. The
+        // symbol table shows which copy of the function it is.
         let by_debug_info = inlined.pop().flatten();
         inlined.into_iter().flatten().chain(outer.or(by_debug_info)).collect()
     }
@@ -100,7 +100,7 @@ impl ObjectSymbols {
     }
 }
 
-/// Returns whether a file has the code itself. A debug file does not.
+/// Returns whether a file has the code itself. A debug file does not contain the code.
 fn has_code(elf: &ElfFile) -> bool {
     elf.section(".text").is_some()
 }
@@ -121,8 +121,8 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         // Nothing distinguishes it from another version, so only a directory that the user named is
         // trusted.
         (None, None) if candidate.is_named_by_user => Ok(elf),
-        // The recorder states the version of files alone that have no build id, or whose build id
-        // it does not find.
+        // The recorder states the version only of files that have no build id, or whose build id it
+        // does not find.
         (_, None) if object.version.is_some() => {
             if elf.file.version() == object.version {
                 Ok(elf)

@@ -2,7 +2,7 @@
 //! perf: a line for each has its address, its length, both in hexadecimal, and its name.
 //!
 //! Anybody may create a file in /tmp. So the file counts only if it belongs to the user of the
-//! process, is no link, and cannot be that of another process with the same number.
+//! process, is not a link, and cannot belong to another process with the same number.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,19 +20,20 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::code_location::CodeProcess;
 use crate::error::SymbolError;
 
-/// Most bytes of a file. That of a large program in JavaScript has some 20 MB.
+/// Maximum length of a map file, in bytes. The map file of a large program in JavaScript has some
+/// 20 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Most functions of a file; later ones are left out.
+/// Maximum number of functions in a map file; later ones are left out.
 const FUNCTIONS_MAX: usize = 1 << 20;
-/// Most bytes that are read of a file about a process.
+/// Maximum number of bytes read from a file about a process.
 const PROC_BYTES_MAX: u64 = 16 << 10;
 /// Bytes that a function takes in memory, about.
 const FUNCTION_BYTES: usize = 64;
 /// Field of /proc/PID/stat after the name, at which the process started, in ticks since boot.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. Where two were at different times, the later line
-/// counts.
+/// The functions of a process, by address. If two functions were at the same place at different
+/// times, the later line counts.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
     text: Vec<u8>,
@@ -51,15 +52,16 @@ struct CompiledFunction {
 struct RunningProcess {
     folder: OwnedFd,
     user: u32,
-    /// Its number, as it sees it itself.
+    /// The process id within the process's own namespace.
     own_id: u32,
-    /// When it started, since boot.
+    /// The start time of the process since boot, in nanoseconds.
     start_ns: u64,
 }
 
 impl PerfMap {
-    /// Finds and reads the file of a process. `None` if there is none. Without `is_same_boot`, and
-    /// without a process, only the directories that the user named can have it.
+    /// Finds and reads the file of a process. Returns `None` if the process has no map file.
+    /// Without `is_same_boot`, and without a process, only the directories that the user named can
+    /// have it.
     ///
     /// # Errors
     /// There is a file that cannot be used.
@@ -196,8 +198,8 @@ impl RunningProcess {
         })
     }
 
-    /// Opens the file of the process among the files that the process sees. `None` if there is
-    /// none, or the process has started after the sampled one of the same number.
+    /// Opens the file of the process among the files that the process sees. Returns `None` without
+    /// a file, or if the process has started after the sampled process of the same number.
     fn open_map(&self, process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
         // How long the host was suspended; later suspends only make it longer.
         let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
@@ -208,7 +210,7 @@ impl RunningProcess {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match openat(&self.folder, "root", flags, Mode::empty()) {
             Ok(root) => root,
-            // It has ended, and its parent has not collected its status yet.
+            // The process has ended, and its parent has not collected its status yet.
             Err(Errno::NOENT | Errno::SRCH) => return open_map_of_ended(process),
             Err(error) => return Err(SymbolError::Read { path: shown, error: error.into() }),
         };
@@ -242,7 +244,8 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
     opened(&file, shown).map(Some)
 }
 
-/// Finds a file below a directory without an effect on it. `None` if there is none.
+/// Finds a file below a directory without an effect on it. Returns `None` if the file does not
+/// exist.
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;

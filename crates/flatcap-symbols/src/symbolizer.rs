@@ -44,7 +44,8 @@ pub struct FunctionNames {
     /// The names, with the innermost first: functions that were inlined, then the function into
     /// which they were inlined. At least one.
     pub names: Vec<String>,
-    /// Whether they are names of functions. Otherwise there is one text: the file and the offset.
+    /// Whether they are names of functions. Without known functions there is one text: the file and
+    /// the offset.
     pub is_known: bool,
 }
 
@@ -54,9 +55,10 @@ enum ObjectSource {
     Files(Box<ObjectSymbols>),
     Kernel(Box<KernelNames>),
     Compiled(Box<PerfMap>),
-    /// Why there are none.
+    /// The functions are not known, for this reason.
     Failed(SymbolError),
-    /// There are none: for memory without a file, unless a compiler has stated its functions.
+    /// No functions are known: for memory without a file, unless a compiler has stated its
+    /// functions.
     Nothing,
 }
 

@@ -21,16 +21,16 @@ pub enum PayloadError {
         /// Length of the list that it refers to.
         length: usize,
     },
-    /// The payload ends before it begins.
+    /// The end of the payload is before its begin.
     Backwards {
-        /// Its `begin`, in monotonic nanoseconds.
+        /// The payload's `begin`, in monotonic nanoseconds.
         begin_ns: u64,
-        /// Its `end`, in monotonic nanoseconds.
+        /// The payload's `end`, in monotonic nanoseconds.
         end_ns: u64,
     },
     /// The payload covers more time than a source records at once.
     TooLong {
-        /// Its length in nanoseconds.
+        /// The payload's length in nanoseconds.
         length_ns: u64,
         /// The limit in nanoseconds.
         limit_ns: u64,

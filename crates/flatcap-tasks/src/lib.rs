@@ -48,20 +48,20 @@ pub mod schema {
 
     /// Binary schema of the source `sched`.
     pub const SCHED: &[u8] = include_bytes!("../generated/sched.bfbs");
-    /// Full name of its root table.
+    /// Full name of the root table of `sched`.
     pub const SCHED_ROOT: &str = "flatcap.kernel.Sched";
     /// Binary schema of the source `profile`.
     pub const PROFILE: &[u8] = include_bytes!("../generated/profile.bfbs");
-    /// Full name of its root table.
+    /// Full name of the root table of `profile`.
     pub const PROFILE_ROOT: &str = "flatcap.kernel.Profile";
     /// Binary schema of the source `kmsg`.
     pub const KMSG: &[u8] = include_bytes!("../generated/kmsg.bfbs");
-    /// Full name of its root table.
+    /// Full name of the root table of `kmsg`.
     pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
     /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
     pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
     /// Name of the source of these samples. The source is derived: no segment contains it.
     pub const TASKS_NAME: &str = "tasks";
-    /// Full name of its root table.
+    /// Full name of the root table of `tasks`.
     pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";
 }

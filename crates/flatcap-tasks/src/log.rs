@@ -24,7 +24,7 @@ pub struct LogLineView<'p> {
     pub priority: u8,
     /// Facility: 0 is the kernel; others are facilities of syslog(3).
     pub facility: u8,
-    /// The text. It may contain control characters.
+    /// The text. The text may contain control characters.
     pub text: &'p str,
 }
 

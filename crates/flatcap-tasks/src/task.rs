@@ -25,7 +25,7 @@ pub struct ThreadInfo {
 pub struct Task {
     /// Number of the task in its timeline, from 1; 0 for the idle loops.
     pub number: u64,
-    /// Its ids, and its name at that time.
+    /// The task's ids, and its name at that time.
     pub info: ThreadInfo,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for TaskName {
 }
 
 impl ThreadInfo {
-    /// Returns whether it is the idle loop of a CPU.
+    /// Returns whether the thread is the idle loop of a CPU.
     pub fn is_idle(&self) -> bool {
         self.thread == 0
     }
@@ -74,7 +74,7 @@ impl Task {
     pub(crate) const IDLE: Self =
         Self { number: 0, info: ThreadInfo { thread: 0, process: 0, name: TaskName([0; NAME_BYTES]) } };
 
-    /// Returns whether it is the idle loop of a CPU.
+    /// Returns whether the thread is the idle loop of a CPU.
     pub fn is_idle(&self) -> bool {
         self.number == 0
     }

@@ -24,7 +24,8 @@ use crate::unit::Dimension;
 /// Extra samples per window beyond its length divided by the period, because samples may be late.
 const SPARE_SAMPLES: u64 = 16;
 
-/// Lists whose elements are events: each occurs only once, so numbering them would only use memory.
+/// Lists whose elements are events.
+// Elements of these lists occur only once, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
 /// Compiles the conditions of all rules. A field that several rules use is read once.
@@ -33,7 +34,7 @@ pub(crate) struct RuleCompiler<'s> {
     sources: &'s [RuleSource<'s>],
     /// Name and schema of each source with a schema.
     known: Vec<(&'s str, &'s CompiledSchema)>,
-    /// Their positions among all sources.
+    /// The positions of the named sources among all sources.
     positions: Vec<usize>,
     /// By source: the fields to read, including fields of the lists that contain them.
     pub(crate) fields: Vec<Vec<FieldPath>>,
@@ -97,6 +98,8 @@ impl<'s> RuleCompiler<'s> {
     /// Finds the field of a path, and the position of its source among all sources.
     fn locate(&self, path: &FieldPath) -> Result<LocatedField, RuleError> {
         let mut located = locate_field(&self.known, path)?;
+        // Sources without a schema are not searched, so positions in `known` differ from positions
+        // among all sources.
         located.source = self.positions.get(located.source).copied().unwrap_or(usize::MAX);
         Ok(located)
     }
@@ -141,6 +144,7 @@ impl<'s> RuleCompiler<'s> {
                 })
             }
             Clause::Elements { is_every, inner, text } => {
+                // Evaluation has one current element, so a second list inside would have none.
                 if elements.is_some() {
                     return Err(RuleError::mismatch(
                         text,
@@ -204,6 +208,8 @@ impl<'s> RuleCompiler<'s> {
         let mut own = ElementScope { list: None, is_every_element: true };
         let inner = Check::Compare(compile(self, scope, &mut own)?);
         let Some((.., anchor)) = own.list else { return Ok(inner) };
+        // `[*]` names all elements on purpose. Whether one or each of them must match decides how
+        // often the rule fires, so the user has to write it.
         if own.is_every_element {
             return Err(RuleError::mismatch(
                 text,
@@ -255,6 +261,8 @@ impl<'s> RuleCompiler<'s> {
         let left = self.slot_of(scope, *operand, Some(reading), elements)?.value;
         let wanted = if let RightSide::Truth(truth) = compare.right { truth } else { true };
         let is_equal = compare.operator != CompareSign::NotEqual;
+        // A text reads as 1 if it equals the wanted one, else as 0. So `!=` becomes `= 0`, and an
+        // absent text stays unknown instead of counting as different.
         let right = Computed::Number(if wanted == is_equal { 1.0 } else { 0.0 });
         Ok(CompiledComparison { text, left, sign: CompareSign::Equal, right, dimension: None })
     }
@@ -354,6 +362,7 @@ impl<'s> RuleCompiler<'s> {
         for transform in &operand.transforms {
             let mut samples = 1;
             if let Some(window_ns) = transform.window_ns() {
+                // A shorter window would silently measure one period instead.
                 if window_ns < period_ns {
                     return Err(mismatch(format!(
                         "the window of {transform} is shorter than the period of {}; write at least {}",
@@ -383,6 +392,8 @@ impl<'s> RuleCompiler<'s> {
             }
             let samples_max = usize::try_from(samples).unwrap_or(usize::MAX).saturating_add(1);
             stages.push(Stage { transform: *transform, is_counter, samples_max });
+            // The growth of a counter may fall again, so a second `:rate` must not take a fall for
+            // a reset.
             is_counter &= !matches!(
                 transform,
                 Transform::Rate(_) | Transform::Delta(_) | Transform::Count(_) | Transform::Changed
@@ -445,6 +456,7 @@ impl<'s> RuleCompiler<'s> {
 
 /// Returns the common dimension of two values that are compared or added.
 fn common(text: &str, left: &TypedValue, right: &TypedValue) -> Result<Option<Dimension>, RuleError> {
+    // Zero is the same amount in each unit, so it needs none.
     let is_zero = |value: &TypedValue| matches!(value.value, Computed::Number(number) if number == 0.0);
     match (&left.dimension, &right.dimension) {
         (None, None) => Err(RuleError::mismatch(text, "compares two numbers; one side must have a field")),

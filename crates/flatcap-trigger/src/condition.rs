@@ -133,7 +133,7 @@ pub(crate) struct ExitTests {
 }
 
 impl CompareSign {
-    /// Longer operators first, because `<` is a prefix of `<=`.
+    // Longer operators first, because `<` is a prefix of `<=`.
     pub(crate) const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
@@ -145,7 +145,7 @@ impl CompareSign {
         (">", Self::Greater),
     ];
 
-    /// Returns whether it compares by order.
+    /// Returns whether the operator compares by order.
     pub(crate) fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
@@ -186,6 +186,7 @@ impl Display for TriggerCondition {
 impl PartialEq for TriggerCondition {
     /// Conditions are equal if their text is equal.
     fn eq(&self, other: &Self) -> bool {
+        // Compiled expressions have no equality, and the text determines all other parts.
         self.text == other.text
     }
 }

@@ -20,21 +20,21 @@ use crate::truth::Truth;
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TriggerRule {
-    /// Its name.
+    /// The rule's name.
     pub name: Arc<str>,
     /// The condition that fires it.
     pub when: TriggerCondition,
     /// The condition that rearms the rule after a firing; `None` to rearm when `when` no longer
     /// holds.
     pub clear: Option<TriggerCondition>,
-    /// Its times and limits.
+    /// The rule's times and limits.
     pub times: TriggerTimes,
 }
 
 /// Counts of a rule since the engine was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Evaluations of its condition.
+    /// Evaluations of the rule's condition.
     pub evaluated: u64,
     /// Evaluations with an unknown result.
     pub unknown: u64,
@@ -122,7 +122,7 @@ struct RuleState {
     clear: Option<Program>,
     machine: TriggerMachine,
     counts: TriggerCounts,
-    /// The rule's current time. It never steps back, even if the clocks of sources differ.
+    /// The rule's current time. The time never steps back, even if the clocks of sources differ.
     now_ns: u64,
     /// The values at the latest firing.
     values: Vec<ComparedQuantity>,
@@ -153,6 +153,8 @@ impl TriggerEngine {
                 }
             }
         }
+        // Problems of all rules are returned together, so that one check of the settings shows each
+        // of them.
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -257,6 +259,8 @@ impl TriggerEngine {
         let Self { sources, states, slots, watches, .. } = self;
         let (Some(own), Some(state)) = (sources.get_mut(source), states.get_mut(source)) else { return };
         let pause_ns = state.pause_ns;
+        // A time before the last sample counts as a pause too: differences to that sample would be
+        // negative.
         let has_paused =
             state.last_ns.is_some_and(|last_ns| !(last_ns..=last_ns + pause_ns).contains(&mono_ns));
         state.arrive(mono_ns);
@@ -296,6 +300,8 @@ impl TriggerEngine {
             let is_full = own.has_lists && reader.elements() > limits::NUMBERED_ELEMENTS_MAX;
             state.is_readable = read.is_ok() && !is_full;
             if !state.is_readable {
+                // After `forget`, the numbers of elements are given out again. So the series of all
+                // slots must restart as well, or a new element would continue an old one.
                 if is_full {
                     reader.forget();
                 }
@@ -365,10 +371,13 @@ impl TriggerEngine {
         *now_ns = mono_ns.max(*now_ns);
         for rule in rules.iter_mut() {
             let mut inputs = Inputs { now_ns: 0, start_ns, slots, sources: states, watches, mark: None };
+            // Each absence is evaluated at the time at which it begins, so that a firing does not
+            // depend on how often the caller advances the time.
             for due_ns in rule.absences_due(states, start_ns, mono_ns) {
                 inputs.now_ns = due_ns.max(rule.now_ns);
                 rule.step(&inputs, sources, events);
             }
+            // No sample comes from an absent source, so `for` can only elapse here.
             if rule.has_absences() && mono_ns > rule.now_ns {
                 inputs.now_ns = mono_ns;
                 rule.step(&inputs, sources, events);
@@ -402,6 +411,8 @@ impl TriggerEngine {
         for rule in &mut self.rules {
             let same = |before: &&RuleState| before.rule.name == rule.rule.name;
             if let Some(before) = earlier.rules.iter().find(same) {
+                // Compared by their text, because positions of sources and slots differ between two
+                // engines.
                 let conditions = |rule: &TriggerRule| {
                     (rule.when.to_string(), rule.clear.as_ref().map(ToString::to_string))
                 };
@@ -473,6 +484,7 @@ impl RuleState {
             let last_ns = states.get(*source)?.last_ns.unwrap_or(start_ns);
             Some(last_ns.saturating_add(*limit_ns))
         });
+        // Absences before the rule's own time were evaluated by an earlier call.
         let mut due: Vec<u64> = due.filter(|due| (self.now_ns..=until_ns).contains(due)).collect();
         due.sort_unstable();
         due

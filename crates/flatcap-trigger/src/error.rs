@@ -13,7 +13,7 @@ pub enum RuleError {
         limits::CONDITION_BYTES_MAX
     )]
     TooLong {
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
     /// A syntax error.
@@ -59,7 +59,7 @@ pub enum RuleError {
     /// More rules than [`RULES_MAX`](limits::RULES_MAX).
     #[error("{count} rules, more than {}; remove some", limits::RULES_MAX)]
     TooManyRules {
-        /// Their number.
+        /// The number of rules.
         count: usize,
     },
 }

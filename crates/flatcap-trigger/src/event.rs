@@ -8,9 +8,9 @@ use crate::unit::UnitValue;
 /// A firing of a rule, or the end of the range that it asks to keep. All times are monotonic
 /// nanoseconds.
 ///
-/// An *episode* consists of a firing and all firings that follow before its range ends. It has one
-/// [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended) and, unless
-/// the run ends first, one [`Ended`](TriggerChange::Ended).
+/// An *episode* consists of a firing and all firings that follow before its range ends. An episode
+/// has one [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended)
+/// and, unless the run ends first, one [`Ended`](TriggerChange::Ended).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggerEvent {
     /// The rule's name.
@@ -19,7 +19,8 @@ pub struct TriggerEvent {
     pub change: TriggerChange,
     /// Number of the episode of this rule in this run, from 1.
     pub episode: u64,
-    /// When the condition became true before the latest firing.
+    /// The time at which the condition became true before the latest firing, in monotonic
+    /// nanoseconds.
     pub condition_mono_ns: u64,
     /// The first firing of the episode.
     pub fired_mono_ns: u64,
@@ -37,11 +38,11 @@ pub struct TriggerEvent {
 /// A change of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerChange {
-    /// It began.
+    /// The episode began.
     Fired,
     /// The rule fired again before the end of the range, which was extended.
     Extended,
-    /// The range has ended: all samples in it were observed.
+    /// The range has ended: all samples in the range were observed.
     Ended,
 }
 

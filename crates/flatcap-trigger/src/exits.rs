@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::slot::FieldSlot;
 use crate::truth::Truth;
 
-/// Maximum number of processes tracked: twice the default maximum of a host (`pid_max` of 32,768).
-/// Beyond it, all are discarded.
+/// Maximum number of processes tracked. Beyond it, all are discarded.
+// Twice the default maximum of a host (`pid_max` of 32,768).
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Watches for ends of selected processes.
@@ -51,6 +51,7 @@ impl ExitWatch {
 
     /// Returns whether two watches have the same selection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        // The other slots follow from the source, and only `process` has exits.
         (self.processes, self.exits, self.needs_events) == (other.processes, other.exits, other.needs_events)
     }
 
@@ -71,6 +72,7 @@ impl ExitWatch {
             return;
         };
         let mut has_ended = false;
+        // Ends before processes: the kernel may give an id to a new process within the same sample.
         for id in rows(self.exits) {
             has_ended |= self.known.remove(&id.to_bits()).is_some();
         }
@@ -82,6 +84,8 @@ impl ExitWatch {
         if is_complete {
             let before = self.known.len();
             self.known.retain(|_, seen| *seen == self.samples);
+            // With events, all ends were counted above. A process that is missing without one has
+            // left the selection, for example because its name changed.
             has_ended |= !has_events && self.known.len() < before;
         }
         if self.known.len() > REMEMBERED_MAX {

@@ -1,5 +1,5 @@
-//! Rules of the flight recorder flatcap: conditions on the fields of recorded samples, evaluated
-//! sample by sample at the sources' own rates.
+//! Rules (alerts) of the flight recorder flatcap: conditions on the fields of recorded samples,
+//! evaluated sample by sample at the sources' own rates.
 //!
 //! | to | use |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The state machine of a rule, which turns a condition over time into firings. Depends only on
+//! The state machine of a rule, which turns a condition over time into firings (alerts). A second
+//! condition that ends a firing gives it hysteresis; `hold_off` is its cooldown. Depends only on
 //! samples and times.
 
 use std::collections::VecDeque;
@@ -64,11 +65,11 @@ pub(crate) struct StepResult {
 /// The state of the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConditionState {
-    /// It does not hold.
+    /// The condition does not hold.
     Idle,
-    /// It has held since this time, for less than `for`.
+    /// The condition has held since this time, for less than `for`.
     Pending { since_ns: u64 },
-    /// It held long enough, and has not been cleared.
+    /// The condition held long enough, and has not been cleared.
     Firing,
 }
 
@@ -110,6 +111,8 @@ impl TriggerMachine {
 
     /// Records that the condition was not observed for a while, so it may not have held.
     pub(crate) fn interrupt(&mut self) {
+        // A rule that has fired stays so: otherwise each pause of a source would make it fire
+        // again.
         if matches!(self.condition, ConditionState::Pending { .. }) {
             self.condition = ConditionState::Idle;
         }
@@ -147,12 +150,16 @@ impl TriggerMachine {
 
     fn step(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
         let mut result = self.advance(mono_ns);
+        // If both conditions hold, `clear` must lose. Otherwise the rule would rearm and fire at
+        // each sample.
         let since_ns = match (self.condition, when, clear) {
             (ConditionState::Firing, Truth::False | Truth::Unknown, Truth::True) => {
                 self.condition = ConditionState::Idle;
                 return result;
             }
             (ConditionState::Firing, ..) => return result,
+            // The condition may have been false while its result was unknown, so `for` starts
+            // again.
             (_, Truth::False | Truth::Unknown, _) => {
                 self.condition = ConditionState::Idle;
                 return result;
@@ -164,6 +171,7 @@ impl TriggerMachine {
             self.condition = ConditionState::Pending { since_ns };
             return result;
         }
+        // Also if the firing is suppressed below: one crossing of the threshold counts once.
         self.condition = ConditionState::Firing;
         match self.fire(since_ns) {
             Ok(fired) => result.fired = Some(fired),
@@ -176,6 +184,7 @@ impl TriggerMachine {
     pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
         self.now_ns = self.now_ns.max(mono_ns);
         let mut result = StepResult::default();
+        // The end is inclusive: a sample of exactly this time still belongs to the episode.
         if let EpisodeState::Open(episode) = self.episode
             && self.now_ns > episode.until_ns
         {
@@ -206,6 +215,8 @@ impl TriggerMachine {
                 Ok((episode, true))
             }
             EpisodeState::Ready => {
+                // A sliding day: with calendar days a flapping rule could use up two limits around
+                // midnight.
                 while self.firings.front().is_some_and(|first| now_ns - first >= DAY_NS) {
                     self.firings.pop_front();
                 }

@@ -278,6 +278,8 @@ impl<'t> ConditionReader<'t> {
             return Ok(Parsed::Value(ValueTerm::Lateness(source)));
         }
         let rest = self.scanner.rest();
+        // A minus begins a number only here, where a factor is expected. After a value it is an
+        // operator.
         let is_number = rest.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
         if is_number { self.scanner.number().map(Parsed::Value) } else { self.field().map(Parsed::Value) }
     }
@@ -290,6 +292,7 @@ impl<'t> ConditionReader<'t> {
             path = meant.parse()?;
         }
         let mut transforms = Vec::new();
+        // Without skipping spaces: a transform directly follows its field.
         while self.scanner.text.get(self.scanner.at..).unwrap_or_default().starts_with(':') {
             if transforms.len() == limits::TRANSFORMS_MAX {
                 return Err(self

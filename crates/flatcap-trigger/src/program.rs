@@ -85,7 +85,7 @@ pub(crate) struct SourceState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'e> {
     pub(crate) now_ns: u64,
-    /// When the observation started.
+    /// The start of the observation, in monotonic nanoseconds.
     pub(crate) start_ns: u64,
     pub(crate) slots: &'e [FieldSlot],
     pub(crate) sources: &'e [SourceState],
@@ -98,6 +98,8 @@ impl Program {
     /// Evaluates the condition.
     #[inline]
     pub(crate) fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
+        // Most conditions are one comparison. `Check::evaluate` recurses, so only this call can be
+        // inlined.
         match &self.root {
             Check::Compare(comparison) => comparison.evaluate(inputs, None),
             root => root.evaluate(inputs, None),
@@ -126,6 +128,8 @@ impl Check {
             Self::Elements(check) => check.evaluate(inputs),
             Self::Absent { source, limit_ns, .. } => {
                 let Some(source) = inputs.sources.get(*source) else { return Truth::Unknown };
+                // A source without any sample counts from the start of the observation, so that one
+                // that never starts is found absent too.
                 let last_ns = source.last_ns.unwrap_or(inputs.start_ns);
                 Truth::known(inputs.now_ns.saturating_sub(last_ns) >= *limit_ns)
             }
@@ -209,6 +213,7 @@ impl CompiledComparison {
     #[inline]
     fn evaluate(&self, inputs: &Inputs<'_>, row: Option<usize>) -> Truth {
         let (left, right) = (self.left.value(inputs, row), self.right.value(inputs, row));
+        // NaN differs from each number, so `!=` would hold for an unknown value.
         if left.is_nan() || right.is_nan() {
             return Truth::Unknown;
         }
@@ -240,19 +245,21 @@ impl Computed {
         }
     }
 
-    /// Computes an operation. It is separate from [`value`](Self::value), which can be inlined only
-    /// because it does not recurse: most comparisons are of a field with a number.
+    /// Computes an operation.
     fn combined(
         operation: Arithmetic,
         (left, right): &(Self, Self),
         inputs: &Inputs<'_>,
         row: Option<usize>,
     ) -> f64 {
+        // Separate from `value`, which can be inlined only because it does not recurse. A
+        // condition mostly compares a field with a number.
         let (left, right) = (left.value(inputs, row), right.value(inputs, row));
         match operation {
             Arithmetic::Add => left + right,
             Arithmetic::Subtract => left - right,
             Arithmetic::Multiply => left * right,
+            // The quotient would be infinite, and any `>` would fire.
             Arithmetic::Divide if right == 0.0 => f64::NAN,
             Arithmetic::Divide => left / right,
         }
@@ -264,6 +271,8 @@ impl Inputs<'_> {
     #[inline]
     fn slot_value(&self, slot: usize, row: Option<usize>) -> f64 {
         let Some(slot) = self.slots.get(slot).filter(|slot| self.is_current(slot)) else { return f64::NAN };
+        // A comparison within `any` may also read a field outside of the list, which has one value
+        // for all rows.
         match row.filter(|_| slot.plan.is_list) {
             Some(row) => slot.rows.get(row).copied().unwrap_or(f64::NAN),
             None => slot.value,

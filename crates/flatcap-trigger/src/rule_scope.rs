@@ -13,10 +13,10 @@ use crate::rule_source::RuleSource;
 /// The sources of a run that a rule sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleScope {
-    /// Those that the recorder reads. They have no labels.
+    /// The sources that the recorder reads. The recorder's own sources have no labels.
     Own,
-    /// Those, and the one with this id. Threads of applications push sources of one name at the
-    /// same time, so a rule sees one of them.
+    /// The sources that the recorder reads, and the one with this id. Threads of applications push
+    /// sources of one name at the same time, so a rule sees one of them.
     With(u16),
     /// All that no application pushes: those that the recorder reads, and imported ones.
     Imported,
@@ -45,10 +45,11 @@ impl ScopedEngine {
     /// Compiles rules for the sources that they see, each with its schema.
     ///
     /// The recorder has one source of a name at a time: after a reload the one with the highest id.
-    /// So that one is meant, and an earlier one is the same source if it has the same schema.
+    /// Conditions refer to this source, and an earlier source of the name is the same one if it has
+    /// the same schema.
     ///
     /// # Errors
-    /// All conditions that do not fit them.
+    /// All conditions that do not fit these sources.
     pub fn new(
         rules: &[TriggerRule],
         seen: &[(&SourceInfo, Option<&CompiledSchema>)],

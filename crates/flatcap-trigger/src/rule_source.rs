@@ -5,10 +5,10 @@ use flatcap_format::schema::CompiledSchema;
 /// A source that rules may name.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleSource<'s> {
-    /// Its name.
+    /// The source's name.
     pub name: &'s str,
-    /// Its nominal period, in nanoseconds, or 0 without a period.
+    /// The source's nominal period, in nanoseconds, or 0 without a period.
     pub period_ns: u64,
-    /// Its schema, or `None` if its payloads have no schema.
+    /// The source's schema, or `None` if its payloads have no schema.
     pub schema: Option<&'s CompiledSchema>,
 }

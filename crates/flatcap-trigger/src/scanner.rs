@@ -113,6 +113,7 @@ impl<'t> Scanner<'t> {
             end = 1;
         }
         let after = spaced.get(end..).unwrap_or_default();
+        // `100/self.x` is a division by a field: only an `/s` at the end of a name is a unit.
         let is_rate = after.strip_prefix("/s").is_some_and(|after| {
             !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
         });
@@ -180,6 +181,8 @@ impl<'t> Scanner<'t> {
             self.at = start;
             let reason = match error {
                 regex::Error::CompiledTooBig(limit) => format!("more than {limit} bytes when compiled"),
+                // The lines before the last one repeat the expression with a caret below it, which
+                // an error of one line cannot show.
                 other => other.to_string().lines().last().unwrap_or_default().trim().to_owned(),
             };
             self.error(format!("{text:?} is no regular expression: {reason}"))

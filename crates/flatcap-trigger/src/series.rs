@@ -54,6 +54,8 @@ impl RawNumber {
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     fn change_since(self, before: Self) -> f64 {
         match (self, before) {
+            // Differences of integers are taken before the conversion: two floats above 2^53 could
+            // be equal although the counters differ.
             (Self::Unsigned(now), Self::Unsigned(before)) if now >= before => (now - before) as f64,
             (Self::Unsigned(now), Self::Unsigned(before)) => -((before - now) as f64),
             (Self::Signed(now), Self::Signed(before)) => (i128::from(now) - i128::from(before)) as f64,
@@ -157,6 +159,8 @@ impl StageState {
             *since_ns = None;
             return f64::NAN;
         }
+        // The observation must span the window, or the result would describe a shorter time than
+        // the user wrote.
         let is_filled = mono_ns - *since_ns.get_or_insert(mono_ns) >= window_ns;
         let start_ns = mono_ns.saturating_sub(window_ns);
         let (result, held) = match self {
@@ -190,6 +194,7 @@ impl StageState {
                 if !value.is_nan() {
                     *last = Some((mono_ns, value));
                 }
+                // One value is enough for `:last`, so its window need not be filled.
                 return last.filter(|(time, _)| *time >= start_ns).map_or(f64::NAN, |(_, value)| value);
             }
             Self::Changed(before) => {
@@ -255,6 +260,7 @@ fn growth(
     }
     let last = samples.back().copied();
     let own = last.map(|last| Growth::between((last.mono_ns, last.value), (mono_ns, value), wraps_at));
+    // After a reset the growth across it is unknown, so no earlier sample can be a base.
     if own.is_some_and(|own| !own.is_known()) {
         samples.clear();
     }

@@ -94,6 +94,7 @@ impl SlotSparse {
 
 impl SlotPlan {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        // List, range and sparseness follow from the field, so they need no comparison.
         (self.source, self.field, &self.stages, self.scale)
             == (other.source, other.field, &other.stages, other.scale)
             && self.reading.is_same(&other.reading)
@@ -142,7 +143,8 @@ pub(crate) struct FieldSlot {
     sample: u64,
     /// The last complete sample before the current one, or 0.
     complete_before: u64,
-    /// Whether the current sample may omit elements, and whether it states that it omits none.
+    /// Whether the current sample may omit elements, and whether it states that it omits no
+    /// element.
     leaves_out: bool,
     is_whole: bool,
     /// Number of values of elements that were not tracked because there were too many.
@@ -178,6 +180,7 @@ impl FieldSlot {
             swept_ns: 0,
             sample: 0,
             complete_before: 0,
+            // No earlier sample has proven that an element was missing.
             leaves_out: true,
             is_whole: false,
             left_out: 0,
@@ -243,6 +246,8 @@ impl FieldSlot {
     ) {
         let raw = self.plan.reading.read(value);
         let range = self.ranges.get(self.rows.len()).copied().flatten();
+        // Values without transforms need no history. So elements without numbers, such as the ends
+        // of processes, can be compared too.
         let number = if self.plan.stages.is_empty() {
             raw.float()
         } else if let Some(element) = element {
@@ -279,6 +284,7 @@ impl FieldSlot {
             return f64::NAN;
         };
         self.cursor = place + 1;
+        // Nothing says which of the equal elements the earlier values belong to.
         if own.sample == self.sample {
             own.series = Series::new(stages);
             own.is_ambiguous = true;
@@ -301,6 +307,7 @@ impl FieldSlot {
             return None;
         }
         let elements_max = self.plan.elements_max();
+        // Sweeping visits all elements, so a list that stays full is swept at most twice per pause.
         if self.followed.len() >= elements_max && mono_ns.saturating_sub(self.swept_ns) > pause_ns / 2 {
             self.swept_ns = mono_ns;
             self.followed.retain(|own| mono_ns.saturating_sub(own.seen_ns) <= pause_ns);

@@ -21,8 +21,8 @@ enum DimensionBase {
     Other(Box<str>),
 }
 
-/// Units in conditions, each with its factor and its base unit. Decimal prefixes of bytes are left
-/// out, because users confuse 1000 and 1024.
+/// Units in conditions, each with its factor and its base unit.
+// Decimal prefixes of bytes are left out, because users confuse 1000 and 1024.
 const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
     ("ns", 1e-9, "s"),
     ("us", 1e-6, "s"),
@@ -76,6 +76,7 @@ impl Dimension {
     pub(crate) fn of_field(unit: Option<&str>) -> (Self, f64) {
         let common = CommonUnit::of(unit, false);
         match common.name.as_str() {
+            // The base unit of a share is seconds per second, so 100 % are 1.
             "%" => (Self::SHARE, common.factor / 100.0),
             name => (Self { base: DimensionBase::of(name), per_s: 0 }, common.factor),
         }
@@ -98,6 +99,8 @@ impl Dimension {
     /// Returns the dimension of a change per second.
     pub(crate) fn per_second(&self) -> Self {
         match &self.base {
+            // The kernel's sensors report power in W, so the rate of an energy must have this unit
+            // to be compared with them.
             DimensionBase::Other(name) if **name == *"J" && self.per_s == 0 => {
                 Self { base: DimensionBase::Other("W".into()), per_s: 0 }
             }
@@ -107,6 +110,7 @@ impl Dimension {
 
     /// Returns whether a number without a unit can be compared with it.
     pub(crate) fn is_plain(&self) -> bool {
+        // A bare number of bytes or seconds is refused, because its author may mean KiB or ms.
         matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
     }
 
@@ -128,6 +132,7 @@ impl Dimension {
 
     /// Returns the dimension of a quotient, or `None` if it is not supported.
     pub(crate) fn over(&self, other: &Self) -> Option<Self> {
+        // The quotient of equal dimensions is a share, which users compare with a percentage.
         if self == other {
             return Some(Self::SHARE);
         }

@@ -32,9 +32,9 @@ impl Fold {
 }
 
 /// The samples of a window as two stacks. The older samples are stored with the aggregate of
-/// themselves and all younger samples of their stack; the younger samples are on the other stack. A
-/// running sum from which old samples are subtracted would drift.
+/// themselves and all younger samples of their stack; the younger samples are on the other stack.
 #[derive(Debug, Clone)]
+// A running sum from which old samples are subtracted would drift.
 pub(crate) struct FoldedWindow {
     fold: Fold,
     older: Vec<(u64, f64)>, // the oldest last; value: the aggregate from here to the stack's bottom
@@ -57,6 +57,8 @@ impl FoldedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
+            // The older stack is refilled only when it is empty, so each sample moves once. This
+            // order keeps the cost per sample constant on average.
             if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
                 return;
             }
@@ -99,6 +101,7 @@ impl SortedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         while let Some((_, value)) = self.samples.front().copied().filter(|(time, _)| *time <= mono_ns) {
             self.samples.pop_front();
+            // Searched by value, since each insertion moves the positions.
             let at = self.sorted.partition_point(|other| other.total_cmp(&value).is_lt());
             if at < self.sorted.len() {
                 self.sorted.remove(at);

@@ -125,8 +125,8 @@ impl Log {
         self.format == LineFormat::Journal
     }
 
-    /// Returns the number of lines that were suppressed by the rate limit, and of those lost in a
-    /// full queue.
+    /// Returns the number of lines that were suppressed by the rate limit, and the number of lines
+    /// that were lost in a full queue.
     pub(super) fn missing_lines(&self) -> [u64; 2] {
         [&self.queue.suppressed, &self.queue.lost].map(|count| count.load(Ordering::Relaxed))
     }
@@ -173,7 +173,7 @@ where
         .with_writer(move || LineWriter(Arc::clone(&queue)))
         .with_ansi(has_colors)
         .with_target(false)
-        // It would be written to the stream that just failed.
+        // An internal error would be written to the stream that just failed.
         .log_internal_errors(false)
         .with_timer(WallTime);
     Box::new(layer)

@@ -16,7 +16,7 @@ use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 
-/// Largest number of waiting lines; more are lost and counted. Most have 200 bytes.
+/// Maximum number of waiting lines; more are lost and counted. Most have 200 bytes.
 const LINES_MAX: usize = 512;
 /// Largest length of a line, and of each field in the journal, in bytes; longer texts are cut.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -33,7 +33,7 @@ type CallSite = (&'static str, u32);
 
 enum LogQueueItem {
     Line(Vec<u8>),
-    /// Answered when all lines queued before it are written.
+    /// Answered when all lines queued before the request are written.
     Flush(Sender<()>),
 }
 

@@ -24,12 +24,12 @@ use crate::human::{self, printable};
 const LOOK_BACK_NS: i64 = 60_000_000_000;
 /// Lines of a screen that sources and their fields may take.
 const FIELD_LINES_MAX: usize = 11;
-/// Most fields of a source.
+/// Maximum number of fields of a source.
 const FIELDS_MAX: usize = 3;
-/// Most hosts that are named.
+/// Maximum number of hosts that are named.
 const HOSTS_MAX: usize = 3;
 
-/// What was read.
+/// Counts of what was read.
 #[derive(Debug, Default)]
 struct DigestCounts {
     samples: BTreeMap<String, u64>,

@@ -7,7 +7,7 @@ use flatcap_format::query::{FieldPath, Query, QueryError, Recording, RowItem, Ro
 use crate::cli::error::CliError;
 use crate::human::printable;
 
-/// Most elements that are named.
+/// Maximum number of elements that are named.
 const NAMED_MAX: usize = 12;
 /// Rows that are read to find elements.
 const ROWS_MAX: usize = 10_000;

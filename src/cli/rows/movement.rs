@@ -10,7 +10,7 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 
 use crate::cli::human;
 
-/// Most series whose movement is followed: memory is bounded, whatever comes and goes.
+/// Maximum number of series whose movement is followed: memory is bounded, whatever comes and goes.
 const SERIES_MAX: usize = 1 << 18;
 
 /// The values of one field, of one element if it is in a list.
@@ -112,7 +112,7 @@ impl Movements {
         Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
     }
 
-    /// Begins a run: its counters are others.
+    /// Begins a run, which has counters of its own.
     pub(super) fn begin_run(&mut self) {
         self.rates.iter_mut().for_each(CounterRates::clear);
     }
@@ -150,7 +150,8 @@ impl Movements {
         }
     }
 
-    /// Returns all series, those that vary most first, then numbers, in the order of the schema.
+    /// Returns all series, the series that vary most first, then numbers, in the order of the
+    /// schema.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers =
             self.series.iter().map(|(series, movement)| (*series, Some(*movement), movement.score()));

@@ -9,7 +9,7 @@ use crate::cli::row_printer::print_plain;
 /// In which unit values are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnitMode {
-    /// As in the schema, plain.
+    /// In the unit of the schema, plain.
     Own,
     /// In a common unit, plain.
     Common,

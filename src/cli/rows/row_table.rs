@@ -10,7 +10,7 @@ const GAP_WIDTH: usize = 2;
 /// A table of text cells.
 pub(super) struct RowTable<'a> {
     out: &'a mut dyn Write,
-    /// Columns of the terminal; none for no limit.
+    /// Columns of the terminal; `None` for no limit.
     limit: Option<usize>,
     heading: Vec<String>,
     units: Option<Vec<String>>,
@@ -42,7 +42,7 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Sets the names of the columns. They are printed before the next row if they differ.
+    /// Sets the names of the columns. Changed names are printed before the next row.
     pub(super) fn head(&mut self, names: Vec<String>, units: Option<Vec<String>>) -> io::Result<()> {
         if self.heading == names {
             return Ok(());

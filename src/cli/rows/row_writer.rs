@@ -43,7 +43,7 @@ enum RowFormat<'a> {
 
 /// A column in the order of the output.
 struct WrittenColumn {
-    /// Its place in a row.
+    /// The column's place in a row.
     place: usize,
     name: String,
     unit: CommonUnit,

@@ -17,7 +17,7 @@ const SAMPLES_MAX: u64 = 1_000;
 /// Width of the values of a column of texts: most fit.
 const VALUE_WIDTH: usize = 10;
 
-/// Prints the samples of the one source that is selected. `source` is its name.
+/// Prints the samples of the one source that is selected. `source` is the source's name.
 pub(in crate::cli) fn print(
     request: RowRequest<'_>,
     source: &str,

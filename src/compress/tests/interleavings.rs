@@ -79,7 +79,7 @@ fn find(name: &str, file: Arc<dyn StorageFile>) -> Option<Found> {
 struct KilledRun {
     memory: Leftovers,
     lanes: Vec<Leftovers>,
-    /// Of each source, how many samples were begun.
+    /// Number of samples that were begun, by source.
     begun: BTreeMap<u16, u64>,
     committed: BTreeSet<SampleKey>,
 }
@@ -302,7 +302,7 @@ fn record(storage: &dyn Storage, mut writer: SegmentWriter) -> io::Result<()> {
 /// The model: what every segment had when it was sealed, and all samples that were safe once.
 #[derive(Debug, Default)]
 struct Model {
-    /// Their raw bytes and content, by number and run.
+    /// The raw bytes and content of the segments, by number and run.
     sealed: BTreeMap<(u64, u64), (Vec<u8>, Found)>,
     /// Files as they were at the last check.
     seen: BTreeMap<String, (Vec<u8>, Option<Found>)>,

@@ -179,7 +179,8 @@ impl StorageFile for TurnFile {
 /// Selects the next thread.
 pub(super) struct Order<'r> {
     random: &'r mut SimulationRandom,
-    /// Of each thread; the highest goes on until it is put last. Empty: any thread is next.
+    /// The priority of each thread. The thread with the highest one continues until it is put last.
+    /// Empty: any thread is next.
     priorities: Vec<usize>,
 }
 

@@ -37,11 +37,11 @@ enum CaptureFormat {
 /// A captured packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'c> {
-    /// Offset of its record in the file.
+    /// Offset of the packet's record in the file.
     pub offset: u64,
     /// Capture time in nanoseconds since 1970, UTC; 0 if unknown.
     pub wall_ns: i64,
-    /// Its `LINKTYPE_`, as listed at tcpdump.org.
+    /// The packet's link type (`LINKTYPE_`), as listed at tcpdump.org.
     pub link: u32,
     /// The captured bytes.
     pub bytes: &'c [u8],

@@ -30,10 +30,10 @@ pub(super) enum ParseStep {
 pub(super) struct PacketLocation {
     /// Capture time in nanoseconds since 1970, UTC.
     pub(super) wall_ns: i64,
-    /// Its `LINKTYPE_`.
+    /// The packet's link type (`LINKTYPE_`).
     pub(super) link: u32,
-    /// The range of its bytes.
+    /// The range of the packet's bytes.
     pub(super) range: Range<usize>,
-    /// The end of its record.
+    /// The end of the packet's record.
     pub(super) end: usize,
 }

@@ -76,8 +76,8 @@ impl Splitter {
         self.has_text_after_quote
     }
 
-    /// Adds a line. Returns false if a quote is open at its end. The record then continues with the
-    /// line ending, which the caller adds with `add`, and the next line.
+    /// Adds a line. Returns false if a quote is open at the end of the line. The record then
+    /// continues with the line ending, which the caller adds with `add`, and the next line.
     pub(super) fn add_line(&mut self, line: &[u8], cells: &mut Cells) -> bool {
         self.add(line, cells);
         if self.state == SplitState::Quoted {

@@ -141,7 +141,7 @@ impl NumberCensus {
         }
     }
 
-    /// Adds a cell. Returns whether it counts as a number.
+    /// Adds a cell. Returns whether the cell counts as a number.
     fn add(&mut self, cell: &str, line: u64) -> bool {
         let found = numeral(cell, self.mark);
         let Some(found) = found else {

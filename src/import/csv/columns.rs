@@ -81,7 +81,7 @@ impl LastDevice {
 /// A column that becomes a field.
 #[derive(Debug)]
 pub(super) struct CsvColumn {
-    /// Its position in the file.
+    /// The column's position in the file.
     pub(super) position: usize,
     pub(super) title: String,
     pub(super) name: String,

@@ -21,7 +21,7 @@ pub(super) struct Interpretation {
     pub(super) layout: CsvLayout,
     pub(super) header: CsvHeader,
     pub(super) decimal: DecimalMark,
-    /// One for each column of the header.
+    /// One reading for each column of the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
     /// The unit of numeric times follows from their digits, so times with other digits are not
@@ -97,25 +97,25 @@ pub struct GapCheck {
 /// A column of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ColumnCheck {
-    /// Its title.
+    /// The column's title.
     pub title: String,
-    /// Its field name.
+    /// The column's field name.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     #[serde(rename = "type")]
     pub csv_type: &'static str,
-    /// Its unit.
+    /// The column's unit.
     pub unit: Option<String>,
     /// Whether it is a counter.
     pub counter: bool,
-    /// Words for missing values that it has.
+    /// Words for missing values in the file.
     pub absent: Vec<String>,
     /// Number of cells with a value of the type.
     pub values: u64,
 }
 
 impl Interpretation {
-    /// Parses the time of a row. Returns `None` if it has another format.
+    /// Parses the time of a row. Returns `None` if the time has another format.
     pub(super) fn time<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         if self.by_digits { self.time_form.read_by_digits(text) } else { self.time_form.read(text) }
     }

@@ -62,7 +62,7 @@ const KEY_NAMES: [&str; 32] = [
 /// A column, or a pair of columns, that may be the key.
 #[derive(Debug)]
 struct KeyCandidate {
-    /// One or two columns.
+    /// The positions of the column or the pair.
     positions: Vec<usize>,
     /// Whether the titles are usual ones of key columns.
     is_named: bool,
@@ -191,7 +191,7 @@ impl KeySearch {
     }
 }
 
-/// Returns whether a title is a usual one of key columns. One with a unit is of measured values.
+/// Returns whether a title is a usual one of key columns. A column with a unit has measured values.
 pub(super) fn is_key_name(title: &str) -> bool {
     if title.contains('%') || unit_of_title(title).is_some() {
         return false;

@@ -176,7 +176,7 @@ impl CsvImporter<'_, '_> {
         self.write_rows((file.records, run), name, &interpretation, None)
     }
 
-    /// Imports a pipe. It cannot be read twice, so options must state the time format and all
+    /// Imports a pipe. A pipe cannot be read twice, so options must state the time format and all
     /// types.
     fn import_pipe(
         &mut self,

@@ -155,7 +155,7 @@ impl<'o> Survey<'o> {
         }
     }
 
-    /// Adds the time of a row. Returns false if it has no known format.
+    /// Adds the time of a row. Returns false if the time has no known format.
     fn add_time(&mut self, time: &str, line: u64, is_other_device: bool) -> bool {
         let mut is_read = false;
         for survey in &mut self.forms {

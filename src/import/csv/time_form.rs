@@ -28,9 +28,10 @@ const FRACTION_DIGITS: usize = 18;
 pub enum TimeForm {
     /// ISO 8601: 2026-11-22T21:05:37.463435+01:00, 2026-11-22 21:05:37.
     Iso,
-    /// A number since 1970, with or without decimals. The value is its unit in nanoseconds.
+    /// A number since 1970, with or without decimals. The value is the unit of the
+    /// number, in nanoseconds.
     SinceEpoch(i64),
-    /// A date in this order, and a time of day.
+    /// A date in a certain order of day, month and year, and a time of day.
     Calendar(DateOrder),
     /// A pattern of strftime(3).
     Pattern(String),
@@ -152,14 +153,14 @@ impl TimeForm {
         matches!(self, Self::SinceEpoch(_))
     }
 
-    /// Parses a time whose unit follows from its digits. Returns `None` if it has another format,
-    /// or is a number with the digits of another unit.
+    /// Parses a time whose unit follows from its digits. Returns `None` if the text has another
+    /// format, or is a number with the digits of another unit.
     pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
         self.read(text).filter(|_| is_own)
     }
 
-    /// Parses a time. Returns `None` if it has another format.
+    /// Parses a time. Returns `None` if the text has another format.
     pub(super) fn read<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         match self {
             Self::Iso => {

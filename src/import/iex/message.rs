@@ -305,7 +305,7 @@ impl FieldReader<'_> {
         (text & u64::MAX.checked_shr(spaces).unwrap_or(0)).to_le_bytes()
     }
 
-    /// The same for four bytes.
+    /// Returns a text of four bytes, with trailing spaces replaced by zeros.
     #[inline]
     fn short_text(&mut self) -> [u8; 4] {
         let text = self.read_u32();

@@ -38,7 +38,7 @@ pub(super) struct Arrival {
     pub(super) first: u64,
     /// Number of its messages; for 0, `first` is the number of the next one.
     pub(super) count: u16,
-    /// Time of its first message.
+    /// Time of the segment's first message.
     pub(super) first_ns: i64,
     /// Send time.
     pub(super) send_ns: i64,
@@ -49,23 +49,23 @@ pub(super) struct Arrival {
 /// The classification of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// Its messages are next, except for this many that are recorded already.
+    /// The segment's messages are next, except for the given number, which are recorded already.
     Next(u16),
-    /// Its messages are ahead: [hold](ReorderBuffer::hold) it.
+    /// The segment's messages are ahead: [hold](ReorderBuffer::hold) it.
     Ahead,
-    /// All of it is recorded already.
+    /// All messages of the segment are recorded already.
     Repeat,
-    /// It is in a recorded gap.
+    /// The segment is in a recorded gap.
     Late,
-    /// It belongs to an old epoch.
+    /// The segment belongs to an old epoch.
     OldEpoch,
-    /// It belongs to an old epoch and was captured before the current one began: the captures are
-    /// in the wrong order.
+    /// The segment belongs to an old epoch and was captured before the current one began: the
+    /// captures are in the wrong order.
     WrongOrder,
-    /// It begins a new epoch: call [`begin_epoch`](ReorderBuffer::begin_epoch), then classify it
-    /// again.
+    /// The segment begins a new epoch: call [`begin_epoch`](ReorderBuffer::begin_epoch), then
+    /// classify it again.
     NewEpoch,
-    /// It has no messages and shows no gap.
+    /// The segment has no messages and shows no gap.
     Heartbeat,
 }
 
@@ -167,7 +167,8 @@ impl<T> ReorderBuffer<T> {
     }
 
     /// Before anything is recorded: returns whether the segment begins an epoch after the held one.
-    /// It does if it has another session or a lower number, and is newer than all held segments.
+    /// This is the case if the segment has another session or a lower number, and is newer than all
+    /// held segments.
     fn starts_epoch_after_held(&self, arrival: &Arrival) -> bool {
         let is_newer = |held: &Arrival| arrival.first_ns > held.first_ns && arrival.send_ns > held.send_ns;
         let first = self.held.values().next().map(|held| held.arrival);
@@ -217,8 +218,8 @@ impl<T> ReorderBuffer<T> {
         };
     }
 
-    /// Holds a segment that is [ahead](Placement::Ahead). Of two with the same number, keeps the
-    /// longer one.
+    /// Holds a segment that is [ahead](Placement::Ahead). Keeps the longer one of two segments with
+    /// the same number.
     pub(super) fn hold(&mut self, arrival: Arrival, bytes: usize, item: T) {
         let shorter = |held: &HeldItem<T>| held.arrival.count < arrival.count;
         if self.held.get(&arrival.first).is_none_or(shorter) {

@@ -142,7 +142,7 @@ fn by_directory(file: File) -> ZipResult<ArchiveContents> {
     Ok(contents)
 }
 
-/// Follows the entries' headers until an offset has none.
+/// Follows the entries' headers until an offset has no header.
 fn by_headers(file: File, why: &ZipError) -> io::Result<ArchiveContents> {
     let mut contents = ArchiveContents::default();
     let at = Rc::new(Cell::new(0));

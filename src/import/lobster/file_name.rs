@@ -25,7 +25,8 @@ pub(super) struct LobsterName {
 }
 
 impl LobsterName {
-    /// Parses a file name without directories. Returns `None` if it does not have LOBSTER's form.
+    /// Parses a file name without directories. Returns `None` if the name does not have LOBSTER's
+    /// form.
     pub(super) fn parse(file: &str) -> Option<Self> {
         let stem = file.strip_suffix(".gz").unwrap_or(file).strip_suffix(".csv")?;
         let (rest, levels) = stem.rsplit_once('_')?;

@@ -20,7 +20,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 pub(super) struct TextLine<'b> {
     /// Offset of its start in the decompressed content, in bytes.
     pub(super) offset: u64,
-    /// Its content.
+    /// The line's content.
     pub(super) text: LineText<'b>,
 }
 
@@ -187,7 +187,7 @@ impl LineReader {
         self.offset += bytes as u64;
     }
 
-    /// Reads more bytes after those in the buffer.
+    /// Reads more bytes behind the bytes in the buffer.
     #[cold]
     fn fill(&mut self) -> Result<(), ImportError> {
         self.buffer.copy_within(self.start..self.end, 0);

@@ -1,6 +1,6 @@
 //! Imports LOBSTER message and order-book files: plain, gzip, or in ZIP archives.
 //!
-//! Columns, event types and file names are those of lobsterdata.com/info/DataStructure.php. The
+//! Columns, event types and file names are defined at lobsterdata.com/info/DataStructure.php. The
 //! first complete row shows whether a file has messages or order books; symbol and date come from
 //! the name, because the content lacks them. A message file and an order-book file with the same
 //! day in their names are a pair: row k of the book has the time of row k of the messages. Each

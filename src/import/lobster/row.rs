@@ -1,6 +1,6 @@
 //! Parses rows of message and order-book files into checked numbers.
 //!
-//! Columns are those of lobsterdata.com/info/DataStructure.php.
+//! Columns are defined at lobsterdata.com/info/DataStructure.php.
 
 /// Maximum number of levels of an order book; a row with more is rejected. LOBSTER's own files have
 /// up to 200.
@@ -84,8 +84,8 @@ pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option
     row.ok_or_else(|| (message_error(line), time))
 }
 
-/// Parses a row of an order-book file into `levels`, in the layout of a payload. Its length
-/// determines the number of levels.
+/// Parses a row of an order-book file into `levels`, in the layout of a payload. The length of the
+/// line determines the number of levels.
 ///
 /// # Errors
 /// The reason why it is invalid.

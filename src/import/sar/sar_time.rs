@@ -70,8 +70,8 @@ impl SarClock {
         Ok(ns)
     }
 
-    /// Returns the clock and the times of a host. Its zone is stated, named in the document, or the
-    /// zone of this host.
+    /// Returns the clock and the times of a host. The zone of the clock is stated, named in the
+    /// document, or the zone of this host.
     fn clock_of(&mut self, host: &SarHost) -> (&mut LocalClock, &mut RowTimes) {
         if self.clock.as_ref().is_some_and(|(number, ..)| *number != host.number) {
             self.end_host();

@@ -58,7 +58,7 @@ pub struct PayloadSchema {
 /// memory for one frame or, at damage, four times the frame limit.
 ///
 /// # Errors
-/// Any [`ImportError`]. Samples imported before it are kept.
+/// Any [`ImportError`]. Samples imported before the error are kept.
 pub fn import(
     files: &[PathBuf],
     options: &StreamOptions,

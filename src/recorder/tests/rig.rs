@@ -354,7 +354,7 @@ fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
 /// The content of a file, as a reader finds it.
 #[derive(Debug, Default)]
 pub(in crate::recorder) struct FileContent {
-    /// None if the file was rejected.
+    /// The header, or `None` if the file was rejected.
     pub(in crate::recorder) header: Option<SegmentHeader>,
     pub(in crate::recorder) items: Vec<FileItem>,
     pub(in crate::recorder) damage: Vec<Damage>, // the torn tail last

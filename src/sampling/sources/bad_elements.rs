@@ -15,7 +15,7 @@ struct TextFile {
     path: &'static str,
     /// Heading lines, which are not replaced as a whole.
     headings: usize,
-    /// The name of the element whose values the file has. It may be lost as a whole.
+    /// The name of the element whose values the file has. The element may be lost as a whole.
     element: &'static str,
 }
 
@@ -167,7 +167,7 @@ const ADDED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Copies the captured host, and adds those files.
+/// Copies the captured host, and adds the files of damaged values.
 fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/kvm-2-cores");
     let folder = tempfile::tempdir().unwrap();
@@ -182,8 +182,8 @@ fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Collects the numbers of a sample, but for those that count others, and the space of file
-/// systems, which other programs change.
+/// Collects the numbers of a sample, except counts of other numbers and the space of file systems,
+/// which other programs change.
 fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),

@@ -2,7 +2,7 @@
 //! program.
 //!
 //! The program runs with the recorder's rights, so no user but root and the recorder's own may be
-//! able to change what runs: `os::program_guard` checks that before each run.
+//! able to change what runs: `os::program_guard` checks this rule before each run.
 
 use std::io;
 use std::path::PathBuf;

@@ -14,8 +14,8 @@ use crate::schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
-/// They describe the reader's own network namespace under any root, so they are read only together
-/// with [`FILE`].
+/// The counters describe the reader's own network namespace under any root, so they are read only
+/// together with [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
 /// Maximum number of cores in one sample; Linux supports no more.

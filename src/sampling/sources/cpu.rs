@@ -1,4 +1,5 @@
-//! `cpu`: how processors spend their time, from /proc/stat.
+//! `cpu`: how processors spend their time, from /proc/stat: user, nice, system, idle, iowait, irq,
+//! softirq, steal and guest; also context switches.
 
 use std::time::Duration;
 

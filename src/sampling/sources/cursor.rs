@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the text up to the first byte of this line for which `is_end` holds, or up to the
-    /// end of the line. None if it is empty.
+    /// end of the line. `None` if the text is empty.
     #[inline]
     pub(super) fn until(&mut self, is_end: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
         let length = self.rest.iter().position(|byte| *byte == b'\n' || is_end(*byte));

@@ -238,8 +238,8 @@ pub(super) fn read_line<const BYTES: usize>(
 }
 
 /// Returns the parent of a class device, truncated to fit: `applesmc.768` if the class's link leads
-/// to `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if it has no parent or is not a
-/// link.
+/// to `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if the device has no parent or is
+/// not a link.
 pub(super) fn parent<const BYTES: usize>(
     directory: &HostDirectory,
     name: &[u8],

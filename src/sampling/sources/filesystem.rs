@@ -54,7 +54,7 @@ const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 
 /// `include` and `exclude` match the mount point. A mount whose server does not answer has no
 /// figures, and is tried again with growing intervals. Without `include`, pseudo file systems and
-/// those without blocks are skipped.
+/// file systems without blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
     about: "Size and free space of each mounted file system.",
@@ -123,7 +123,7 @@ struct Mount {
 /// A query about a mount, and its answer.
 #[derive(Debug)]
 struct MountQuery {
-    /// Its path including the root, ended by a zero byte.
+    /// The mount's path including the root, ended by a zero byte.
     path: Vec<u8>,
     is_own: bool,
     identity: MountIdentity,

@@ -1,4 +1,5 @@
-//! Reads elements that may hang individually, such as mounts and sensors.
+//! Reads elements that may hang individually, such as mounts and sensors. An element that hangs is
+//! tried again with exponential backoff.
 //!
 //! A helper thread reads the elements of a source in turn. If it makes no progress, its current
 //! element is suspended together with the thread, and another thread reads the others. When the
@@ -24,7 +25,7 @@ const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
 /// Before that, the thread may only be waiting for a CPU.
 const READY_TIMEOUTS: u32 = 10;
-/// Time after which a suspended element is tried again. It doubles at each failure.
+/// Time after which a suspended element is tried again. The delay doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
 const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
 /// Maximum number of threads of a source that hang at the same time. With more, its reads wait.
@@ -191,8 +192,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         self.cpu_ns
     }
 
-    /// Reads all elements but those that hang. `guarded` returns the element of an item, and `name`
-    /// how a log line calls it.
+    /// Reads all elements except the ones that hang. `guarded` returns the element of an item, and
+    /// `name` how a log line calls it.
     ///
     /// # Errors
     /// The kernel refuses another thread.
@@ -281,7 +282,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         false
     }
 
-    /// Reads the batch. Returns the place of the element that hangs. Those after it are not read.
+    /// Reads the batch. Returns the place of the element that hangs. Elements after this one are
+    /// not read.
     fn read_batch(&mut self) -> io::Result<Option<usize>> {
         if self.helper.is_none() {
             self.helper = Some(Helper::start(self.source, Arc::clone(&self.threads))?);
@@ -326,9 +328,9 @@ impl<E: BlockingRead> Helper<E> {
         let (returns, results) = bounded(1);
         let progress = Arc::new(HelperProgress::default());
         let own_progress = Arc::clone(&progress);
-        // The thread ends when it is abandoned, or when the sender is dropped. It is not joined,
-        // since it may hang for ever. It has the CPUs and the priority of the thread that starts
-        // it.
+        // The thread ends when it is abandoned, or when the sender is dropped. The thread is not
+        // joined, since it may hang for ever. The thread has the CPUs and the priority of the
+        // thread that starts it.
         thread::spawn(&format!("help-{source}"), move || {
             own_progress.thread.store(thread::current_id(), Ordering::Release);
             serve(&batches, &returns, &own_progress.place);

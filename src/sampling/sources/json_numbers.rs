@@ -20,7 +20,7 @@ pub(super) struct JsonParser {
 
 impl JsonParser {
     /// Calls `add` with each number and bool of a document, in its order. A number that is the
-    /// whole document has `default_name`. Texts and nulls are counted as expected. Of a document
+    /// whole document has `default_name`. Texts and nulls are counted as expected. In a document
     /// that is cut or is not JSON, this finds the values before the first error.
     pub(super) fn parse(
         &mut self,

@@ -12,7 +12,7 @@ use crate::os::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX,
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const FILE: &str = "dev/kmsg";
-/// Maximum number of lines in a sample, and bytes of their records. The others are in the next
+/// Maximum number of lines in a sample, and bytes of their records. Further lines are in the next
 /// sample, unless the kernel overwrites them before. A sample fits into the smallest `frame_max`,
 /// and storms of lines take at most some 4 ms of each second.
 const LINES_MAX: usize = 256;

@@ -48,7 +48,7 @@ pub(super) struct FoundSeries<'t> {
 /// Whether readers compute a rate of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeriesKind {
-    /// It only grows.
+    /// The value of the series only grows.
     Counter,
     /// A value that may rise and fall, or whose text does not state its type.
     Gauge,

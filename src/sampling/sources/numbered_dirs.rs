@@ -21,7 +21,7 @@ pub(super) struct NumberedDirKind<const FILES: usize> {
     /// Text after the number.
     pub(super) suffix: &'static str,
     pub(super) files: [&'static str; FILES],
-    /// Maximum number of directories; those with the highest numbers are skipped.
+    /// Maximum number of directories; the directories with the highest numbers are skipped.
     pub(super) dirs_max: usize,
     /// Explains the error if the directory is missing.
     pub(super) hint: &'static str,

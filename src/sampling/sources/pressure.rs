@@ -1,5 +1,5 @@
-//! `pressure`: how long tasks waited for processors, memory and I/O, or were delayed by interrupts,
-//! from /proc/pressure.
+//! `pressure`: pressure stall information (PSI), from /proc/pressure: how long tasks waited for
+//! processors, memory and I/O, or were delayed by interrupts.
 
 use std::io;
 use std::time::Duration;

@@ -79,7 +79,7 @@ impl PrometheusParser {
         incomplete
     }
 
-    /// Splits a line that is not a comment. Returns `None` if it is malformed.
+    /// Splits a line that is not a comment. Returns `None` if the line is malformed.
     fn split<'t>(&mut self, line: &'t str) -> Option<SampleLine<'t>> {
         let end = line.find(|next: char| next == '{' || next.is_ascii_whitespace())?;
         let (name, rest) = line.split_at(end);

@@ -12,7 +12,7 @@ pub struct RingMemory {
     pub count: usize,
     /// Kind of buffer, with the name of the source.
     pub holder: &'static str,
-    /// Size of all of them together, in bytes.
+    /// Size of all buffers together, in bytes.
     pub bytes: usize,
 }
 

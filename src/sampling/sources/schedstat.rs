@@ -1,5 +1,5 @@
-//! `schedstat`: how long tasks ran and how long they waited for a processor, by core, from
-//! /proc/schedstat.
+//! `schedstat`: how long tasks ran and how long they waited for a processor (run queue latency), by
+//! core, from /proc/schedstat.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;

@@ -112,7 +112,8 @@ pub(super) fn numbers<'a, const COUNT: usize>(
     (values, incomplete)
 }
 
-/// Returns the number of a field; absent, with the reason added to `incomplete`, if there is none.
+/// Returns the number of a field. Without a number, returns absence and adds the reason to
+/// `incomplete`.
 #[inline]
 pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
     field.and_then(number).unwrap_or_else(|| {
@@ -136,7 +137,8 @@ fn lack(field: Option<&[u8]>) -> Incomplete {
     Incomplete::UNREADABLE
 }
 
-/// Returns the fraction of a field; NaN, with the reason added to `incomplete`, if there is none.
+/// Returns the fraction of a field. Without a number, returns NaN and adds the reason to
+/// `incomplete`.
 pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64 {
     field.and_then(decimal).unwrap_or_else(|| {
         *incomplete |= lack(field);

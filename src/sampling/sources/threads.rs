@@ -172,13 +172,14 @@ impl CountedProcess {
         threads.retain_mut(|thread| {
             let is_there = present.contains(&thread.number);
             if !is_there {
-                // Its counters are still open and hold the last count.
+                // The counters of the thread are still open and hold the last count.
                 thread.read();
                 add(ended, &thread.counts);
             }
             is_there
         });
-        // Threads that could not be opened are tried again. Those that ended since no longer count.
+        // Threads that could not be opened are tried again. Threads that ended since no longer
+        // count.
         *opening_incomplete = Incomplete::NONE;
         for number in present.iter() {
             if threads.iter().any(|thread| thread.number == *number) {

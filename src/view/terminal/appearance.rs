@@ -80,6 +80,7 @@ impl Appearance {
     /// Returns a string from a recording that is safe to print: control characters are escaped, and
     /// characters that the terminal cannot show become question marks.
     pub(super) fn text(self, text: &str) -> String {
+        // Control characters in a recording could change the terminal.
         let text = crate::human::printable(text);
         if self.is_ascii { text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect() } else { text }
     }

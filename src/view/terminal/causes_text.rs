@@ -12,7 +12,8 @@ use crate::stack_names::StackNames;
 
 /// Maximum number of entries in each list of processes, functions and log lines.
 const LISTED_MAX: usize = 6;
-/// Widths of names and values: lines fit half of a wide screen, or a narrow screen.
+/// Widths of names and values.
+// Lines fit half of a wide screen, or a narrow screen.
 const NAME_WIDTH: usize = 36;
 const VALUE_WIDTH: usize = 9;
 /// Width of a line of the kernel log, without its time.

@@ -122,6 +122,7 @@ fn draw_chart(
         Style::new(),
     );
     let (least, most) = extrema.unwrap_or_default();
+    // The scale always includes 0, so that the heights of two steps can be compared.
     let (bottom, top) = (-round_top(-least), round_top(most));
     let levels = usize::from(area.height) * LEVELS;
     let level = |value: f64| level_of(value, bottom, top, levels);
@@ -162,6 +163,7 @@ fn round_top(value: f64) -> f64 {
         return 0.0;
     }
     let power = 10.0_f64.powf(value.log10().floor());
+    // Rounding in the logarithm must not move a value of exactly 5 to the next top.
     let digits = [1.0, 2.0, 5.0].into_iter().find(|digits| digits * power >= value * (1.0 - 1e-9));
     digits.unwrap_or(10.0) * power
 }
@@ -239,6 +241,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     if length <= width {
         return text.to_owned();
     }
+    // Names mostly differ at their ends, so the middle is cut.
     let kept = width.saturating_sub(2);
     let head: String = text.chars().take(kept / 2).collect();
     let tail: String = text.chars().skip(length - (kept - kept / 2)).collect();

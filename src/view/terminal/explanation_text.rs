@@ -13,7 +13,8 @@ use super::times::{length, time_of_day};
 const LISTED_MAX: usize = 12;
 /// Maximum number of lines of evidence per suspect.
 const EVIDENCE_MAX: usize = 3;
-/// Width of names: lines fit half of a wide screen, or a narrow screen.
+/// Width of names.
+// Lines fit half of a wide screen, or a narrow screen.
 const NAME_WIDTH: usize = 26;
 
 /// Returns the lines of an explanation. Each fits 58 columns, except the text of markers.
@@ -51,6 +52,7 @@ pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance
         let name = shortened(&appearance.text(&name), NAME_WIDTH);
         let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
         let from = time_of_day(departure.wall_ns, zone);
+        // The first line states hour and minute.
         lines.push(line + "  " + from.get(6..).unwrap_or(&from));
         for sender in departure.senders.iter().take(1) {
             let user = sender.user.as_deref().unwrap_or("unknown");

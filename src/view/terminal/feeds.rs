@@ -66,11 +66,13 @@ impl Feeds {
             return Some(table.source.clone());
         }
         let charts = self.charts.as_ref().map_or(&*self.catalog.charts, |open| &open.charts);
+        // A source without a period has no regular samples to step through.
         let timed = charts.iter().filter(|chart| chart.period_ns > 0);
         timed.min_by_key(|chart| chart.period_ns).or(charts.first()).map(|chart| chart.source.clone())
     }
 
-    /// Reads up to the displayed time while there is time. Returns whether it reached that time.
+    /// Reads up to the displayed time while there is time. Returns whether all feeds reached that
+    /// time.
     pub(super) fn read(
         &mut self,
         state: &mut ViewState,
@@ -146,6 +148,7 @@ impl Feeds {
         let step_ns = state.step_ns();
         let steps = i64::try_from(room.steps).unwrap_or(i64::MAX);
         let shown_ns = step_ns.saturating_mul(steps);
+        // A feed with more steps also serves a narrower terminal.
         let is_usable = |open: &OpenCharts| {
             open.step_ns == step_ns
                 && open.steps >= room.steps
@@ -157,6 +160,7 @@ impl Feeds {
         if self.charts.as_ref().is_some_and(is_usable) {
             return Ok(());
         }
+        // Closed before the next one is opened, so that only one holds memory.
         self.charts = None;
         if !wanted.is_empty() {
             let from_ns = state.at_ns.saturating_sub(shown_ns);
@@ -236,10 +240,12 @@ fn table_rows(
     };
     let numbers: Vec<usize> = (0..table.columns.len()).filter(is_number).collect();
     let sorting = state.sorting();
+    // One past the last column stands for the name.
     shown.sorted_by = numbers.get(sorting.column % (numbers.len() + 1)).copied();
     shown.unfiltered = elements.len();
     let filter = state.filter.to_lowercase();
     if !filter.is_empty() {
+        // A number selects one process, not all processes whose id contains it.
         elements.retain(|element| {
             element.name.to_lowercase().contains(&filter)
                 || element.pid.is_some_and(|pid| pid.to_string() == filter)
@@ -254,6 +260,7 @@ fn table_rows(
             (Some(one), Some(other)) => other.total_cmp(&one),
             (one, other) => other.is_some().cmp(&one.is_some()),
         };
+        // Equal values keep their order from frame to frame.
         by_number.then_with(|| (&one.name, one.pid).cmp(&(&other.name, other.pid)))
     });
     if sorting.is_reversed {

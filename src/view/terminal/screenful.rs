@@ -23,7 +23,7 @@ pub struct Screenful {
     pub is_reading: bool,
     /// The kind of elements that this screen needs and the recording lacks.
     pub lacks: Option<ElementShape>,
-    /// The lines of an explanation; `None` if the user requested none.
+    /// The lines of an explanation; `None` if the user did not request an explanation.
     pub explanation: Option<Vec<String>>,
 }
 
@@ -47,9 +47,9 @@ pub struct ChartRow {
 pub struct TableRow {
     /// The element's name.
     pub name: String,
-    /// Its process id.
+    /// The process id of the row's process.
     pub pid: Option<u64>,
-    /// Its values as strings, by column.
+    /// The row's values as strings, by column.
     pub cells: Vec<String>,
 }
 

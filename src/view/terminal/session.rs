@@ -29,11 +29,13 @@ use crate::view::sample_search::SampleSearch;
 
 /// Interval of frames while the time moves.
 const TICK_NS: u64 = 100_000_000;
-/// Longest reading between two frames, so that keys are handled promptly.
+/// Longest reading between two frames.
+// Keys must be handled promptly.
 const READ_NS: u64 = 60_000_000;
 /// Interval at which the stop signal is checked while nothing moves.
 const IDLE: Duration = Duration::from_millis(250);
-/// Delay of a live view: a sample is in the file within 15 ms.
+/// Delay of a live view.
+// A sample is in the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
 /// Ticks between two checks for new segments.
 const SEGMENT_TICKS: u64 = 10;
@@ -84,12 +86,15 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
     if !io::stdout().is_terminal() {
         return Err(ViewError::NoTerminal("standard output"));
     }
+    // A dumb terminal cannot move the cursor, so frames cannot be drawn.
     if std::env::var_os("TERM").is_some_and(|name| name == "dumb") {
         return Err(ViewError::NoTerminal("TERM=dumb"));
     }
     let recording = Recording::open(&session.paths)?;
+    // Signals are handled before the terminal changes, so that it is always restored.
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    // Created first, so that an initialization that fails halfway is undone, too.
     let _restored = RestoredTerminal;
     let mut terminal = ratatui::try_init()?;
     let mut run = ViewRun::new(session, Feeds::new(recording, session.host.clone()));
@@ -131,6 +136,7 @@ impl<'s> ViewRun<'s> {
                 is_changed = true;
                 continue;
             }
+            // More is to be read, so keys are only polled.
             let wait = if !is_complete {
                 Duration::ZERO
             } else if self.state.movement == Movement::Paused {
@@ -139,6 +145,8 @@ impl<'s> ViewRun<'s> {
                 Duration::from_nanos(next_tick_ns.saturating_sub(monotonic_ns()))
             };
             let mut has_event = event::poll(wait)?;
+            // All pending keys are handled before the next frame, so that a repeated key does not
+            // lag.
             while has_event {
                 is_changed = true;
                 if self.handle(&event::read()?)? == Some(Request::Quit) {
@@ -150,7 +158,7 @@ impl<'s> ViewRun<'s> {
         Ok(())
     }
 
-    /// Advances the displayed time. Returns whether it changed.
+    /// Advances the displayed time. Returns whether the time changed.
     fn tick(&mut self) -> Result<bool, ViewError> {
         self.ticks += 1;
         let now_ns = read_clocks().wall_ns.saturating_sub(LIVE_LAG_NS);
@@ -178,10 +186,12 @@ impl<'s> ViewRun<'s> {
     /// Handles a terminal event.
     fn handle(&mut self, event: &Event) -> Result<Option<Request>, ViewError> {
         let Event::Key(key) = event else { return Ok(None) };
+        // Some terminals also report the release of a key.
         if key.kind == KeyEventKind::Release {
             return Ok(None);
         }
         match self.state.press(*key) {
+            // Explaining may take seconds, so the message is drawn first.
             Some(Request::Explain) => {
                 self.state.message = Some("explaining ...".to_owned());
                 self.announced = Some(Request::Explain);
@@ -219,6 +229,7 @@ impl<'s> ViewRun<'s> {
             None if is_forward => self.state.message = Some(format!("{source} has no later sample")),
             None => self.state.message = Some(format!("{source} has no earlier sample")),
         }
+        // Playing would leave the sample at once.
         if self.state.movement == Movement::Playing {
             self.state.movement = Movement::Paused;
         }
@@ -283,6 +294,7 @@ impl<'s> ViewRun<'s> {
                 self.explanation = Some(lines);
                 (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
                 self.state.message = None;
+                // Playing would move away from the explained time.
                 if self.state.movement == Movement::Playing {
                     self.state.movement = Movement::Paused;
                 }

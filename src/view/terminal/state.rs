@@ -24,7 +24,8 @@ const STEPS_NS: [i64; 15] = [
 ];
 /// Index of the initial step, 1 s.
 const FIRST_STEP: usize = 9;
-/// Maximum length of the input in bytes: the limit of a mark.
+/// Maximum length of the input in bytes.
+// The limit of a mark.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// A screen.
@@ -195,6 +196,7 @@ impl ViewState {
                 let at_ns = self.at_ns.saturating_add(self.step_ns());
                 self.go_to(at_ns);
                 if at_ns >= self.span_ns.1 {
+                    // A recording that grows has no end, so playing continues as live.
                     self.movement = if self.is_growing { Movement::Live } else { Movement::Paused };
                 }
             }
@@ -213,9 +215,11 @@ impl ViewState {
     /// Applies a key. Returns a request to the loop, if any.
     pub fn press(&mut self, key: KeyEvent) -> Option<Request> {
         self.message = None;
+        // In raw mode the terminal sends no signal for Ctrl-C.
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
         }
+        // While a line is typed, letters are not commands.
         if let Some((kind, text)) = self.input.take() {
             return self.edit(kind, text, key.code);
         }
@@ -332,6 +336,7 @@ impl ViewState {
             _ => {}
         }
         if kind == InputKind::Filter {
+            // The rows change with each letter, so the selection starts at the first.
             self.filter.clone_from(&text);
             (self.selected, self.first) = (0, 0);
         }

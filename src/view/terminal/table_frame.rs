@@ -15,7 +15,8 @@ const NAME_MIN: usize = 12;
 const NAME_MAX: usize = 48;
 /// Minimum width of a number, in characters.
 const CELL_MIN: usize = 6;
-/// Width of a process id: the kernel's largest has seven digits.
+/// Width of a process id.
+// The kernel's largest has seven digits.
 const PID_WIDTH: usize = 7;
 
 /// Draws the rows of a table below their heading.
@@ -56,6 +57,7 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
             Some(pid) => format!("{pid:>PID_WIDTH$} "),
             None => " ".repeat(pid_width),
         };
+        // `shortened` counts characters, and some take two cells.
         line += &padded(&shortened(&row.name, name_width), name_width);
         for (number, cell) in row.cells.iter().enumerate().take(fitting) {
             let width = cell_width(number);
@@ -72,7 +74,7 @@ fn right_aligned(text: &str, width: usize) -> String {
     format!(" {text:>width$}")
 }
 
-/// Pads or cuts a string to a width in cells: a character may take two cells, or none.
+/// Pads or cuts a string to a width in cells: a character may take two cells, or no cell.
 fn padded(text: &str, width: usize) -> String {
     let mut text = text.to_owned();
     while Span::raw(text.as_str()).width() > width {

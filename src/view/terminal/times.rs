@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 /// `has_offset`.
 pub(super) fn date_and_time(wall_ns: i64, zone: &TimeZone, has_offset: bool) -> String {
     let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
+    // Times before 1970 are negative.
     let micros = wall_ns.rem_euclid(1_000_000_000) / 1000;
     let offset = match (has_offset, time.offset().seconds()) {
         (false, _) => String::new(),
@@ -19,6 +20,7 @@ pub(super) fn date_and_time(wall_ns: i64, zone: &TimeZone, has_offset: bool) -> 
 /// Formats a wall time as time of day with milliseconds.
 pub(super) fn time_of_day(wall_ns: i64, zone: &TimeZone) -> String {
     let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
+    // Times before 1970 are negative.
     format!("{}.{:03}", time.strftime("%H:%M:%S"), wall_ns.rem_euclid(1_000_000_000) / 1_000_000)
 }
 

@@ -47,6 +47,7 @@ impl PixelGrid {
             return None;
         }
         let (begin_ns, end_ns) = (begin_ns.max(first_ns), end_ns.min(after_ns));
+        // The end is exclusive, and a range without length still has its pixel.
         let last_ns = end_ns.saturating_sub(1).max(begin_ns);
         Some(GridRange { pixels: self.index(begin_ns)?..=self.index(last_ns)?, begin_ns, end_ns })
     }

@@ -42,8 +42,9 @@ pub(in crate::view) struct WaitCell {
     pub(in crate::view) longest_ns: u64,
 }
 
-/// Folds intervals of threads into pixels, so that memory depends only on the number of pixels.
+/// Folds intervals of threads into pixels.
 #[derive(Debug, Clone)]
+// So memory depends only on the number of pixels.
 pub(in crate::view) struct PixelTracks {
     grid: PixelGrid,
     /// The process whose run time is counted separately.
@@ -57,7 +58,8 @@ pub(in crate::view) struct PixelTracks {
 #[derive(Debug, Clone, Default)]
 struct CpuTrack {
     cells: Vec<TrackCell>,
-    /// The newest pixel with slices: the slices of a CPU arrive in time order.
+    /// The newest pixel with slices.
+    // The slices of a CPU arrive in time order.
     newest: usize,
     /// Run time of each thread and each process in that pixel.
     threads: HashMap<Task, u64>,
@@ -123,6 +125,7 @@ impl PixelTracks {
 
     fn add_wait(&mut self, wait: &WallInterval) {
         let Some(range) = self.grid.range(wait.begin_ns, wait.end_ns) else { return };
+        // The whole wait, so that a long one is visible at each zoom.
         let length_ns = wait.end_ns.abs_diff(wait.begin_ns);
         for index in range.pixels.clone() {
             if let Some(cell) = self.waiting.get_mut(index) {
@@ -165,6 +168,7 @@ impl CpuTrack {
             let Some(cell) = self.cells.get_mut(index) else { continue };
             let part_ns = grid.part_ns(&range, index);
             cell.known_ns = cell.known_ns.saturating_add(part_ns);
+            // A slice that spans several pixels counts once, in the pixel of its begin.
             cell.switches = cell.switches.saturating_add(u32::from(begins == Some(index)));
             if slice.task.is_idle() {
                 continue;

@@ -61,19 +61,22 @@ impl SchedSource {
     }
 
     /// Returns the paths to read for a time range. For a recording that does not grow, these are
-    /// only the segments with samples of the source: the source may be recorded in a few segments,
-    /// and a read must not take long before the first sample.
+    /// only the segments with samples of the source.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
+        // A growing recording gets further segments, so its directories are read.
         if listings.iter().any(|listing| listing.live) {
             return Ok(self.paths.clone());
         }
+        // The source may be recorded in a few segments, and a read must not take long before the
+        // first sample.
         let selected = select(listings, Some(from_ns), Some(until_ns), None);
         let wanted = selected.into_iter().map(|SelectedSegment { listing, .. }| listing);
         Ok(wanted.filter(|listing| self.may_be_in(listing)).map(|listing| listing.path).collect())
     }
 
     fn may_be_in(&self, listing: &ListedSegment) -> bool {
+        // A segment that cannot be opened may have samples, and the reader reports the reason.
         let Ok(Some(reader)) = listing.open() else { return true };
         let Some(footer) = reader.footer() else { return true };
         let sources = footer.header.sources.iter().filter(|source| source.name == self.name);
@@ -190,6 +193,7 @@ impl SchedReader {
 
 impl Continuity {
     fn begin_run(&mut self) {
+        // A run without payloads keeps the end of the run before it.
         self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
     }
 
@@ -205,6 +209,7 @@ impl Continuity {
             None => self.run_end_ns.take().filter(|run_end_ns| begin_ns > *run_end_ns),
         };
         let missing = missing.map(|from_ns| stretch(StretchKind::NotRecorded, from_ns, begin_ns, 0));
+        // The count is a total of the run.
         let dropped = before.map_or(0, |last| batch.lost().saturating_sub(last.lost));
         let lost = (dropped > 0).then(|| stretch(StretchKind::Lost, begin_ns, end_ns, dropped));
         // Like the timeline: a stopped time is at the end, at the start, or the whole payload.

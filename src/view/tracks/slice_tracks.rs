@@ -8,7 +8,8 @@ use flatcap_tasks::{IntervalEnd, TaskState, ThreadInfo};
 use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Maximum number of threads whose last wait is kept until they run: the threads ready at one time.
+/// Maximum number of threads whose last wait is kept until they run.
+// Only threads that are ready at the same time need an entry.
 const WAITS_MAX: usize = 1 << 16;
 
 /// A time slice of a thread, or of the idle loop, on a CPU.
@@ -76,10 +77,14 @@ impl SliceTracks {
     }
 
     fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
+        // Removed even for a slice outside of the range, so that the waits of threads that ran do
+        // not accumulate.
         let waited = self.waits.remove(&slice.task.number).unwrap_or_default();
         if slice.begin_ns >= self.wall_ns.end || slice.end_ns < self.wall_ns.start {
             return;
         }
+        // Counted even if nothing is kept, because the caller must learn that the limit is
+        // exceeded.
         self.slices += 1;
         self.threads.insert(slice.task.info);
         self.threads.extend(waited.waker);

@@ -41,6 +41,7 @@ impl Stretches {
     pub(super) fn add(&mut self, next: Stretch) {
         let is_full = self.found.len() >= STRETCHES_MAX;
         let pixel_ns = self.pixel_ns;
+        // Ranges of different kinds overlap, so the last one of the same kind is extended.
         let before = self.found.iter_mut().rev().find(|stretch| stretch.kind == next.kind);
         if let Some(before) = before
             && (is_full || next.begin_ns.saturating_sub(before.end_ns) < pixel_ns)

@@ -9,8 +9,8 @@ use hyper::{StatusCode, Uri};
 use super::api_error::ApiError;
 use crate::os::host::random_u64;
 
-/// The names by which a browser reaches this host itself. A page under another name that resolves
-/// to 127.0.0.1 (DNS rebinding) sends that other name.
+/// The names by which a browser reaches this host itself.
+// A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// The secrets that a request must show.
@@ -28,19 +28,22 @@ impl PageAccess {
     }
 
     /// Checks that a request was sent to a name of this host, and not by a page of another origin.
-    /// The port is not compared, because it may be forwarded.
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+        // The port is not compared, because it may be forwarded.
         let host = only(headers, &HOST).unwrap_or_default();
+        // A request in absolute form must not name another host than its header.
         if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {
             return Err(ApiError::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "the header Host must name this host itself, as 127.0.0.1 or localhost",
             ));
         }
+        // Clients other than browsers send no Origin.
         if !headers.contains_key(ORIGIN) {
             return Ok(());
         }
         let origin = only(headers, &ORIGIN).unwrap_or_default();
+        // The page has no TLS, so its own origin begins with `http`.
         if origin.strip_prefix("http://") == Some(host) {
             return Ok(());
         }
@@ -60,6 +63,7 @@ impl PageAccess {
 
     /// Returns the token to the first request that shows the ticket.
     pub(super) fn take_ticket(&self, headers: &HeaderMap) -> Result<String, ApiError> {
+        // Valid only once, because another user may have seen the ticket on a command line.
         let mut ticket = self.ticket.borrow_mut();
         if ticket.take_if(|ticket| shows(headers, ticket)).is_some() {
             return Ok(self.token.clone());
@@ -77,13 +81,14 @@ fn shows(headers: &HeaderMap, secret: &str) -> bool {
     let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
     // Constant-time comparison: a wrong byte takes as long as a right one.
     let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
+    // The time shows only the length, which is no secret.
     shown.len() == secret.len() && difference == 0
 }
 
 /// Returns a new token of 128 random bits.
 ///
 /// # Errors
-/// Those of getrandom(2).
+/// The errors of getrandom(2).
 pub(super) fn new_token() -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
@@ -91,6 +96,7 @@ pub(super) fn new_token() -> io::Result<String> {
 /// Returns the value of a header that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
+    // With two values, another program might have checked the other one.
     let value = values.next()?;
     values.next().is_none().then(|| value.to_str().ok()).flatten()
 }

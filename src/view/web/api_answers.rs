@@ -90,7 +90,7 @@ impl From<Marker> for MarkAnswer {
 /// A snapshot next to the segments.
 #[derive(Debug, Serialize)]
 pub(super) struct SnapshotAnswer {
-    /// When the rule fired, or the snapshot was requested.
+    /// The time at which the rule fired, or the snapshot was requested.
     wall_ns: String,
     text: String,
     name: String,

@@ -6,20 +6,22 @@ use hyper::{Method, StatusCode};
 
 use super::api_error::ApiError;
 
-/// Maximum number of pixels of a range: few charts are wider, and an answer of ten series fits its
-/// limit.
+/// Maximum number of pixels of a range.
+// Few charts are wider, and an answer of ten series fits its limit.
 pub(super) const PIXELS_MAX: u32 = 1536;
 /// Maximum number of samples in an answer.
 pub(super) const SAMPLES_MAX: usize = 5000;
-/// Maximum length of an explained range in nanoseconds: all of it is read.
+/// Maximum length of an explained range in nanoseconds.
+// The whole range is read.
 const EXPLAINED_MAX_NS: u64 = 3_600_000_000_000;
 const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shorter time to explain";
-/// Maximum length of a range searched for spikes: an hour of the default sources takes about 4 s of
-/// a core, which all answers share.
+/// Maximum length of a range searched for spikes.
+// An hour of the default sources takes about 4 s of a core, which all answers share.
 const SEARCHED_MAX_NS: u64 = 2 * 3_600_000_000_000;
 const SEARCHED_REFUSAL: &str =
     "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording";
-/// Maximum length of a snapshot in seconds: one day, more than most rings hold.
+/// Maximum length of a snapshot in seconds.
+// One day, more than most rings hold.
 const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
 /// Lists the API; also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
@@ -131,12 +133,14 @@ impl ApiRequest {
             "/snapshot" => ("POST", Self::Snapshot(parameters.number("last", 1, SNAPSHOT_SECONDS_MAX)?)),
             _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
         };
+        // After the path, so that the error can name the method of this path.
         if method.as_str() != allowed {
             return Err(ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format!("/api/v1{path} supports only {allowed}"),
             ));
         }
+        // A misspelled parameter would otherwise be ignored.
         parameters.check_names(request.parameters())?;
         Ok(request)
     }
@@ -161,6 +165,7 @@ impl Parameters {
     fn parse(query: &str) -> Result<Self, ApiError> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            // Programs differ in which of two values they use.
             if parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 return Err(ApiError::bad(format!("the parameter {name} is there twice")));
             }

@@ -46,7 +46,8 @@ struct TasksPart {
 /// A range in which not all switches were recorded.
 #[derive(Debug, Serialize)]
 struct UnrecordedPart {
-    /// Strings: a JavaScript number has only 53 bits of integer precision.
+    /// Begin and end, in wall nanoseconds.
+    // Strings, because a JavaScript number has only 53 bits of integer precision.
     from_ns: String,
     to_ns: String,
     cause: &'static str,
@@ -106,7 +107,8 @@ struct FunctionPart {
     name: String,
     function: Option<String>,
     object: String,
-    /// A string: a JavaScript number has only 53 bits of integer precision.
+    /// Offset in the object, in bytes.
+    // A string, because a JavaScript number has only 53 bits of integer precision.
     offset: String,
     self_ns: u64,
     total_ns: u64,

@@ -19,15 +19,18 @@ use super::work_budget::WorkBudget;
 use crate::os::clock::read_clocks;
 use crate::os::thread;
 
-/// Time between two events: four per second look like motion.
+/// Time between two events.
+// Four per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
-/// Delay of events: a sample is in the file within 15 ms.
+/// Delay of events.
+// A sample is in the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
 /// Maximum number of events queued for a viewer. A viewer that falls further behind is dropped.
 const WAITING_MAX: usize = 16;
-/// Maximum number of viewers, and of viewers that wait to be added: half of the connections stay
-/// free for requests that end. A further viewer replaces the oldest one, because a viewer that does
-/// not read may be detected late.
+/// Maximum number of viewers, and of viewers that wait to be added. A further viewer replaces the
+/// oldest one.
+// Half of the connections stay free for requests that end. The oldest viewer may be one that does
+// not read, which may be detected late.
 const VIEWERS_MAX: usize = 32;
 
 /// Streams new rows to viewers; the thread ends when this is dropped.
@@ -36,7 +39,7 @@ pub(super) struct LiveHub {
     viewers: Sender<Viewer>,
 }
 
-/// A viewer; it is dropped if it does not read.
+/// A viewer of the page. A viewer that does not read is dropped.
 #[derive(Debug)]
 struct Viewer {
     events: mpsc::Sender<Bytes>,
@@ -67,7 +70,7 @@ impl Body for LiveBody {
 }
 
 impl LiveHub {
-    /// Starts the thread. It reads nothing while there are no viewers.
+    /// Starts the thread. The thread reads nothing while there are no viewers.
     ///
     /// # Errors
     /// The kernel refuses a thread.
@@ -93,6 +96,7 @@ impl LiveHub {
 fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
     while let Ok(viewer) = coming.recv() {
         let mut viewers = VecDeque::from([viewer]);
+        // Created with the first viewer, so that nothing is read without one.
         let mut tail = LiveTail::new(shown.clone());
         while !viewers.is_empty() {
             match coming.recv_timeout(EVENT) {
@@ -108,6 +112,7 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
             }
             let read = || tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS)).encode();
             let event = budget.run(read);
+            // A viewer whose queue is full does not read, and would only hold memory.
             viewers.retain(|viewer| viewer.events.try_send(event.clone()).is_ok());
         }
     }

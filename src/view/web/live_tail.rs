@@ -15,18 +15,22 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::error::ViewError;
 
-/// Length of a row: 2^26 ns, 67 ms, so that a minute has as many rows as a narrow chart has pixels.
+/// Length of a row: 2^26 ns, 67 ms.
+// With this length, a minute has as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// Maximum time that an event goes back, which the first event uses: sources with a long period
-/// have their newest sample there.
+/// Maximum time that an event goes back, which the first event uses.
+// Sources with a long period have their newest sample there.
 const BACK_NS: i64 = 10_000_000_000;
 /// Maximum reading time per event; the next event has the rest.
 const READ_NS: u64 = 125_000_000;
-/// Interval at which the list of charts is refreshed: a reload may have added sources.
+/// Interval at which the list of charts is refreshed.
+// A reload may have added sources.
 const LOOK_NS: u64 = 10_000_000_000;
-/// Interval at which the feeds are reopened: they remember all elements that they have seen.
+/// Interval at which the feeds are reopened.
+// Feeds remember all elements that they have seen.
 const FEEDS_NS: u64 = 600_000_000_000;
-/// Every fourth event looks for new segments: listing a directory costs more than reading on.
+/// Every fourth event looks for new segments.
+// Listing a directory costs more than reading on.
 const LISTING_EVENTS: u64 = 4;
 
 /// The rows that were not sent before.
@@ -59,7 +63,7 @@ pub(super) struct LiveTail {
     shown: ShownPaths,
     /// `None` before the first event, and while the recording cannot be read.
     feeds: Option<LiveFeeds>,
-    /// When the list of charts was last refreshed.
+    /// The time at which the list of charts was last refreshed.
     looked_ns: Option<u64>,
     events: u64,
     /// The time up to which rows of each chart were sent.
@@ -101,8 +105,9 @@ impl LiveTail {
     }
 
     /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
-    /// read, there are no new rows; the page gets the error with its next request.
+    /// read, there are no new rows.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
+        // Only whole rows: a row that was sent must not change later.
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
         let since_ns = until_ns.saturating_sub(BACK_NS);
         // After the clock was set back, no row would be new for a long time.
@@ -110,6 +115,7 @@ impl LiveTail {
             *self = Self::new(self.shown.clone());
         }
         self.until_ns = until_ns;
+        // The page gets an error of reading with its next request.
         let charts = self.read(since_ns, until_ns).unwrap_or_else(|_unreadable| {
             self.feeds = None;
             Vec::new()
@@ -181,6 +187,7 @@ impl LiveFeeds {
                 computed.push(chart.clone());
             }
         }
+        // One pixel of the length of a row, because the feed continues with pixels of this length.
         let request = OverviewRequest {
             fields,
             wall_ns: since_ns..since_ns.saturating_add(ROW_NS),

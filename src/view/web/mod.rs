@@ -3,7 +3,7 @@
 //! One thread accepts connections, checks access and serves the files of the page. Two threads
 //! answer requests for data; one of them answers the requests that may take seconds. A third thread
 //! answers Prometheus data sources, and a fourth one reads new samples once for all viewers. None
-//! of them is a part of the recorder.
+//! of these threads is a part of the recorder.
 //!
 //! Never: blocks a recorder, or answers a request for data without the token.
 

@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use crate::view::StepColumn;
 
-/// Maximum number of rows in an answer: 56 bytes each, so that it stays below 1 MiB with its
-/// header.
+/// Maximum number of rows in an answer.
+// 56 bytes each, so that it stays below 1 MiB with its header.
 const ROWS_MAX: usize = 16_384;
-/// Maximum number of series in an answer: nobody can distinguish more lines.
+/// Maximum number of series in an answer.
+// Nobody can distinguish more lines.
 const SERIES_MAX: usize = 24;
 /// Length of the field before the header, which has the header's length.
 const LENGTH_BYTES: usize = 4;
@@ -55,7 +56,8 @@ pub(super) struct RangeRow {
 
 #[derive(Serialize)]
 struct RangeHeader<'a> {
-    /// A string: a JavaScript number has only 53 bits of integer precision.
+    /// Length of a pixel, in nanoseconds.
+    // A string, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     is_complete: bool,
     left_out: u64,
@@ -88,9 +90,11 @@ impl RangeRow {
                 gap_from = gap_from.or(Some(start_ns));
                 continue;
             };
+            // Nothing is known before the first value, so this is not a gap.
             if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
                 rows.push(Self::gap(from_ns, start_ns));
             }
+            // A step has only extrema, which stand for its first and last value.
             let last_ns = start_ns.saturating_add(step_ns - 1);
             rows.push(Self { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
         }
@@ -131,6 +135,7 @@ impl RangeAnswer {
         };
         // Numbers and strings always serialize.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
+        // The page reads the columns as arrays of numbers, which must be aligned.
         while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
             header.push(' ');
         }

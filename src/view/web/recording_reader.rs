@@ -25,12 +25,14 @@ use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::tracks::SchedSource;
 
-/// Memory limit for summaries: a chart of a day takes 6.4 MB, and there are about twenty.
+/// Memory limit for summaries.
+// A chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum number of open feeds, about 100 KB each: enough for six zooms of all charts.
+/// Maximum number of open feeds, about 100 KB each.
+// Enough for six zooms of all charts.
 const FEEDS_MAX: usize = 64;
-/// Feeds start at multiples of this number of steps, so that one feed can be reused while the page
-/// scrolls.
+/// Feeds start at multiples of this number of steps.
+// So one feed can be reused while the page scrolls.
 const ALIGNED_STEPS: i64 = 512;
 /// Maximum number of steps that a feed keeps and can return: [`PIXELS_MAX`] and the alignment.
 ///
@@ -38,7 +40,8 @@ const ALIGNED_STEPS: i64 = 512;
 const FEED_STEPS_MAX: i64 = 2048;
 /// Maximum reading time per answer; the page shows the result so far and repeats the request.
 const READ_NS: u64 = 125_000_000;
-/// Interval at which a growing recording is reopened: a reload may have added sources.
+/// Interval at which a growing recording is reopened.
+// A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 /// Maximum number of fields in an answer, and of marks, of which the newest are kept.
 const FIELDS_MAX: usize = 4000;
@@ -95,6 +98,7 @@ impl RecordingReader {
     /// Reopens the recording if it grows and was opened at least [`OPEN_NS`] ago.
     fn refresh(&mut self) -> Result<(), ViewError> {
         let now_ns = monotonic_ns();
+        // Listing the directories is slow, so the age is compared first.
         if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
             self.recording = Recording::open(&self.shown.paths)?;
             self.catalog = Catalog::of(&self.recording);
@@ -111,6 +115,7 @@ impl RecordingReader {
         let mut sources: Vec<SourceAnswer> = (self.recording.sources().iter())
             .map(|source| SourceAnswer { name: source.name.clone(), period_ns: source.period_ns })
             .collect();
+        // A source whose schema differs between runs has an entry for each schema.
         sources.dedup_by(|one, other| one.name == other.name);
         Ok(SourcesAnswer {
             version: env!("CARGO_PKG_VERSION"),
@@ -187,10 +192,11 @@ impl RecordingReader {
         Ok(answer)
     }
 
-    /// Chooses how to read a chart, given by its title or the path of its field. If the chart is
-    /// one field, its samples give exact extrema, and their summaries can be cached.
+    /// Chooses how to read a chart, given by its title or the path of its field.
     fn plan(&self, field: &str) -> Result<ChartPlan, ViewError> {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
+        // If the chart is one field, its samples give exact extrema, and their summaries can be
+        // cached.
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
             return Ok(match chart.formula.exact_path() {
                 Some(own) => ChartPlan::Overview(path(&exact_path(&chart.source, own))?),
@@ -213,6 +219,7 @@ impl RecordingReader {
     fn feed_range(&mut self, chart: &Chart, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
         let WallRange { from_ns, to_ns } = request.wall_ns;
         let shortest_ns = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
+        // A power of two, so that a slightly different width asks for the same steps.
         let step_ns =
             i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
         let is_usable = |open: &OpenFeed| {

@@ -117,10 +117,12 @@ impl PageServer {
     /// The address is not a loopback address or is in use, or the recording cannot be read.
     pub fn bind(options: PageOptions) -> Result<Self, ViewError> {
         let PageOptions { paths, host, host_name, client, listen, token } = options;
+        // The token is sent in clear text, which no other host may see.
         if !listen.ip().is_loopback() {
             return Err(ViewError::NotLoopback(listen));
         }
         let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
+        // Opened before the port is taken, so that a wrong path is reported first.
         let reader = RecordingReader::open(shown.clone())?;
         let failed = |error| ViewError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).map_err(failed)?;
@@ -189,6 +191,7 @@ impl PageServer {
         // Dropping the tasks closes the connections and the threads' queues.
         drop(tasks);
         runtime.shutdown_background();
+        // Ends the waits for the budget, so that the threads can be joined.
         ending.set();
         for thread in threads {
             // A panic of the thread was reported when it happened.
@@ -282,16 +285,17 @@ struct PageContext {
     live: LiveHub,
 }
 
-/// When a connection with an answer is closed at the latest.
+/// The latest time at which a connection with an answer is closed.
 enum AnswerEnd {
     /// After the time in which a client must have received it.
     InTime,
-    /// When the viewer is dropped.
+    /// The connection is closed when the viewer is dropped.
     WhenDropped(oneshot::Receiver<()>),
 }
 
 async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<ListenerState>) {
     loop {
+        // Connections take CPU time, too, so they also wait for the budget.
         state.wait_for_budget(|| {}).await;
         let Ok((connection, _)) = listener.accept().await else {
             sleep(ACCEPT_RETRY_DELAY).await;
@@ -358,6 +362,7 @@ impl PageContext {
                 (response, AnswerEnd::InTime)
             }
         };
+        // No other page may embed or read an answer, and no injected script may run.
         let headers = response.headers_mut();
         headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -370,11 +375,13 @@ impl PageContext {
     }
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
+        // Checked before anything else, so that a page of another origin learns nothing.
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
-            // The answer of Prometheus. It has no recorded data, so it needs no token.
+            // The answer of Prometheus. The answer has no recorded data, so it needs no token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
+        // The files of the page have no recorded data, so they need no token.
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

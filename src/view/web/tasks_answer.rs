@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use crate::view::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
-/// Maximum number of cells in an answer, 18 bytes each. Including threads and everything else, the
-/// answer stays below 1 MiB, whatever the names contain.
+/// Maximum number of cells in an answer, 18 bytes each.
+// Including threads and everything else, the answer stays below 1 MiB, whatever the names contain.
 pub(super) const CELLS_MAX: usize = 28_672;
 /// Maximum number of slices in an answer, 40 bytes each.
 pub(super) const SLICES_MAX: usize = 8192;
-/// Maximum number of threads that an answer names: with escapes, a name takes 120 bytes.
+/// Maximum number of threads that an answer names.
+// With escapes, a name takes 120 bytes.
 pub(super) const THREADS_MAX: usize = 3072;
 /// Index for no thread...
 const NO_THREAD: u16 = u16::MAX;
@@ -23,7 +24,8 @@ const UNNAMED_THREAD: u16 = u16::MAX - 1;
 const WHOLE: u64 = u16::MAX as u64;
 /// Length of the field before the header, which has the header's length.
 const LENGTH_BYTES: usize = 4;
-/// Columns are padded to multiples of this, so that all are aligned.
+/// Columns are padded to multiples of this.
+// The page reads them as arrays of numbers, which must be aligned.
 const COLUMN_ALIGNMENT: usize = 8;
 
 /// The data of the CPU timeline. The encoding starts with the length of the header (4 bytes) and
@@ -63,7 +65,8 @@ pub(super) enum TracksAnswer {
 
 #[derive(Serialize)]
 struct TasksHeader {
-    /// Times are strings: a JavaScript number has only 53 bits of integer precision.
+    /// Length of a pixel in nanoseconds, and begin of the first pixel in wall nanoseconds.
+    // Strings, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     first_ns: String,
     pixels: usize,
@@ -108,6 +111,7 @@ impl AnsweredThreads {
 
 impl TasksAnswer {
     pub(super) fn encode(&self) -> Vec<u8> {
+        // The columns are encoded first, because they decide which threads the header names.
         let mut table = AnsweredThreads::default();
         let mut columns = Vec::new();
         self.encode_waiting(&mut columns);
@@ -179,7 +183,9 @@ impl TasksAnswer {
 
     /// Returns the share of the pixel; never 0 for a time longer than 0.
     fn share(&self, length_ns: u64) -> u16 {
+        // For pixels of more than 3 days the product exceeds 64 bits.
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
+        // Rounded up, so that a short time is still visible.
         let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
         u16::try_from(share).unwrap_or(u16::MAX)
     }

@@ -8,14 +8,16 @@ use crate::os::clock::monotonic_ns;
 use crate::view::ViewError;
 use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 
-/// Maximum number of open timelines, about 4 MB each: enough for the zooms of one page.
+/// Maximum number of open timelines, about 4 MB each.
+// Enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
 /// Maximum reading time per answer; the page repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Time read before a view, to know the waits of threads that run at its start.
+/// Time read before a view.
+// Threads that run at the start of the view have waited before it.
 const LEAD_NS: i64 = 100_000_000;
-/// A timeline starts at a multiple of a third of its pixels, so that it can be reused while the
-/// page scrolls.
+/// A timeline starts at a multiple of a third of its pixels.
+// So one timeline can be reused while the page scrolls.
 const ALIGNED_PART: u32 = 3;
 
 /// Reads the timeline of the CPUs.
@@ -45,6 +47,7 @@ impl TasksReader {
         let deadline_ns = monotonic_ns() + READ_NS;
         let WallRange { from_ns, to_ns } = request.wall_ns;
         let (timeline, is_complete) = loop {
+            // The number of CPUs is known only after reading.
             let pixels_max = u32::try_from(CELLS_MAX / self.cpus.max(1)).unwrap_or(u32::MAX).max(1);
             let pixels = request.pixels.min(pixels_max);
             let grid = grid(request.wall_ns, pixels);
@@ -60,6 +63,7 @@ impl TasksReader {
                 break (timeline, is_complete);
             }
         };
+        // The open intervals still grow, so they are added to a copy.
         let mut tracks = timeline.tracks.clone();
         timeline.reader.open_intervals(&mut tracks);
         let mut answer = pixels_answer(&tracks, request.wall_ns);
@@ -167,8 +171,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Returns whether all slices fit an answer: the slices that started in its pixels, and for
-    /// each CPU one that started before.
+    /// Returns whether all slices fit an answer: the slices that started in the answer's pixels,
+    /// and for each CPU the slice that started before.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

@@ -23,7 +23,7 @@ impl WorkBudget {
     /// Lets other threads that wake up, such as samplers of a recorder on this host, run before the
     /// calling thread.
     pub(super) fn yield_to_samplers() {
-        // Some containers refuse it; the budget still holds.
+        // Some containers refuse batch priority; the budget still holds.
         let _refused = thread::set_batch_priority();
     }
 
@@ -32,6 +32,7 @@ impl WorkBudget {
         loop {
             let now_ns = monotonic_ns();
             let wait_ns = self.throttle.wait_ns(now_ns);
+            // At the end, a wait must not delay the exit.
             if wait_ns == 0 || self.stop.is_set() {
                 break;
             }

@@ -69,6 +69,7 @@ impl<R: Send + 'static> Worker<R> {
     /// Sends a request and waits for the answer.
     pub(super) async fn ask(&self, request: R) -> ApiResult {
         let (reply, answer) = oneshot::channel();
+        // Refused at once, because waiting would only move the queue into the connections.
         self.jobs.try_send(Job { request, reply }).map_err(|error| match error {
             TrySendError::Full(_) => ApiError::busy(),
             TrySendError::Disconnected(_) => ApiError::new(

@@ -11,10 +11,10 @@ use super::encoding::varint::{put_varint, varint_bytes};
 use super::error::BlockError;
 use super::features::BlockFeatures;
 
-/// A codec and its level.
+/// A codec and the codec's level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Stores the bytes as they are.
+    /// Stores the bytes uncompressed.
     None,
     /// LZ4 block format.
     Lz4,
@@ -179,7 +179,7 @@ impl PartCompressor {
     }
 
     /// Compresses rows that are not contiguous, like [`compress`](Self::compress). Also returns the
-    /// sum of their lengths.
+    /// sum of the compressed lengths.
     pub(super) fn compress_rows<'r>(
         &mut self,
         rows: impl Iterator<Item = &'r [u8]> + Clone,

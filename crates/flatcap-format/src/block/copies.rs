@@ -1,5 +1,5 @@
 //! Byte ranges of payloads that the first block of their segment also contains, such as the schemas
-//! in the copy of the header in a footer. The segment stores them once.
+//! in the copy of the header in a footer. The segment stores these bytes once.
 
 use std::collections::HashMap;
 

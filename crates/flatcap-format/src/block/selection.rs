@@ -19,11 +19,11 @@ pub enum ValueType {
 /// The location and type of a value in the payload of a frame, envelope included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FieldRef {
-    /// Offset of its first byte.
+    /// Offset of the value's first byte.
     pub at: u32,
-    /// Its length, 1 to 8 bytes, little-endian.
+    /// The value's length, 1 to 8 bytes, little-endian.
     pub bytes: u8,
-    /// Its type.
+    /// The value's type.
     pub kind: ValueType,
 }
 
@@ -77,12 +77,12 @@ impl fmt::Debug for ColumnSelection<'_> {
 }
 
 impl FieldRef {
-    /// Returns the offset of its end.
+    /// Returns the offset of the field's end.
     pub(super) fn end(self) -> u64 {
         u64::from(self.at) + u64::from(self.bytes)
     }
 
-    /// Returns the offsets of its bytes.
+    /// Returns the offsets of the field's bytes.
     pub(super) fn range(self) -> std::ops::Range<usize> {
         self.at as usize..self.at as usize + usize::from(self.bytes)
     }

@@ -18,7 +18,7 @@ pub struct Stamp {
     pub wall_ns: i64,
     /// Sample number, from 0 for each source and run.
     pub seq: u64,
-    /// Why values are absent.
+    /// The reasons why values are absent.
     pub incomplete: Incomplete,
     /// Duration of reading, in nanoseconds; saturates.
     pub duration_ns: u32,
@@ -66,7 +66,7 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// Returns a frame's payload that is complete but for the stamp, to be copied and patched.
+    /// Returns a frame's payload that is complete except for the stamp. Callers copy and patch it.
     ///
     /// # Panics
     /// Like [`write`](Self::write).

@@ -27,7 +27,7 @@ pub(super) enum FixedBytes {
 /// Fixed bytes that are not only at both ends.
 #[derive(Debug, Clone)]
 pub(super) enum FixedRanges {
-    /// All bytes but these.
+    /// All bytes except the ones in this range.
     Around(Range<usize>),
     /// A few long ranges.
     Few(Box<[Range<usize>]>),

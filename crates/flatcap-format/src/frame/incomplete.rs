@@ -1,4 +1,5 @@
-//! Why values of a sample are absent, as in the frame's flags (docs/FORMAT.md, "Telemetry frame").
+//! The reasons why values of a sample are absent, as in the frame's flags (docs/FORMAT.md,
+//! "Telemetry frame").
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -17,7 +18,7 @@ impl Incomplete {
     pub const UNREADABLE: Self = Self(1 << 2);
     /// A file or a line that was there at an earlier sample is gone.
     pub const MISSING: Self = Self(1 << 3);
-    /// There are more items than the source's limit. Those beyond are skipped.
+    /// There are more items than the source's limit. Items beyond the limit are skipped.
     pub const TOO_MANY: Self = Self(1 << 4);
     /// The kernel refused access to a part.
     pub const DENIED: Self = Self(1 << 5);

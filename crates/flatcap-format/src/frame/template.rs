@@ -72,8 +72,8 @@ pub struct TemplateField<T> {
     value: PhantomData<fn(T) -> T>,
 }
 
-/// A handle to all elements of a vector or array, or to all values of a struct. The values change,
-/// their number does not.
+/// A handle to all elements of a vector or array, or to all values of a struct. The values of the
+/// list change, and the number of values does not.
 #[derive(Debug, Clone)]
 pub struct TemplateList {
     pub(super) range: Range<usize>,
@@ -92,11 +92,11 @@ impl FrameTemplate {
         Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
     }
 
-    /// Creates a template of a root table that is not the schema's `root_type`. `root` is its name
-    /// with its namespace.
+    /// Creates a template of a root table that is not the schema's `root_type`. `root` is the name
+    /// of the table with its namespace.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Root` if the schema has no such table.
+    /// The same errors as [`new`](Self::new); `Root` if the schema has no such table.
     pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
@@ -192,7 +192,7 @@ impl FrameTemplate {
     /// Writes a frame with a patched copy to the start of `output` and returns its length.
     ///
     /// # Errors
-    /// Those of the framer; `InvalidFrame` if `output` is too short.
+    /// The errors of the framer; `InvalidFrame` if `output` is too short.
     #[inline]
     pub fn frame_into<F: SliceFramer>(
         &self,

@@ -125,7 +125,7 @@ pub enum TemplateError {
     Path {
         /// The path.
         path: String,
-        /// The problem and its remedy.
+        /// The problem and what to do about it.
         reason: String,
     },
 }
@@ -222,8 +222,8 @@ struct PathResolver<'a> {
     path: &'a str,
 }
 
-/// The offset and type of a value. For an element, `type` is that of its vector and `kind` that of
-/// the element.
+/// The offset and type of a value. For an element, `type` is the type of the vector and `kind` the
+/// kind of the element.
 #[derive(Clone, Copy)]
 struct TypedOffset<'a> {
     at: usize,
@@ -232,7 +232,7 @@ struct TypedOffset<'a> {
 }
 
 impl<'a> PathResolver<'a> {
-    /// Resolves the path from a table. Returns `None` if it leads out of the buffer.
+    /// Resolves the path from a table. Returns `None` if the path leads out of the buffer.
     fn resolve(&self, root: Object<'a>, table: usize) -> Result<Option<FieldLocation>, TemplateError> {
         let (mut object, mut at) = (root, table);
         let mut names = self.path.split('.').peekable();

@@ -153,6 +153,7 @@ impl BatchTimes {
 
     /// Returns the number of samples before the first one at or after a monotonic time.
     pub(super) fn before(&self, mono_ns: u64) -> usize {
+        // Without a limit, samples of the last representable nanosecond belong to the batch, too.
         if mono_ns == u64::MAX {
             return self.len();
         }

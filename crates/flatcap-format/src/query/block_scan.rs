@@ -13,8 +13,9 @@ use crate::block::BlockDecoder;
 use crate::replay::{Notice, WholeSegment};
 use crate::segment::{BlockEntry, Damage, SampleView, SegmentError};
 
-/// Number of values that are appended at once: enough to justify opening their columns, and few
-/// enough that the values of a list, which are written column by column, stay in the cache.
+/// Number of values that are appended at once.
+// Enough to justify opening their columns, and few enough that the values of a list, which are
+// written column by column, stay in the cache.
 const CHUNK_VALUES: usize = 1 << 14;
 /// Number of rows that are appended at once.
 const CHUNK_ROWS: usize = 1 << 13;
@@ -66,6 +67,8 @@ impl BlockScan {
         {
             return Ok(step);
         }
+        // The templates of the last block go back to the pool first, because the next block mostly
+        // needs the same ones.
         if let Some(block) = self.open.take() {
             block.close(&mut self.templates);
         }
@@ -106,7 +109,7 @@ impl BlockScan {
     }
 }
 
-/// Appends the next rows of an open block. Returns `None` at its end.
+/// Appends the next rows of an open block. Returns `None` at the end of the block.
 fn read_rows(
     block: &mut OpenBlock,
     segment: &WholeSegment,
@@ -126,6 +129,7 @@ fn read_rows(
             summary.samples += taken as u64;
         }
         (Some(OpenGroup::Rows { matrix, row }), Some(collector)) => {
+            // Rows of several shapes have no common template, so each is rebuilt as a frame.
             matrix.patch_row(run.rows.start, row);
             add(collector, row, names, summary);
         }

@@ -20,8 +20,8 @@ use crate::segment::SampleView;
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
 /// Bytes of a payload that count as one value if strings are read, so that a batch has at most
-/// about 32 MiB of strings. A reader may write a string for each row, although the batch stores it
-/// once.
+/// about 32 MiB of strings.
+// A reader may write a string for each row, although the batch stores it once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.
@@ -33,7 +33,8 @@ pub(super) struct Collector {
     times: BatchTimes,
     /// Space for samples at the start of a batch.
     space: usize,
-    /// Length of the payloads of the collected samples. Their strings are not longer.
+    /// Length of the payloads of the collected samples. The strings of these samples are not
+    /// longer.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
@@ -65,7 +66,7 @@ impl Collector {
     /// Adds a sample.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then none of its rows is kept.
+    /// The payload does not fit its schema. In this case no row of the payload is kept.
     pub(super) fn add(
         &mut self,
         sample: &SampleView<'_>,
@@ -74,6 +75,7 @@ impl Collector {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         let Self { plan, tables, templates, .. } = self;
         if let Some((template, is_same)) = templates.find(sample.payload) {
+            // The previous sample had the same template, so its elements still have these names.
             if !is_same {
                 template.name_elements(names);
             }
@@ -93,7 +95,7 @@ impl Collector {
     /// Adds a sample by a walk of its payload.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then none of its rows is kept.
+    /// The payload does not fit its schema. In this case no row of the payload is kept.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn add_walked(
         &mut self,
@@ -128,6 +130,8 @@ impl Collector {
         names: &mut ElementNames,
     ) {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+        // These rows name their elements by another template, so the next payload must name its own
+        // again.
         self.templates.interrupt();
         template.name_elements(names);
         let slice = MatrixSlice { matrix, rows: rows.clone() };
@@ -172,6 +176,7 @@ impl Collector {
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
             .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
         let mut all: Vec<ColumnBatch> = all.collect();
+        // Before the filter, which keeps only the requested columns.
         plan.counters.add_to(&mut all);
         match filter {
             Some(filter) => batches.extend(filter.apply(plan, all)),
@@ -184,14 +189,16 @@ impl Collector {
 /// are read at once if their elements are kept.
 ///
 /// # Errors
-/// The payload does not fit its schema. Then none of its rows is kept.
+/// The payload does not fit its schema. In this case no row of the payload is kept.
 pub(super) fn walk_payload(
     plan: &SourcePlan,
     (tables, structs, names): (&mut [TableRows], Option<&mut StructElements>, &mut ElementNames),
     payload: &[u8],
     number: u32,
 ) -> Result<(), DecodeError> {
+    // A walk may fail in the middle of a payload, after it has appended rows.
     let before: Vec<usize> = tables.iter().map(TableRows::rows).collect();
+    // Row i of these tables is sample i, so a sample without values also needs a row.
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();
     }

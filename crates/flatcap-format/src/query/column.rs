@@ -279,6 +279,7 @@ impl ValueColumn {
         if bits.clone().any(|bits| bits == absent) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| *bits == absent) {
                 self.valid.remove(row);
+                // Only integers have a value that stands for absence.
                 match &mut self.values {
                     ColumnValues::Unsigned(values) => set(values, row, 0),
                     ColumnValues::Signed(values) => set(values, row, 0),
@@ -338,7 +339,7 @@ impl ValueColumn {
         Self { values, valid: self.valid.split_off(at) }
     }
 
-    /// Removes all but the first `rows` rows.
+    /// Keeps only the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             ColumnValues::Unsigned(values) => values.truncate(rows),
@@ -354,6 +355,7 @@ impl ValueColumn {
 
 impl PartialEq for ValidRows {
     fn eq(&self, other: &Self) -> bool {
+        // A set without bits equals a set whose bits are all 1, so the bits cannot be compared.
         self.rows == other.rows && (0..self.rows).all(|row| self.has(row) == other.has(row))
     }
 }
@@ -386,6 +388,7 @@ impl ValidRows {
         let row = self.rows;
         self.rows += 1;
         if !is_valid && self.bits.is_none() {
+            // So far all rows were in the set, which needs no bits.
             self.bits = Some(vec![u64::MAX; row / 64 + 1]);
         }
         if let Some(bits) = &mut self.bits {

@@ -1,4 +1,5 @@
-//! Type, unit and kind of a column. Columns of one path may differ in them from run to run.
+//! Type, unit and kind of a column. Columns of one path may differ in type, unit or kind from run
+//! to run.
 
 use super::path_text::{is_plain_value, quoted_value};
 use crate::schema::{ColumnType, LeafField, MetricKind};
@@ -34,7 +35,7 @@ pub(super) struct ColumnMeaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MeaningPart {
     pub(super) text: Box<str>,
-    /// Whether the text is in quotes. It is then a unit.
+    /// Whether the text is in quotes. A part in quotes is a unit.
     pub(super) is_quoted: bool,
 }
 
@@ -46,7 +47,7 @@ impl ColumnMeaning {
     }
 
     /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of the
-    /// field. Returns an empty suffix if there are no others.
+    /// field. Returns an empty suffix if there are no other meanings.
     pub(super) fn suffix(&self, all: &[Self]) -> String {
         let mut parts = Vec::new();
         if all.iter().any(|other| other.column_type != self.column_type) {
@@ -64,6 +65,7 @@ impl ColumnMeaning {
     /// Returns whether the part states the type, the unit or the kind.
     pub(super) fn has(&self, part: &MeaningPart) -> bool {
         let unit = self.unit.as_deref();
+        // A unit may have the name of a kind, such as `state`. Then only quotes select the unit.
         if part.is_quoted || !is_reserved(&part.text) {
             return unit == Some(&*part.text);
         }

@@ -47,6 +47,8 @@ pub(super) fn compared_fields(
         }
         compared.push(field.clone());
     }
+    // The fields of the query alone: a field that another comparison added is in no requested
+    // table.
     let asked = selected.clone();
     let mut add = |field: SelectedField| {
         let known = selected.iter().position(|own| own.leaf == field.leaf && own.picks == field.picks);
@@ -59,6 +61,7 @@ pub(super) fn compared_fields(
         let mut local = Vec::new();
         let list = list_of(&leaves, &field);
         let is_every = field.picks.iter().all(|pick| *pick == ElementPick::All);
+        // A condition that picks elements is about these, and not about the element of the row.
         if list.is_some() && is_every {
             let same = asked.iter().filter(|own| list_of(&leaves, own) == list);
             local.extend(same.map(|own| add(SelectedField { picks: own.picks.clone(), ..field.clone() })));

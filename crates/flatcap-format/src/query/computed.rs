@@ -11,18 +11,20 @@ use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
 
 use crate::segment::{SourceInfo, SourceKind};
 
-/// Its id in the results for a run. No recorded source has this id.
+/// The id of the source `tasks` in the results of a run.
+// No recorded source has this id.
 pub(super) const TASKS_ID: u16 = u16::MAX;
-/// Its period in nanoseconds, unless a query asks for shorter steps: the resolution of the times in
-/// /proc.
+/// The period of the source `tasks` in nanoseconds, unless a query asks for shorter steps.
+// The resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
 /// Maximum number of part counts that are tried, above the smallest possible one, to divide a step
 /// evenly.
 const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the source that is computed from these sources. A recorded source with the same name
-/// does not replace it: paths select the recorded source by its id.
+/// does not replace it.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
+    // Paths select a recorded source of this name by its id.
     events_of(sources).map(|_| tasks_source())
 }
 
@@ -32,9 +34,9 @@ pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item =
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
 }
 
-/// Returns the source with the events of the host's scheduler. Ignores pushed sources: an
-/// application chose their contents.
+/// Returns the source with the events of the host's scheduler. Ignores pushed sources.
 pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
+    // An application chose the contents of a pushed source.
     sources.iter().find(|source| source.root == SCHED_ROOT && source.sender().is_none())
 }
 

@@ -206,7 +206,7 @@ impl Comparison {
         let (Some(low), Some(high)) = (order(lowest), order(highest)) else { return Possible::UNKNOWN };
         let orders = [Ordering::Less, Ordering::Equal, Ordering::Greater];
         let between = |order: &&Ordering| low <= **order && **order <= high;
-        // Between two adjacent values there may be no equal value. Including this result only
+        // Between two adjacent values there may be no equal value. The result `Equal` then only
         // widens the set.
         Possible {
             is_true: orders.iter().filter(between).any(|order| self.operator.accepts(*order)),
@@ -216,7 +216,7 @@ impl Comparison {
 }
 
 impl Possible {
-    /// Both results are possible.
+    /// Both results, true and false, are possible.
     pub(super) const UNKNOWN: Self = Self { is_true: true, is_false: true };
 
     /// Returns the set with one known result.
@@ -231,7 +231,7 @@ impl Possible {
 }
 
 impl CompareOperator {
-    /// Longer operators come first: `<` is a prefix of `<=`.
+    // Longer operators come first: `<` is a prefix of `<=`.
     const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),

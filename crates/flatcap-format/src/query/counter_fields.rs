@@ -60,6 +60,7 @@ impl CounterFields {
         let place = |field: usize| plan.places.get(field).copied().flatten();
         let ranges = self.ranges.iter().filter_map(|(counter, range)| {
             let ((table, counter), (other, range)) = (place(*counter)?, place(*range)?);
+            // Ranges in another table do not have a value in each row of the counter.
             (table == other).then_some((table, counter, range))
         });
         let mut sparse: Vec<_> = self
@@ -67,6 +68,7 @@ impl CounterFields {
             .iter()
             .filter_map(|(counter, field)| Some((place(*counter)?.0, field.and_then(place))))
             .collect();
+        // All counters of one list have added the same pair.
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }

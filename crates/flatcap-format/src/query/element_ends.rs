@@ -49,7 +49,7 @@ pub struct EndedElement {
 
 #[derive(Debug, Default)]
 struct OpenElements {
-    /// Samples so far.
+    /// Number of samples so far.
     samples: u64,
     /// The elements that have not ended.
     open: Vec<u32>,
@@ -58,8 +58,8 @@ struct OpenElements {
     last_seen: Vec<u64>,
     /// The elements of processes.
     processes: HashMap<ProcessKey, u32>,
-    /// Processes whose end was listed while a sample still contained them, because their parent had
-    /// not waited for them.
+    /// Processes whose end was listed while a sample still contained them.
+    // The parents of these processes had not waited for them.
     exited: Vec<ProcessKey>,
 }
 
@@ -146,7 +146,9 @@ impl OpenElements {
                 row += 1;
                 let Some(element) = element else { continue };
                 let before = self.see(element);
+                // An element that occurs twice in a sample counts once.
                 present += usize::from(before != self.samples);
+                // The identity is read only when an element appears, and only if ends are listed.
                 if before == 0 && listed.is_some() {
                     self.processes.extend(process_key(names, element).map(|key| (key, element)));
                 }
@@ -154,9 +156,11 @@ impl OpenElements {
             let exits = listed.and_then(|listed| listed.get(&sample));
             let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
             self.exited.extend(known);
+            // Most samples have all open elements, so nothing can have ended.
             if present == self.open.len() {
                 continue;
             }
+            // Only a complete sample proves that the missing elements have ended.
             if !sparse.contains(&sample) {
                 self.end_all_unseen(sample, &mut ended);
                 continue;
@@ -195,11 +199,11 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process, or records its end for later if the current sample still contains it: it
-    /// stays in the kernel's table until its parent waits for it.
+    /// Ends a process, or records its end for later if the current sample still contains it.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
+        // An ended process stays in the kernel's table until its parent waits for it.
         let Some(seen) = seen else {
             self.exited.push(key);
             return;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// [`ELEMENTS_MAX`] elements.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Maximum number of elements, and of their names, in one query. It limits the memory if many
-/// processes come and go: an element takes about 500 bytes.
+/// Maximum number of elements, and of their names, in one query. The limit bounds the memory if
+/// many processes come and go: an element takes about 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The name of an element in a sample, by number. An element gets another name when it is renamed,
@@ -82,10 +82,10 @@ struct LabelUse {
 /// another label is such a string, a pick of that label selects both, so it needs the rest of the
 /// identity.
 ///
-/// Contains hashes, since the strings of 130,000 elements would need too much memory. If two
-/// strings had the same hash, a label would be longer than necessary.
+/// Contains hashes. If two strings had the same hash, a label would be longer than necessary.
 #[derive(Debug, Clone, Default)]
 struct PickedStrings {
+    // The strings of 130,000 elements would need too much memory.
     hashes: HashSet<u64>,
     hasher: RandomState,
 }
@@ -124,7 +124,7 @@ pub struct ElementIdentity {
     pub field: Arc<str>,
     /// The value; a number as its digits.
     pub value: Box<str>,
-    /// Whether the field distinguishes elements. Otherwise it only describes them.
+    /// Whether the field distinguishes elements. Other fields only describe the element.
     pub is_key: bool,
 }
 
@@ -213,7 +213,8 @@ impl ElementNames {
         (self.number(list, &repeated, Some(first)), before)
     }
 
-    /// Records that an element is in the sample. Returns false if it was already in the sample.
+    /// Records that an element is in the sample. Returns false if the element was already in the
+    /// sample.
     pub(super) fn see(&mut self, element: u32) -> bool {
         match self.elements.get_mut(element as usize) {
             Some(seen) if seen.sample != self.sample => {
@@ -236,6 +237,7 @@ impl ElementNames {
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
+        // No sample has this number, so the element is in none yet.
         let (latest, sample) = (ElementName::NONE, u64::MAX);
         let first = first.unwrap_or(element);
         self.elements.push(SeenElement { list, latest, first, names: Vec::new(), sample, count: 0 });
@@ -243,8 +245,8 @@ impl ElementNames {
         element
     }
 
-    /// Returns the name of an element in a sample. It may change, for instance when a process gets
-    /// another name.
+    /// Returns the name of an element in a sample. The name may change, for instance when a process
+    /// gets another name.
     pub(super) fn name(&mut self, element: u32, label: ElementLabel) -> ElementName {
         let Some(seen) = self.elements.get(element as usize) else { return ElementName::NONE };
         let is_same = |name: &ElementName| {
@@ -254,6 +256,7 @@ impl ElementNames {
                     && *own.identity == *label.identity
             })
         };
+        // Most elements keep their name, so the latest one is compared first.
         let known =
             if is_same(&seen.latest) { Some(seen.latest) } else { seen.names.iter().copied().find(is_same) };
         let name = match known {
@@ -279,6 +282,7 @@ impl ElementNames {
         let Some(seen) = self.elements.get_mut(element as usize) else { return ElementName::NONE };
         let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         let ElementLabel { label, full_label, own_start, identity, is_position, is_repeated } = label;
+        // The name of a kernel worker changes with its work, which must not change its title.
         let own = seen.names.iter().copied().find(|own| {
             self.names.get(own.0 as usize).is_some_and(|own| {
                 without_work(&own.label) == without_work(&label)

@@ -34,9 +34,9 @@ pub enum ConditionError {
     Several {
         /// The path.
         path: String,
-        /// Their number.
+        /// The number of fields.
         count: usize,
-        /// The first ones of these fields.
+        /// The first few of these fields.
         fields: String,
     },
     /// The fields of the condition belong to several sources.
@@ -82,7 +82,7 @@ pub enum QueryError {
         path: String,
         /// The number of fields.
         count: usize,
-        /// The first ones of these fields.
+        /// The first few of these fields.
         fields: Vec<String>,
     },
     /// An index or test of an element, for a field that is not a list.

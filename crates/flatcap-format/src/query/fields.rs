@@ -9,7 +9,7 @@ use crate::schema::{CompiledSchema, MetricKind};
 pub struct SourceFields {
     /// The source's name.
     pub source: String,
-    /// Its nominal period, in nanoseconds; 0 if it has none.
+    /// The source's nominal period, in nanoseconds; 0 without a nominal period.
     pub period_ns: u64,
     /// Whether the source is computed: no segment contains it, and its samples are computed from
     /// the samples of another source.
@@ -53,6 +53,7 @@ impl Recording {
     /// each variant.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
+        // A computed source and a recorded one may have the same name.
         let key = |source: &RecordedSource| (source.name.clone(), source.is_computed);
         for of_one_name in self.sources().chunk_by(|one, next| key(one) == key(next)) {
             let Some(first) = of_one_name.first() else { continue };
@@ -98,8 +99,9 @@ fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> V
     fields.into_iter().map(complete).collect()
 }
 
-/// A comment may change without changing the field.
+/// Returns whether two descriptions describe the same field.
 fn is_same(one: &FieldInfo, other: &FieldInfo) -> bool {
+    // A comment may change without changing the field.
     one.path == other.path
         && one.type_name == other.type_name
         && one.unit == other.unit

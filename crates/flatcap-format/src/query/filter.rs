@@ -1,5 +1,5 @@
-//! Applies a condition to rows: to a whole matrix by bounds, to the rows of a matrix by their
-//! columns, and to collected rows.
+//! Applies a condition to rows: to a whole matrix by bounds (predicate pushdown), to the rows of a
+//! matrix by their columns, and to collected rows.
 //!
 //! If the condition picks no elements, a comparison with a field of a list uses the row's own
 //! element in tables of that list. In other tables, the comparison is true if any picked element
@@ -18,8 +18,8 @@ pub(super) struct RowFilter {
     pub(super) condition: RowCondition,
     /// The columns of each comparison.
     pub(super) columns: Vec<ComparedColumns>,
-    /// Whether batches keep all rows and list the rows that pass, because rates are computed from
-    /// all rows.
+    /// Whether batches keep all rows and list the rows that pass.
+    // Rates are computed from all rows.
     pub(super) keeps_all: bool,
 }
 
@@ -79,6 +79,7 @@ impl RowFilter {
 
     /// Returns the rows that pass the condition, for each requested table.
     fn passing_rows(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<Vec<usize>> {
+        // Computed once per sample, because each row of another table needs the result.
         let any: Vec<Vec<bool>> =
             (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
         let tables = plan.tables.iter().zip(batches).enumerate();
@@ -180,6 +181,7 @@ impl RowFilter {
                     }
                 },
             });
+            // A list may be empty, and then no comparison with its elements passes.
             let own = own.fold(if table.is_list { Some(none) } else { None }, |all, own| {
                 Some(all.map_or(own, |all: Possible| all.or(own)))
             });
@@ -230,6 +232,7 @@ impl RowFilter {
             })
             .collect();
         let mut passing = vec![false; matrix.len()];
+        // A row of a table that was not requested does not make the sample pass.
         for (table, own) in tables.iter().enumerate() {
             if !plan.tables.get(table).is_some_and(is_visible) {
                 continue;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 const WORD_BYTES: usize = 8;
-/// Ranges of at least this length are compared by one call, which costs more than the comparison of
-/// a few words.
+/// Ranges of at least this length are compared by one call.
+// A call costs more than the comparison of a few words.
 const LONG_BYTES: usize = 32;
 
 /// Some bytes of a payload, and their offsets.

@@ -42,6 +42,7 @@ impl FrameScan {
                 return Ok(ScanStep::Notice(Notice::Damaged(path(&self.segment), damage)));
             }
             None => {
+                // The notice about the end is returned only once.
                 self.has_ended = true;
                 let torn = self.segment.reader.tail();
                 return Ok(torn.map_or(ScanStep::End, |tail| {

@@ -51,7 +51,7 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
     answer.undecodable = summary.undecodable;
     answer.malformed_schemas = summary.malformed_schemas;
     answer.damage = summary.damage;
-    // Their order relative to the batches differs.
+    // The order of the others relative to the batches differs.
     answer.others.sort();
     (answer, summary)
 }

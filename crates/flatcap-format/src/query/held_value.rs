@@ -49,8 +49,9 @@ impl HeldValue {
         Some(number).filter(|number| !number.is_nan())
     }
 
-    /// Replaces the value. A text that stays the same is not copied again.
+    /// Replaces the value.
     pub(super) fn set(&mut self, value: FieldValue<'_>) {
+        // A text that stays the same is not copied again.
         match (&*self, value) {
             (Self::Text(own), FieldValue::Text(text)) if **own == *text => {}
             _ => *self = Self::from(value),

@@ -40,8 +40,8 @@ pub(super) struct SampleJoin {
     held: Vec<Held>,
     /// The number of each source and table.
     origins: BTreeMap<(u16, usize), usize>,
-    /// The source and table of the last sample, and their number. The next sample mostly has the
-    /// same ones.
+    /// The source and table of the last sample, and their number.
+    // The next sample mostly has the same source and table.
     last: Option<((u16, usize), usize)>,
     /// The number of samples that each source and table has begun.
     begun: Vec<u64>,
@@ -74,6 +74,7 @@ impl SampleJoin {
             })
         });
         self.last = Some((key, origin));
+        // A new number makes all values of the last sample invalid without a visit to each.
         if let Some(begun) = self.begun.get_mut(origin) {
             *begun += 1;
         }

@@ -24,9 +24,9 @@ pub enum KernelSource {
 /// A part of the events of a recording.
 #[derive(Debug)]
 pub enum KernelItem<'a> {
-    /// A run begins. The following items belong to it.
+    /// A run begins. The following items belong to the run.
     Run(RunInfo),
-    /// A payload, in its sample.
+    /// A payload with its sample.
     Payload(KernelSource, SampleView<'a>),
     /// Samples that were lost.
     Gap(KernelSource, Gap),
@@ -47,8 +47,9 @@ pub struct KernelReader {
 
 impl KernelSource {
     /// Returns the subject of the events of a source. Returns `None` for a source with other
-    /// samples, and for a pushed source, whose client chose the schema.
+    /// samples, and for a pushed source.
     fn of(source: &SourceInfo) -> Option<Self> {
+        // The client of a pushed source chose its schema.
         if source.sender().is_none() { Self::of_root(&source.root) } else { None }
     }
 

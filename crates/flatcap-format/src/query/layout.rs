@@ -10,8 +10,8 @@ use super::row_options::RowOptions;
 use super::steps::Aggregate;
 use crate::schema::{ColumnType, MetricKind, has_rate};
 
-/// Maximum number of columns of a row: each element of a list may be one, and processes come and
-/// go.
+/// Maximum number of columns of a row.
+// Each element of a list may be one, and processes come and go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
@@ -31,8 +31,8 @@ pub struct RowColumn {
     pub kind: MetricKind,
     /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
-    /// Position in the query of the path that selected it, and position of its field among those
-    /// of the path.
+    /// Position in the query of the path that selected the column, and position of the column's
+    /// field among the fields of the path.
     pub order: (usize, usize),
 }
 
@@ -53,6 +53,7 @@ impl RowColumn {
     /// Creates the first column of a query.
     pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
         let ColumnMeaning { column_type, unit, kind } = meaning;
+        // A count of samples has neither the unit of the values nor a rate.
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -81,14 +82,16 @@ impl RowColumn {
 pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
     known: HashMap<ColumnKey, usize>,
-    /// The initial columns, by name. Names of elements may repeat.
+    /// The initial columns, by name.
+    // Names of elements may repeat.
     given: HashMap<String, VecDeque<usize>>,
     /// The names of paths that select one field.
     own_names: Vec<Option<String>>,
     names: ColumnNames,
     tables: Vec<TableLayout>,
     options: RowOptions,
-    /// Whether no column is added any more, because the header was printed.
+    /// Whether no column is added any more.
+    // Columns cannot be added after the header was printed.
     is_fixed: bool,
 }
 
@@ -109,6 +112,7 @@ impl RowLayout {
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
+        // Only the samples show the elements of a list.
         selected.retain(|column| options.is_long || !column.name.contains("[*]"));
         let mut layout = Self {
             columns: Vec::new(),
@@ -164,6 +168,8 @@ impl RowLayout {
         if self.tables.get(number).is_none_or(|own| own.by_element.contains_key(&name)) {
             return;
         }
+        // Columns belong to the title, so that a field that only describes an element does not add
+        // columns when it changes.
         let title = names.title(name);
         let places = table.columns.iter().enumerate();
         let columns =
@@ -195,6 +201,7 @@ impl RowLayout {
             ColumnMeaning { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind };
         let own = self.own_names.get(info.order).and_then(Clone::clone);
         let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
+        // If several sources share the name, the path does not name one column.
         let name = match (own, &shown) {
             (Some(own), None) if table.instance.is_none() => own,
             (_, shown) => {

@@ -28,8 +28,8 @@ struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// Its position in the order of the first samples in the run, or `None` before its first
-    /// sample.
+    /// The source's position in the order of the first samples in the run, or `None` before its
+    /// first sample.
     came: Option<usize>,
 }
 
@@ -49,12 +49,13 @@ impl LeadingSource {
 
     /// Clears the record of the sources with samples, for a new run.
     pub(super) fn begin_run(&mut self) {
+        // The leading source must have samples in the run.
         self.sources.iter_mut().for_each(|source| source.came = None);
         (self.came, self.best) = (0, None);
     }
 
-    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of its
-    /// source.
+    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of the
+    /// table's source.
     pub(super) fn add(
         &mut self,
         tables: &[TableInfo],
@@ -101,6 +102,7 @@ impl LeadingSource {
             return *number;
         }
         let number = self.sources.len();
+        // A source without a period must not lead, because its samples may be far apart.
         let period_ns = periods.get(name).copied().filter(|period_ns| *period_ns > 0).unwrap_or(u64::MAX);
         let first_column = (usize::MAX, 0);
         self.sources.push(NamedSource { period_ns, first_column, has_list: false, came: None });

@@ -14,7 +14,7 @@ pub struct SourceLosses {
     pub run: RunInfo,
     /// The name of the source.
     pub source: String,
-    /// Its id, if other sources of the run have the same name at the same time.
+    /// The source's id, if other sources of the run have the same name at the same time.
     pub instance: Option<u16>,
     /// Wall time of the begin of the first segment with the source, in nanoseconds since 1970.
     pub since_ns: i64,
@@ -40,6 +40,8 @@ impl Recording {
                     continue;
                 }
                 let Ok(gaps) = gaps(&mut reader) else { continue };
+                // The copy in the footer also has the sources that were added after the begin of
+                // the segment.
                 let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
                 let offset_ns = header.clocks.wall_offset_ns();
                 for source in &header.sources {

@@ -44,15 +44,15 @@ struct OpenBatch {
 pub(super) struct MergedSample {
     /// The batch, for [`BatchMerge::batch`].
     pub(super) batch: usize,
-    /// The id of its source.
+    /// The id of the sample's source.
     pub(super) source: u16,
-    /// The name of its source, by number.
+    /// The name of the sample's source, by number.
     pub(super) name: usize,
     pub(super) table: usize,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// Its rows in the batch.
+    /// The sample's rows in the batch.
     pub(super) first_row: usize,
     pub(super) end_row: usize,
 }
@@ -82,9 +82,10 @@ impl BatchMerge {
         self.open.get(number).map(|open| &open.batch)
     }
 
-    /// Returns the next sample without taking it. Of samples with the same time, those from sources
-    /// with the name `last` come last. `last` may change only after a batch was added.
+    /// Returns the next sample without taking it. Among samples with the same time, the samples of
+    /// sources with the name `last` come last. `last` may change only after a batch was added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
+        // A new batch may contain earlier samples than the others.
         if !self.is_sorted {
             let all = self.open.iter().enumerate();
             self.next = all.filter_map(|(number, open)| Some(Reverse(open.next(number, last)?))).collect();
@@ -111,6 +112,7 @@ impl BatchMerge {
         let Some(open) = self.open.get_mut(sample.batch) else { return };
         open.next_sample += 1;
         open.next_row = sample.end_row;
+        // Changing the top in place sorts it once, where a pop and a push sort twice.
         if let Some(mut top) = self.next.peek_mut() {
             let Reverse((_, is_last, rank, number)) = *top;
             match open.batch.times.mono_ns.get(open.next_sample) {

@@ -28,6 +28,7 @@ impl Recording {
         let computed: BTreeSet<&str> =
             self.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();
         let recorded = self.sources().iter().filter(|source| !source.is_computed);
+        // Several schemas of one source give the same remarks.
         let all: BTreeSet<NameRemark> =
             recorded.flat_map(|source| remarks(source, computed.contains(&*source.name))).collect();
         all.into_iter().collect()

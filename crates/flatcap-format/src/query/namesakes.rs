@@ -9,8 +9,9 @@ use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentRe
 /// The sources that share their name with another source at the same time, by run and id.
 ///
 /// A reload ends a source and begins another one with the same name. Such sources follow each
-/// other, so their name identifies them. A computed source exists at all times.
+/// other, so their name identifies them.
 #[derive(Debug, Clone, Default)]
+// A computed source exists at all times, so a recorded source with its name is listed here, too.
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 
 /// The monotonic times of the first and the last sample of each source.
@@ -22,7 +23,7 @@ impl Namesakes {
         self.0.contains(&(run_id, source))
     }
 
-    /// Adds the sources of a run. `header` contains all of them.
+    /// Adds the sources of a run. `header` contains all sources of the run.
     pub(super) fn add_run(&mut self, run: &[ListedSegment], header: &SegmentHeader) {
         let mut by_name: BTreeMap<&str, Vec<&SourceInfo>> = BTreeMap::new();
         for source in &header.sources {
@@ -30,6 +31,7 @@ impl Namesakes {
         }
         let of_computed = computed_namesakes(&header.sources);
         self.0.extend(of_computed.map(|source| (header.run_id, source.id)));
+        // Without shared names, no segment has to be read.
         by_name.retain(|_, own| own.len() > 1);
         if by_name.is_empty() {
             return;
@@ -46,6 +48,8 @@ impl Namesakes {
         for sources in by_name.values() {
             let mut own: Vec<(u64, u64)> =
                 sources.iter().filter_map(|source| spans.get(&source.id).copied()).collect();
+            // In the order of their begins, two spans overlap if one begins before the latest end
+            // so far.
             own.sort_unstable();
             let mut end_ns = None;
             let overlap = own.iter().any(|(first_ns, last_ns)| {
@@ -65,6 +69,7 @@ fn add_spans(mut reader: SegmentReader, reads_all: bool, spans: &mut SourceSpans
         let span = spans.entry(source).or_insert((first_ns, last_ns));
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     };
+    // With the times in the footer, the frames need not be read.
     if let Some(footer) = reader.footer() {
         for totals in &footer.totals {
             if let Some(span) = totals.span {

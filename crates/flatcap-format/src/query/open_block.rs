@@ -25,7 +25,7 @@ pub(super) struct OpenBlock {
 /// A group of a block.
 #[derive(Debug)]
 pub(super) enum OpenGroup {
-    /// Rows whose values are at the offsets of the template. Their columns are loaded.
+    /// Rows whose values are at the offsets of the template. The columns of the matrix are loaded.
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
@@ -80,6 +80,7 @@ impl OpenBlock {
         }
         let mut groups = Vec::with_capacity(parts.len());
         for number in 0..parts.len() {
+            // A group of an unwanted source is not even opened.
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
             let group = if is_other { GroupRows::Other } else { parts.open(number)? };
             groups.push(match group {
@@ -92,6 +93,7 @@ impl OpenBlock {
         }
         let mut block = Self { groups, queues: Vec::new(), newest_ns: 0 };
         let wanted = block.wanted_rows(sources, times);
+        // Reading the order of the frames takes time, and only sources in several groups need it.
         if are_in_order_by_groups(&wanted) {
             for (source, run) in wanted {
                 block.push(source, run);
@@ -137,6 +139,8 @@ impl OpenBlock {
                         let source = match FrameKind::of(payload) {
                             Some(FrameKind::Telemetry) => {
                                 let Some(sample) = SampleView::read(payload) else { continue };
+                                // Before the filters: an unwanted sample also shows up to which
+                                // time the file was read.
                                 newest_ns = newest_ns.max(sample.mono_ns);
                                 if !sources.contains_key(&sample.source)
                                     || !times.contains(sample.wall_ns, sample.mono_ns)
@@ -223,7 +227,7 @@ impl OpenBlock {
         self.groups.get_mut(group)
     }
 
-    /// Removes the first rows of a queue. All of them belong to one run of rows.
+    /// Removes the first rows of a queue. The removed rows belong to one run of rows.
     pub(super) fn advance(&mut self, queue: usize, rows: usize) {
         if let Some(own) = self.queues.get_mut(queue)
             && let Some(run) = own.runs.front_mut()
@@ -264,7 +268,7 @@ impl OpenBlock {
     }
 }
 
-/// Returns whether the rows of each source are in one group. Then they are in the order of that
+/// Returns whether the rows of each source are in one group. The rows are then in the order of that
 /// group.
 fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
     let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
@@ -290,21 +294,25 @@ fn open_matrix(
     times: &WantedTimes,
 ) -> Result<OpenGroup, BlockError> {
     let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
+    // The bounds of the time columns show it without decoding a value.
     if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
         return Ok(OpenGroup::Skipped);
     }
     let Some(template) = templates.template(&matrix, &collector.plan, names) else {
+        // Without a template the offsets of the fields are not known, so all columns are needed.
         parts.load_all(&mut matrix)?;
         let row = matrix.first().to_vec();
         return Ok(OpenGroup::Rows { matrix, row });
     };
     let mut passing = None;
+    // If all rows are kept for rates, loading the compared columns first would save nothing.
     if let Some(filter) = collector.filter.as_ref().filter(|filter| !filter.keeps_all) {
         let tables = template.tables();
         if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
             templates.give_back(matrix.source(), template);
             return Ok(OpenGroup::Skipped);
         }
+        // Until a row is known to pass, only the compared columns are loaded.
         let fields = filter.fields(&matrix, tables);
         parts.load(&mut matrix, &fields)?;
         let rows = filter.rows_of(&collector.plan, &matrix, tables);
@@ -322,6 +330,7 @@ fn open_matrix(
 
 /// Returns ranges of values. A wanted row is in all of them.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
+    // Ranges of values include both ends, and the largest time means that there is no end.
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
     let wall_end = times.wall_ns.end;
     let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };
@@ -343,6 +352,7 @@ fn wanted_runs(
     passing: Option<&[bool]>,
 ) -> Vec<Range<usize>> {
     let count = matrix.len();
+    // Without limits, no time has to be compared.
     if times.are_all() && passing.is_none() {
         return std::iter::once(0..count).collect();
     }

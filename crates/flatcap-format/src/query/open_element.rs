@@ -50,9 +50,9 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Returns the key for elements inside this one. It cannot contain fields that follow their
-    /// list, but it can contain the position.
+    /// Returns the key for elements inside this one.
     pub(super) fn inner_key(&self) -> Vec<u8> {
+        // The key cannot contain fields that follow their list, but it can contain the position.
         let mut key = self.key.clone();
         if !self.has_key || self.list.has_late_key {
             key.extend(self.position_key());
@@ -82,9 +82,10 @@ impl<'r> OpenElement<'r> {
         self.add_part(naming, text.as_bytes(), &text);
     }
 
-    /// Takes a text. If it is not UTF-8, another text may have the same printed form.
+    /// Takes a text.
     pub(super) fn identify_text(&mut self, naming: &Naming, bytes: &[u8]) {
         let text = text_of(bytes);
+        // If the text is not UTF-8, another text may have the same printed form.
         if text.as_bytes() != bytes {
             self.bytes.push((self.identity.len(), bytes.to_vec()));
         }
@@ -162,10 +163,12 @@ impl<'r> OpenElement<'r> {
         let (mut label, used) = self.label_and_used();
         let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
         let rest = rest.map(|(part, _)| {
+            // With one of these characters, a value without quotes would be ambiguous.
             let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
             let value = &part.value;
             if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
         });
+        // Different bytes that are not UTF-8 may have the same printed form.
         let bytes = self.bytes.iter().filter_map(|(at, bytes)| Some((self.identity.get(*at)?, bytes)));
         let bytes = bytes.filter(|(part, _)| part.is_key).map(|(part, bytes)| {
             bytes.iter().fold(format!("{}=0x", part.field), |text, byte| format!("{text}{byte:02x}"))
@@ -204,7 +207,7 @@ impl<'r> OpenElement<'r> {
         ElementLabel { label, full_label, own_start, identity, is_position, is_repeated }
     }
 
-    /// Returns whether the element passes a test. `named` is its label.
+    /// Returns whether the element passes a test. `named` is the label of the element.
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
@@ -237,8 +240,9 @@ impl<'r> OpenElement<'r> {
     }
 }
 
-/// Appends a part of a key. Its length separates it from other parts.
+/// Appends a part of a key.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
+    // The length separates the part from other parts.
     key.extend_from_slice(&(part.len() as u64).to_le_bytes());
     key.extend_from_slice(part);
 }

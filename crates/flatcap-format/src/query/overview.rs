@@ -1,4 +1,4 @@
-//! Overviews: summaries of fields over a range of time, for drawing.
+//! Overviews: values of fields aggregated over time (a rollup), for drawing a range.
 //!
 //! An overview reads every value. Reading only the bounds of columns would be far faster
 //! (docs/BENCHMARKS.md), but they include neither last values nor rates, and a block can be as long
@@ -20,8 +20,9 @@ use super::series_cells::HoleLimits;
 use crate::replay::{HostIdentity, ReplayFilter};
 use crate::segment::{SealState, SelectedSegment, list, select};
 
-/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer
-/// consist of cells. Shorter pixels cover so little time that the segments are read again.
+/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s.
+// Pixels of this length or longer consist of cells. Shorter pixels cover so little time that the
+// segments are read again.
 const CELL_BITS: u32 = 30;
 /// Maximum number of rows of an answer, which limits its series to about 20 MB.
 const ROWS_MAX: usize = 1 << 18;
@@ -78,7 +79,7 @@ impl Recording {
     /// two pixels is a row. A gap within a pixel is added to its `missing_ns`.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn overview(
         &self,
         request: &OverviewRequest,
@@ -93,7 +94,7 @@ impl Recording {
     /// small for the range, reads the whole range.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn overview_until(
         &self,
         request: &OverviewRequest,
@@ -108,19 +109,23 @@ impl Recording {
         };
         let wall_ns = grid.wall_ns();
         let periods = Arc::new(self.periods());
+        // The first rates and gaps of the range depend on earlier samples.
         let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
         let mut part = whole.clone();
         (part.filter.since_ns, part.filter.until_ns) = (Some(since_ns), Some(until_ns));
         let question = request.question(&periods);
         let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
         let mut rows = OverviewRows::new(grid, series_max);
+        // At least one segment is summarized in each call, so that repeated calls reach the end.
         let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
         // Without memory for all summaries, repeated calls would never reach the end.
         let dropped = cache.dropped();
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
             let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
+            // An open segment grows, so its summary is valid only once.
             let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
             let summary = if is_cached {
+                // A later request with fewer pixels may show more series than this one.
                 let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
                 if let Some(known) = cache.get(&key) {
@@ -130,6 +135,7 @@ impl Recording {
                     break;
                 } else {
                     summarized += 1;
+                    // The summary covers the whole segment, so that it serves all later ranges.
                     let segment = SelectedSegment { mono_ns: None, ..segment };
                     let summary =
                         Arc::new(SegmentOverview::read(segment, (&whole, self.namesakes()), &reading)?);
@@ -159,9 +165,9 @@ impl Recording {
 }
 
 impl OverviewRequest {
-    /// Returns all parameters on which summaries of segments depend, as a text. They include
-    /// periods: these determine gaps, and may change with a reload.
+    /// Returns all parameters on which summaries of segments depend, as a text.
     fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
+        // Periods are included: they determine gaps, and may change with a reload.
         let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
         format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
     }

@@ -20,8 +20,9 @@ pub struct OverviewCache {
 /// A segment, and the parameters of its summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
-    /// All snapshots of a run contain segments with the run's id and the number 0, so the path is a
-    /// part of the key.
+    /// The path of the segment.
+    // All snapshots of a run contain segments with the run's id and the number 0, so only the path
+    // distinguishes them.
     path: Arc<Path>,
     question: Arc<str>,
 }
@@ -67,6 +68,7 @@ impl OverviewCache {
     /// Adds a summary. Removes the least recently used ones to make space.
     pub(super) fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
         let bytes = summary.bytes();
+        // A summary that is too large would remove all other summaries and still not fit.
         if bytes > self.bytes_max {
             self.dropped += 1;
             return;
@@ -81,9 +83,9 @@ impl OverviewCache {
         self.bytes += bytes;
     }
 
-    /// Removes entries until at most `bytes` bytes are in use, and then a few more, so that not
-    /// every new entry requires a search.
+    /// Removes entries until at most `bytes` bytes are in use, and then a few more.
     fn shrink(&mut self, bytes: usize) {
+        // A few more, so that not every new entry requires a search.
         let target = bytes.min(self.bytes_max / 8 * 7);
         let mut by_use: Vec<(u64, SummaryKey)> =
             self.entries.iter().map(|(key, entry)| (entry.last_use, key.clone())).collect();

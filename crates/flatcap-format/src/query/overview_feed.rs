@@ -15,8 +15,8 @@ use super::series_cells::SeriesCells;
 use crate::replay::ReplayFilter;
 use crate::segment::SegmentError;
 
-/// Follows an overview. The query stays open, so that it reads only new data. It keeps all elements
-/// that have occurred: if elements come and go, open a new feed every few minutes.
+/// Follows an overview. The query stays open, so that it reads only new data. The feed keeps all
+/// elements that have occurred. If elements come and go, open a new feed every few minutes.
 #[derive(Debug)]
 pub struct OverviewFeed {
     results: QueryResults,
@@ -42,12 +42,13 @@ impl Recording {
     /// pixels of the same length. It returns a pixel after the pixel has ended.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
         let grid = PixelGrid::of(&request.wall_ns, request.pixels);
         let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
         let periods = Arc::new(self.periods());
         let filter = ReplayFilter {
+            // The first rates and gaps of the range depend on earlier samples.
             since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
             host: request.host.clone(),
             ..ReplayFilter::default()
@@ -65,8 +66,8 @@ impl Recording {
 }
 
 impl OverviewFeed {
-    /// Looks for new segments. This lists the directories. New data in the last segment is read
-    /// without this call.
+    /// Looks for new segments. This function lists the directories. New data in the last segment is
+    /// read without this call.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -82,7 +83,7 @@ impl OverviewFeed {
     /// in another pixel of the same time.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     pub fn advance(
         &mut self,
         until_ns: i64,
@@ -97,6 +98,7 @@ impl OverviewFeed {
                 (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
                 _ => {}
             }
+            // Values that were read stay in the run, and the next call continues there.
             if !has_time() {
                 return Ok(Vec::new());
             }
@@ -105,6 +107,8 @@ impl OverviewFeed {
         if let Some(run) = &mut self.run {
             series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
         }
+        // The sort is stable, so the series of an earlier run stay before the series of a later
+        // run.
         series.sort_by_key(|series| series.column.order);
         Ok(series)
     }
@@ -116,6 +120,7 @@ impl OverviewFeed {
     }
 
     fn begin_run(&mut self, run: RunInfo) {
+        // The run has ended, so its last pixels are complete, too.
         if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
             self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));
         }
@@ -137,9 +142,11 @@ impl FeedRows {
         for cell in cells {
             let first_ns = cell.values.first_ns;
             let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
+            // Earlier cells are read only for the last value before the range.
             if cell.number < self.first {
                 continue;
             }
+            // After the clock was set back, the gap would end before it begins.
             if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
                 rows.push(OverviewRow::Gap(before_ns..first_ns));
             }

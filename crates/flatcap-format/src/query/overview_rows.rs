@@ -13,7 +13,7 @@ use crate::replay::HostIdentity;
 /// The series of a field, or of a field of one element.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverviewSeries {
-    /// The host that recorded it.
+    /// The host that recorded the series.
     pub host: HostIdentity,
     /// Path, unit and kind of the field.
     pub column: RowColumn,
@@ -45,7 +45,7 @@ pub(super) struct OverviewRows {
 struct SourceRun {
     run_id: u64,
     last: SampleNumber,
-    /// Monotonic end of the last hole; 0 if there was none.
+    /// Monotonic end of the last hole; 0 without a hole.
     hole_end_ns: u64,
     /// Segments with samples of the source.
     segments: u64,
@@ -97,6 +97,7 @@ impl OverviewRows {
                 None => left_out += 1,
             }
         }
+        // Many runs leave out the same series, so a sum would count them repeatedly.
         self.left_out = self.left_out.max(left_out);
     }
 
@@ -160,6 +161,7 @@ impl SourceRun {
 
     /// Adds the samples of a segment. Returns the end of the last hole before the first one.
     fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
+        // Sample numbers begin again with the run.
         if self.run_id != run_id {
             *self = Self::new(run_id, span);
         }
@@ -198,6 +200,8 @@ impl SeriesRows {
             });
         // An element that is missing in a segment between has ended.
         let is_next = |before: u64| series.label.is_none() || before + 1 == segment;
+        // Segments are summarized one by one, so the rate from one segment to the next is computed
+        // here.
         if let Some((before_id, before_segment, before)) = before
             && before_id == run_id
             && is_next(before_segment)
@@ -225,6 +229,7 @@ impl SeriesRows {
         if let Some(known) = pixel {
             known.values.add(values, is_after_hole);
         } else {
+            // After the clock was set back, the gap would end before it begins.
             let gap_since_ns = self.last_ns.filter(|last_ns| is_after_hole && *last_ns < values.first_ns);
             *pixel = Some(DrawnPixel { values: *values, gap_since_ns });
         }

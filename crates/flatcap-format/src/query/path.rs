@@ -168,6 +168,7 @@ impl FieldPath {
         if first.is_quoted {
             return (*first.name == *source).then_some(1);
         }
+        // Names of sources may contain dots, so several parts may be one name.
         let names: Vec<&str> = source.split('.').collect();
         let (last, before) = self.parts.get(..names.len())?.split_last()?;
         let is_same = before.iter().chain([last]).zip(&names).all(|(part, name)| *part.name == **name);
@@ -245,6 +246,7 @@ impl<'t> PathParser<'t> {
                     list.pick = Some(ElementPick::Named(name.as_ref().into()));
                 }
                 _ if is_position => {
+                    // The error states the place at which the number begins.
                     self.at = start;
                     return Err(self.error("a number must follow a list"));
                 }
@@ -303,6 +305,7 @@ impl<'t> PathParser<'t> {
             };
             let start = self.at;
             let tested = self.value()?;
+            // Compiled already here, so that the error states the place in the path.
             if operator == TestOperator::Matches && whole_match(&tested).is_err() {
                 self.at = start;
                 return Err(self.error("not a regular expression"));
@@ -360,7 +363,8 @@ impl<'t> PathParser<'t> {
 
 /// Compiles a regular expression that must match a whole value.
 pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
-    /// Maximum number of bytes of a compiled expression: a short text can describe a huge one.
+    /// Maximum number of bytes of a compiled expression.
+    // A short text can describe a huge one.
     const COMPILED_BYTES_MAX: usize = 1 << 20;
     regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
 }

@@ -37,6 +37,7 @@ pub fn exact_path(source: &str, path: &str) -> String {
 pub fn quoted_value(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');
+    // Backslashes are doubled only before a quote, because regular expressions contain many.
     let mut backslashes = 0;
     for character in value.chars() {
         match character {
@@ -54,8 +55,8 @@ pub fn quoted_value(value: &str) -> String {
     quoted
 }
 
-/// Reads a value after its first quote. Returns it and its length with the closing quote, or `None`
-/// if there is none. It is the inverse of [`quoted_value`].
+/// Reads a value after its first quote. Returns the value and its length including the closing
+/// quote, or `None` without a quoted value. It is the inverse of [`quoted_value`].
 pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {

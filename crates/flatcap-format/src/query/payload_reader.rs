@@ -59,7 +59,7 @@ pub enum SparseSamples {
 /// An element of a list in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadElement {
-    /// Its number.
+    /// The element's number.
     pub number: u32,
     /// The number of the first element of the payload with the same identity. Elements with the
     /// same identity cannot be distinguished in the next payload.
@@ -171,7 +171,7 @@ impl PayloadReader {
     /// `unnamed_lists`, such as `process.exits`, have no numbers.
     ///
     /// # Errors
-    /// As [`locate_field`].
+    /// The same errors as [`locate_field`].
     pub fn new(
         source: &str,
         schema: &CompiledSchema,
@@ -212,7 +212,7 @@ impl PayloadReader {
     /// Fields of one list have the same elements in the same order.
     ///
     /// # Errors
-    /// The payload does not fit its schema. Then `take` was not called.
+    /// The payload does not fit its schema. After an error, `take` was not called.
     #[inline]
     pub fn read(
         &mut self,
@@ -284,9 +284,10 @@ impl PayloadReader {
         self.names.len()
     }
 
-    /// Clears all elements. They get new numbers.
+    /// Clears all elements. The elements get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
+        // The structs and templates refer to elements by their earlier numbers.
         self.structs = StructElements::default();
         self.templates = TemplateCache::default();
     }

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-/// Maximum number of pixels of an overview: more than any screen has.
+/// Maximum number of pixels of an overview.
+// More than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
-/// The longest pixel is 146 years: the range of all times has five of them.
+/// The longest pixel is 146 years.
+// The range of all times has five of them.
 const BITS_MAX: u32 = 62;
 
 /// A row of an overview.
@@ -37,10 +39,10 @@ pub struct PixelValues {
     pub missing_ns: u64,
 }
 
-/// Pixels next to each other. Each is 2^`bits` nanoseconds long and begins at a multiple of that,
-/// so that the pixels of one overview consist of whole pixels of another one.
+/// Pixels next to each other. Each is 2^`bits` nanoseconds long and begins at a multiple of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PixelGrid {
+    // Powers of two, so that the pixels of one overview consist of whole pixels of another one.
     pub(super) bits: u32,
     /// Number of the first pixel: its time divided by its length.
     pub(super) first: i64,
@@ -63,7 +65,7 @@ impl PixelValues {
         }
     }
 
-    /// Adds further values. They are later, unless the clock was set back.
+    /// Adds further values. The values are later, unless the clock was set back.
     #[inline]
     pub(super) fn add(&mut self, next: &Self, is_after_hole: bool) {
         if is_after_hole {
@@ -72,6 +74,7 @@ impl PixelValues {
         }
         self.min = self.min.min(next.min);
         self.max = self.max.max(next.max);
+        // After the clock was set back, later values may have earlier times.
         if next.last_ns >= self.last_ns {
             (self.last_ns, self.last) = (next.last_ns, next.last);
         }

@@ -34,7 +34,7 @@ pub struct SampleRows {
 /// A part of the rows.
 #[derive(Debug)]
 pub enum PlainItem {
-    /// A run begins. The following items belong to it.
+    /// A run begins. The following items belong to the run.
     Run(RunInfo),
     /// Rows, in the order of time.
     Rows(SampleRows),
@@ -52,13 +52,14 @@ impl Recording {
     /// values of several samples or elements.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// The same errors as [`query`](Self::query).
     pub fn plain_rows(&self, query: &Query) -> Result<Option<PlainRows>, QueryError> {
         let options = RowOptions::default();
         let selected = SelectedColumns::of(self, query, &options)?;
         let namesakes = self.sources().iter().any(|source| {
             source.instances.keys().any(Option::is_some) && selected.periods.contains_key(&source.name)
         });
+        // Such rows may join values of several samples or elements.
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }
@@ -82,7 +83,7 @@ impl PlainRows {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<PlainItem>, QueryError> {
         while let Some(item) = self.results.next()? {

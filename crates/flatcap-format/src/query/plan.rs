@@ -132,7 +132,7 @@ pub(super) struct SourcePlan {
 #[derive(Debug, Default)]
 pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
-    /// The table and column of its values.
+    /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
     /// Set if the field identifies or names an element of the innermost list.
     pub(super) naming: Option<Naming>,
@@ -146,7 +146,7 @@ pub(super) struct Naming {
     pub(super) field: Arc<str>,
     /// Whether the field is a part of the key.
     pub(super) is_key: bool,
-    /// Its role in the label.
+    /// The field's role in the label.
     pub(super) rule: LabelRole,
 }
 
@@ -163,7 +163,7 @@ pub(super) struct ListPlan {
     /// Whether its elements are events: the element at a position is unrelated to the element there
     /// in the next sample.
     pub(super) are_events: bool,
-    /// Whether a field that identifies the elements follows a list in them.
+    /// Whether the elements have a list before the field that identifies them.
     pub(super) has_late_key: bool,
     /// Set if the elements are structs of numbers and texts, and all of them are picked.
     pub(super) structs: Option<StructPlan>,
@@ -179,7 +179,7 @@ pub(super) struct StructPlan {
 #[derive(Debug)]
 pub(super) struct StructColumn {
     pub(super) field: StructField,
-    /// The table and column of its values.
+    /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
     pub(super) naming: Option<Naming>,
 }
@@ -231,6 +231,8 @@ impl SourcePlan {
             places.push(None);
             let Some(leaf) = leaves.get(field.leaf) else { continue };
             let Some(column_type) = leaf.field.column_type() else { continue };
+            // The path contains the picks: the same list with other picks is another table with
+            // other rows.
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
             let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
                 tables.push(TableInfo { source: source.into(), instance: None, list, columns: Vec::new() });
@@ -260,10 +262,12 @@ impl SourcePlan {
         let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
+        // In the order of the schema, because the fields of `narrowed` have this order.
         needed.sort_unstable();
         needed.dedup();
         let paths: Vec<&str> =
             needed.iter().filter_map(|leaf| Some(leaves.get(*leaf)?.path.as_str())).collect();
+        // A walk skips all fields that the reduced schema lacks.
         let narrowed = schema.select(&paths)?;
         let mut root = PlanNode::default();
         for (leaf, number) in narrowed.fields().zip(&needed) {
@@ -334,6 +338,7 @@ impl PlanNode {
         let list = structs.positions.iter().try_fold(self, |node, position| node.children.get_mut(*position));
         let Some(list) = list else { return };
         let plan = StructPlan::new(&list.children, &structs.fields);
+        // A pick is tested element by element, so such a list cannot be read column by column.
         let is_plain =
             |own: &&mut Box<ListPlan>| own.picks.is_empty() && (own.number.is_some() || !plan.has_text());
         if let Some(own) = list.list.as_mut().filter(is_plain) {
@@ -343,6 +348,7 @@ impl PlanNode {
 
     /// Adds a table to the list at `path`, and its picks to the lists on the way.
     fn add_table(&mut self, schema: &CompiledSchema, path: &str, table: usize, picks: &[ElementPick]) {
+        // `cores` is also the beginning of `cores_total`, so a dot must follow.
         let below = |leaf: &LeafField<'_>| {
             leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -375,8 +381,8 @@ impl ElementTest {
                     .iter()
                     .map(|test| {
                         let is_match = test.operator == TestOperator::Matches;
-                        // It was compiled once before, when the path was parsed, so this does not
-                        // fail.
+                        // The expression was compiled once before, when the path was parsed, so
+                        // this does not fail.
                         (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
                     })
                     .collect(),
@@ -401,7 +407,7 @@ pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
 ///
 /// Fields with the attribute `identity` form the key. Without such fields, texts and unsigned
 /// states form the key. Texts also name the element in any case. Events without an identity are
-/// identified by their positions: if their values were the key, each event would be a new element.
+/// identified by their positions.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
     (root, lists): (&str, impl Iterator<Item = &'l str>),
@@ -430,6 +436,7 @@ fn naming_leaves<'l>(
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
+        // If the values of events were their key, each event would be a new element.
         if are_events && !has_identity {
             continue;
         }
@@ -437,11 +444,13 @@ fn naming_leaves<'l>(
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();
             let is_text = column_type == Some(ColumnType::Text);
+            // Other numbers change from sample to sample, so they cannot identify an element.
             let is_state =
                 column_type == Some(ColumnType::Unsigned) && leaf.field.metric_kind() == MetricKind::State;
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
             if is_key || is_text {
                 let path = leaf.path.get(list.len() + 1..).unwrap_or_default();
+                // Of the fields that identify elements, only times have a unit.
                 let is_time = leaf.field.unit().is_some();
                 naming.push((number, leaf, NamingField { path, is_text, is_key, is_time }));
             }

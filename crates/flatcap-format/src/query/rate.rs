@@ -63,6 +63,7 @@ impl CounterRates {
         if found.is_empty() {
             return found;
         }
+        // Sources may share a table, but not their counters.
         let history = self.tables.entry((batch.table, batch.source)).or_default();
         let (mut first_row, mut places) = (0, Vec::new());
         for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
@@ -73,6 +74,8 @@ impl CounterRates {
                 places.push(match batch.element(first_row + places.len()) {
                     // Elements without a number are never compared with each other.
                     Some(NO_ELEMENT) => usize::MAX,
+                    // Elements with the same identity cannot be matched to elements of the next
+                    // sample.
                     Some(element) => history.add_element(u64::from(names.first_of(element))),
                     None => history.add_element(u64::MAX),
                 });
@@ -93,8 +96,9 @@ impl CounterRates {
         found
     }
 
-    /// Clears all values: the counters of the next run are different ones.
+    /// Clears all values, for the next run.
     pub fn clear(&mut self) {
+        // The counters of the next run are different ones.
         self.tables.clear();
     }
 }

@@ -37,11 +37,11 @@ const SENDERS_MAX: usize = 16;
 /// schema.
 #[derive(Debug, Clone)]
 pub struct RecordedSource {
-    /// Its name.
+    /// The source's name.
     pub name: String,
-    /// Its nominal period, in nanoseconds; 0 if it has none.
+    /// The source's nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
-    /// Its schema, or `None` for a malformed one. A payload without a schema is one field.
+    /// The source's schema, or `None` if it is malformed. A payload without a schema is one field.
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
@@ -51,9 +51,9 @@ pub struct RecordedSource {
     /// the samples of another source. A query returns them only if it names the source or one of
     /// its fields.
     pub is_computed: bool,
-    /// Its ids in runs in which several sources share the name, and `None` for runs in which the
-    /// name identifies the source. The values are the programs that pushed the samples, at most 16.
-    /// They are empty if the recorder measured or imported the samples.
+    /// The source's ids in runs in which several sources share the name. The key is `None` for runs
+    /// in which the name identifies the source. The values are the programs that pushed the
+    /// samples, at most 16. The values are empty if the recorder measured or imported the samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 
@@ -71,7 +71,7 @@ impl Recording {
     /// find sources that were added after their headers.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn open_with_added_sources(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |reader| {
             while !reader.is_sealed()
@@ -124,9 +124,12 @@ impl Recording {
     }
 
     fn check_condition(&self, query: &Query, condition: &RowCondition) -> Result<(), QueryError> {
+        // Reading unsealed segments in full is slow, so it is done only for a condition that
+        // applies nowhere else.
         if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
             return Ok(());
         }
+        // A misspelled path is the better explanation, so each path is checked alone first.
         for comparison in &condition.comparisons {
             self.check(&Query { fields: vec![comparison.path.clone()], ..query.clone() })?;
         }
@@ -158,6 +161,8 @@ impl Recording {
 
     /// Checks that each path of the query leads to fields.
     pub(super) fn check(&self, query: &Query) -> Result<(), QueryError> {
+        // Reading unsealed segments in full is slow, so it is done only for a path that leads
+        // nowhere.
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }
@@ -215,7 +220,7 @@ impl RecordedSource {
         self.instances.values().any(|senders| !senders.is_empty())
     }
 
-    /// Returns the source for the resolution of paths, if it has fields.
+    /// Returns the source for the resolution of paths, if the source has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
         Some(KnownSource { name: &self.name, id: None, schema, is_computed: self.is_computed })
@@ -238,6 +243,7 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
         instances: [(None, BTreeSet::new())].into(),
     };
     if has_events {
+        // Before a recorded source with the same name, as the documentation of `fields` states.
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
     }

@@ -13,9 +13,10 @@ pub struct Query {
     pub fields: Vec<FieldPath>,
     /// The sources and times; its `fields` are not used.
     pub filter: ReplayFilter,
-    /// The condition that rows must pass; `None` for all rows. It applies to the sources that have
-    /// all of its fields. These need not be requested fields. Rows of other sources are not
-    /// filtered. Blocks without passing rows are skipped, unless rates need them.
+    /// The condition that rows must pass; `None` for all rows. The condition applies to the sources
+    /// that have all of its fields. The fields of the condition need not be requested fields. Rows
+    /// of other sources are not filtered. Blocks without passing rows are skipped, unless rates
+    /// need them.
     pub condition: Option<RowCondition>,
     /// The steps of wall time, in nanoseconds, in each of which a computed source such as `tasks`
     /// has a sample. `None` for samples at the end of each of its periods.
@@ -27,8 +28,9 @@ pub struct Query {
 
 impl Query {
     /// Returns whether the query wants a source. A computed source must be requested by name or by
-    /// its fields, because it repeats another source.
+    /// its fields.
     pub(super) fn wants(&self, source: &str, is_computed: bool) -> bool {
+        // A computed source repeats another source.
         let is_any = self.filter.sources.is_empty() && !(is_computed && self.fields.is_empty());
         is_any || self.filter.sources.contains(source)
     }

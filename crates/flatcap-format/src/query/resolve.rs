@@ -15,7 +15,7 @@ pub(super) struct SelectedField {
     pub(super) leaf: usize,
     /// The picked elements of each list on the way, outermost first.
     pub(super) picks: Vec<ElementPick>,
-    /// Position of its path in the query.
+    /// Position of the field's path in the query.
     pub(super) order: usize,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
-    /// Its id, which a path may contain: `orders[3]`. `None` accepts any id.
+    /// The source's id, which a path may contain: `orders[3]`. `None` accepts any id.
     pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
     /// Whether its samples are computed from the samples of another source.
@@ -69,6 +69,7 @@ pub(super) fn resolve(
         }?;
         for (source, leaf, picks) in found {
             let Some(own) = selected.get_mut(source) else { continue };
+            // Two paths may select the same field, which is read only once.
             if !own.iter().any(|known| known.leaf == leaf && known.picks == picks) {
                 own.push(SelectedField { leaf, picks, order });
             }

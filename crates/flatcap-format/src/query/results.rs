@@ -25,11 +25,11 @@ use crate::replay::{MergedReader, Notice, ReplayItem, ReplayPart, WantedTimes};
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
-/// Number of collected values after which batches are returned: about 2 MiB. For larger batches,
-/// the kernel has to fill pages with zeros repeatedly.
+/// Number of collected values after which batches are returned: about 2 MiB.
+// For larger batches, the kernel has to fill pages with zeros repeatedly.
 const HELD_VALUES_MAX: usize = 1 << 18;
-/// Number of collected samples after which batches are returned: with few columns, most memory is
-/// used by the times.
+/// Number of collected samples after which batches are returned.
+// With few columns, most memory is used by the times.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
 /// Maximum number of samples between two counts of the collected values. Fewer if this many samples
@@ -41,7 +41,8 @@ const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 #[derive(Debug)]
 pub struct QueryResults {
     reader: MergedReader,
-    /// The paths of the recording. The computed source has its own reader of them.
+    /// The paths of the recording.
+    // The computed source has its own reader of the paths.
     paths: Vec<PathBuf>,
     segments: Vec<SelectedSegment>,
     query: Query,
@@ -77,7 +78,7 @@ pub struct QueryResults {
 /// different tables overlap in time.
 #[derive(Debug)]
 pub enum QueryItem {
-    /// A run begins. All parts up to the next run belong to it.
+    /// A run begins. All parts up to the next run belong to this run.
     Run(RunInfo),
     /// Values.
     Batch(ColumnBatch),
@@ -94,9 +95,9 @@ pub enum QueryItem {
 /// The run of the values that follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunInfo {
-    /// Its id.
+    /// The run's id.
     pub run_id: u64,
-    /// The host that recorded it.
+    /// The host that recorded the run.
     pub host: HostName,
     /// Total time for which the host had been suspended when the run began, in nanoseconds: boot
     /// time minus monotonic time.
@@ -163,10 +164,11 @@ impl QueryResults {
         Self { is_by_name: true, ..self }
     }
 
-    /// Keeps rows that fail the condition, for sources with counters, so that rates can be
-    /// computed. [`ColumnBatch::passing`] lists the rows that pass.
+    /// Keeps rows that fail the condition, for sources with counters. [`ColumnBatch::passing`]
+    /// lists the rows that pass.
     #[must_use]
     pub(super) fn for_rates(self) -> Self {
+        // Rates are computed from all rows.
         Self { has_rates: true, ..self }
     }
 
@@ -200,7 +202,7 @@ impl QueryResults {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`, and errors of the paths in a run whose sources differ from those of other runs.
+    /// `Io`, and errors of the paths in a run whose sources differ from the sources of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {
@@ -215,7 +217,7 @@ impl QueryResults {
         }
     }
 
-    /// Reads one item of the recording. Returns false at its end.
+    /// Reads one item of the recording. Returns false at the end of the recording.
     fn advance(&mut self) -> Result<bool, QueryError> {
         if self.scan.is_some() {
             return self.scan_segment().map(|()| true);
@@ -240,6 +242,7 @@ impl QueryResults {
             ReplayItem::Sample(sample) => {
                 let sample = &sample.telemetry;
                 let Some(collector) = self.sources.get_mut(&sample.source) else { return Ok(true) };
+                // Only this collector has changed, so the others need not be counted again.
                 let before = collector.values();
                 #[cfg(any(test, feature = "fuzzing"))]
                 let added = if self.is_walking {
@@ -302,6 +305,7 @@ impl QueryResults {
     }
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), QueryError> {
+        // The rows of the run that ends come before the next run.
         self.end_tasks()?;
         self.flush(Some(u64::MAX));
         self.sources.clear();
@@ -317,6 +321,7 @@ impl QueryResults {
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
+        // No recorder uses this id, but a foreign file may.
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();
         for source in all.filter(is_wanted) {
@@ -390,6 +395,7 @@ impl QueryResults {
         };
         plan.tables.iter_mut().for_each(|table| table.instance = instance);
         let tables = &mut self.tables;
+        // Tables that only a condition or a rate needs are not returned, so they have no number.
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
@@ -491,6 +497,7 @@ impl QueryResults {
         batches.sort_by_key(|batch| batch.times.mono_ns.first().copied());
         self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         self.count_held();
+        // Without new rows, a reader has nothing to merge.
         if let Some(reached_ns) = reached_ns.filter(|_| self.ready.len() > before) {
             self.ready.push_back(QueryItem::Complete(reached_ns));
         }

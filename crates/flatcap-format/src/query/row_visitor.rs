@@ -149,6 +149,8 @@ impl Visitor for RowVisitor<'_> {
     fn begin_object(&mut self, step: PathStep<'_>) {
         let node = if self.ignored > 0 { None } else { self.node(step) };
         let Some(node) = node else {
+            // Parts outside of the plan are only counted, so that their ends are not taken for
+            // others.
             self.ignored += 1;
             return;
         };
@@ -174,6 +176,8 @@ impl Visitor for RowVisitor<'_> {
     }
 
     fn structs(&mut self, elements: &[u8], stride: usize) -> bool {
+        // A template needs the bytes of each value. Inner elements need the keys of the elements
+        // around them.
         if self.ignored > 0 || !self.open.is_empty() || self.log.is_some() {
             return false;
         }
@@ -228,6 +232,7 @@ impl RowVisitor<'_> {
     /// Takes a value; of a text that is not UTF-8 also its bytes.
     fn take(&mut self, step: PathStep<'_>, value: FieldValue<'_>, text: Option<&[u8]>) {
         if self.ignored > 0 {
+            // The bytes of an ignored value must not be taken for the bytes of the next one.
             self.read = None;
             return;
         }

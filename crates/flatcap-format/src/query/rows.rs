@@ -23,11 +23,12 @@ use super::summary::QuerySummary;
 use crate::replay::Notice;
 use crate::segment::{Gap, Marker, RecordingStart, SegmentError};
 
-/// Number of periods for which the last value of a source stays valid: the source may have missed
-/// one tick.
+/// Number of periods for which the last value of a source stays valid.
+// The source may have missed one tick.
 const PERIODS_HELD: u64 = 2;
-/// Time before the first row that is read for its rates, in addition to two periods, because
-/// samples may be late. In nanoseconds.
+/// Time before the first row that is read for its rates, in addition to two periods. In
+/// nanoseconds.
+// Samples may be late.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// A part of the rows of a query.
@@ -47,7 +48,7 @@ pub enum RowItem {
 
 /// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
 /// each sample of the source with the shortest period (the first requested one, if several have
-/// it). It has the last values of the other sources, if they are not older than two of their
+/// it). The row has the last values of the other sources, if they are not older than two of their
 /// periods.
 #[derive(Debug)]
 pub struct RowReader {
@@ -113,8 +114,10 @@ impl RowReader {
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
         let periods = selected.periods;
+        // A step consists of whole samples of the computed source.
         query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
         let mut window = RowWindow::default();
+        // The rates of the first rows need the samples before them.
         if options.is_rate {
             let longest = periods.values().copied().max().unwrap_or_default();
             window.widen(&mut query, longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS));
@@ -154,8 +157,8 @@ impl RowReader {
         self
     }
 
-    /// Returns whether elements of lists have their own columns. These are known only after all
-    /// samples were read.
+    /// Returns whether elements of lists have their own columns. The columns of elements are known
+    /// only after all samples were read.
     pub fn has_elements(&self) -> bool {
         self.has_elements
     }
@@ -191,7 +194,7 @@ impl RowReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an item is about the reader's current row")]
     pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
         loop {
@@ -213,6 +216,7 @@ impl RowReader {
                 }
             } else if let Some(waiting) = self.waiting.take() {
                 match &waiting {
+                    // The last step belongs to the run that ends, so its rows come first.
                     RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
                     RowItem::Run(run) => {
                         self.begin_run(&run.clone());
@@ -223,7 +227,9 @@ impl RowReader {
             } else if let Some(item) = self.results.next()? {
                 self.add(item);
             } else if !self.merge.is_empty() || !self.events.is_empty() {
+                // At the end of a recording, no item says that the samples so far are complete.
                 self.is_merging = true;
+            // A recording that grows may still add samples to the last step.
             } else if self.options.is_growing || !self.end_steps() {
                 return Ok(None);
             }
@@ -249,6 +255,7 @@ impl RowReader {
             }
             QueryItem::Complete(_) => self.is_merging = true,
             QueryItem::Run(run) => {
+                // The rows so far belong to the run that ends, so they are merged first.
                 self.waiting = Some(RowItem::Run(run));
                 self.is_merging = true;
             }
@@ -260,6 +267,7 @@ impl RowReader {
     }
 
     fn begin_run(&mut self, run: &RunInfo) {
+        // Ids of sources and values of counters begin again with the run.
         self.rates.iter_mut().for_each(CounterRates::clear);
         self.join.clear();
         self.steps = self.options.steps.map(StepRows::new);
@@ -318,6 +326,7 @@ impl RowReader {
         if self.steps.is_some() || sample.name != leading {
             return;
         }
+        // The next table belongs to the same sample, so its values complete the same row.
         if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
         }
@@ -330,8 +339,10 @@ impl RowReader {
         if is_before || self.layout.columns.is_empty() {
             return;
         }
+        // Columns are only added at the end, so the known ages stay valid.
         for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
             self.ages_ns.push(match self.periods.get(&*column.source) {
+                // A source without a period has no time after which a value would be too old.
                 None | Some(0) => u64::MAX,
                 Some(period) => period.saturating_mul(PERIODS_HELD),
             });
@@ -374,12 +385,13 @@ impl RowReader {
                 }
             }
         }
+        // Samples before the first row only serve the rates.
         if is_before {
             self.steps.iter_mut().for_each(StepRows::forget_values);
         }
     }
 
-    /// Ends the last step. Returns whether it has rows.
+    /// Ends the last step. Returns whether the step has rows.
     fn end_steps(&mut self) -> bool {
         self.rows.clear();
         self.next_row = 0;
@@ -412,6 +424,7 @@ impl RowWindow {
         }
         let Some((start, ns)) = &self.elapsed else { return false };
         let is_same_boot = start.boot_id.is_some() && start.boot_id == self.boot_id;
+        // Monotonic times can be compared only within one boot.
         if start.run_id == self.run_id || is_same_boot {
             sample.mono_ns < start.mono_ns.saturating_add(*ns)
         } else {

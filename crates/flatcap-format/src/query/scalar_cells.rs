@@ -4,7 +4,7 @@ use super::column::ValueColumn;
 use super::table_rows::TableRows;
 use crate::schema::{ColumnType, ScalarReader};
 
-/// The places of the values of a column, one per row. All of them are scalars of one field.
+/// The places of the values of a column, one per row. All values are scalars of one field.
 #[derive(Debug)]
 pub(super) struct ScalarCells {
     reader: ScalarReader,

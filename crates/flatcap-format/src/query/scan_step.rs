@@ -28,8 +28,9 @@ impl ScanStep {
     }
 }
 
-/// Gaps have no wall time. It is computed from the clock reading in the header.
+/// Gaps have no wall time.
 fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
+    // The time is computed from the clock reading in the header.
     let offset_ns = segment.reader.header().clocks.wall_offset_ns();
     let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
     segment.times.contains(wall_ns, gap.before_mono_ns)

@@ -33,7 +33,7 @@ pub(super) struct SegmentRequest {
     pub(super) is_rate: bool,
     /// Length of a cell: 2^`bits` nanoseconds.
     pub(super) bits: u32,
-    /// Maximum number of series. Further ones are counted and left out.
+    /// Maximum number of series. Further series are counted and left out.
     pub(super) series_max: usize,
     /// The periods of sources.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
@@ -63,7 +63,7 @@ impl SegmentOverview {
     /// Reads the results of a query from a segment.
     ///
     /// # Errors
-    /// As [`QueryResults::next`].
+    /// The same errors as [`QueryResults::next`].
     pub(super) fn read(
         segment: SelectedSegment,
         (query, namesakes): (&Query, &Arc<Namesakes>),
@@ -118,7 +118,7 @@ pub(super) struct RunFold {
     limit: SeriesLimit,
 }
 
-/// The number of series that may still begin, and the number of those that could not.
+/// The number of series that may still begin, and the number of series that could not.
 #[derive(Debug)]
 struct SeriesLimit {
     remaining: usize,
@@ -145,7 +145,7 @@ struct TableFold {
     span: Option<SourceSpan>,
     /// The id of the source of the latest samples.
     source: Option<u16>,
-    /// The elements of the samples so far.
+    /// The elements of the samples read so far.
     history: CounterHistory,
 }
 
@@ -182,6 +182,7 @@ impl RunFold {
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
         if table.source.is_some_and(|source| source != batch.source) {
+            // Another source with this name has other counters.
             table.history = CounterHistory::default();
         }
         let mut kinds = element_rows(&mut table.history, batch, names);
@@ -220,6 +221,7 @@ impl RunFold {
         let mut sources = BTreeMap::<Box<str>, SourceSpan>::new();
         for (number, fold) in &self.tables {
             let (Some(info), Some(mut span)) = (tables.get(*number), fold.span) else { continue };
+            // Numbers that were left out on purpose are no hole between two segments.
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
@@ -249,6 +251,7 @@ impl RunFold {
                     history.has_ended(u64::from(*element))
                         || latest.get(*element as usize).is_some_and(|(_, latest)| latest != name)
                 };
+                // A later element may have the same key, and no rate may join the two.
                 if element.as_ref().is_some_and(has_ended) {
                     own.end();
                 }
@@ -310,7 +313,7 @@ impl TableFold {
         let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         if is_other {
-            // Another source with this name has begun. It has its own sequence numbers.
+            // Another source with this name has begun. The new source has its own sequence numbers.
             (span.hole_end_ns, span.last) = (first.mono_ns, first);
         }
         for (sample, now) in numbers.enumerate() {
@@ -344,6 +347,7 @@ impl TableFold {
             self.begin((batch.element(row), batch.name(row)), names, limit);
         }
         let Self { columns, places, series, limits, .. } = self;
+        // Only tables without elements have exactly one row in each sample.
         let whole = match (&batch.rows, places.as_slice()) {
             (RowSource::Samples, [ElementPlace::At(0)]) => {
                 WholeTimes::of(&batch.times, rows.clone(), limits.series_ns())
@@ -388,13 +392,15 @@ impl TableFold {
             let Some(own) = self.latest.get_mut(place) else { continue };
             let title = names.title(name);
             let (_, before) = std::mem::replace(own, (name, title));
+            // A field that only describes the element may change at any time, so only another title
+            // begins a series.
             if *kind == ElementPresence::Known && before != ElementName::NONE && before != title {
                 *kind = ElementPresence::New;
             }
         }
     }
 
-    /// Begins the series of an element with this name, if there is none yet.
+    /// Begins the series of an element with this name, unless it has begun already.
     fn begin(
         &mut self,
         (element, name): (Option<u32>, Option<ElementName>),
@@ -402,6 +408,7 @@ impl TableFold {
         limit: &mut SeriesLimit,
     ) {
         if element == Some(NO_ELEMENT) || name == Some(ElementName::NONE) {
+            // Elements without a number cannot be counted, so at least one counts as left out.
             limit.left_out = limit.left_out.max(self.columns.len() as u64);
             return;
         }
@@ -414,6 +421,7 @@ impl TableFold {
         }
         let key = element.zip(name.map(|name| names.title(name)));
         let known = key.and_then(|key| self.known.get(&key)).copied();
+        // An element keeps all its series or none.
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);

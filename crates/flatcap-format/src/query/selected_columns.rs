@@ -23,11 +23,12 @@ pub(super) struct SelectedColumns {
     /// The fields in the order of the paths, including fields of elements, which may have their own
     /// columns.
     pub(super) columns: Vec<RowColumn>,
-    /// The lists that contain them.
+    /// The lists that contain the fields.
     pub(super) lists: Vec<String>,
     /// Whether elements have their own columns.
     pub(super) has_elements: bool,
-    /// The longest period of each source that has a column, in nanoseconds; 0 if it has none.
+    /// The longest period of each source that has a column, in nanoseconds; 0 for a source without
+    /// a period.
     pub(super) periods: BTreeMap<String, u64>,
     pub(super) names: ColumnNames,
 }
@@ -41,6 +42,8 @@ impl SelectedColumns {
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         match Self::new(recording.sources(), recording.shared_paths(), (query, options)) {
             Err(error @ QueryError::NoField { .. }) => {
+                // Reading unsealed segments in full is slow, so it is done only for a path that
+                // leads nowhere.
                 let sources = recording.all_sources()?;
                 let shared = Arc::new(SharedPaths::of(sources.iter().filter_map(RecordedSource::known)));
                 Self::new(&sources, &shared, (query, options)).map_err(|_| error)
@@ -67,6 +70,7 @@ impl SelectedColumns {
         };
         let mut names = HashSet::new();
         found.add_meanings(&known, &query.fields)?;
+        // One path at a time: a path that selects one field also names the column.
         let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
             [] => vec![&[]],
             fields => fields.chunks(1).collect(),

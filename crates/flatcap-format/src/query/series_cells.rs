@@ -10,11 +10,11 @@ use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
 use crate::schema::{CountedValue, Growth, MetricKind};
 
-/// A hole is a time without a value that is longer than this many periods. With this number, a
-/// source that is throttled to every third tick has no hole.
+/// A hole is a time without a value that is longer than this many periods.
+// With this number, a source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
-/// Minimum length of a hole of an element, in nanoseconds. Samples may leave out sleeping elements,
-/// but one sample per second has all of them.
+/// Minimum length of a hole of an element, in nanoseconds.
+// Samples may leave out sleeping elements, but one sample per second contains every element.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
 /// Minimum length of a hole of a source without a period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;
@@ -88,7 +88,7 @@ pub(super) struct SampleNumber {
 pub(super) struct SourceSpan {
     pub(super) first: SampleNumber,
     pub(super) last: SampleNumber,
-    /// Monotonic end of the last hole between them; 0 if there is none.
+    /// Monotonic end of the last hole between them; 0 without a hole.
     pub(super) hole_end_ns: u64,
     /// A hole is a time without samples that is longer than this, in nanoseconds.
     pub(super) hole_ns: u64,
@@ -125,8 +125,8 @@ impl HoleLimits {
     }
 
     /// Uses the time between two samples as the period, if all samples between them were left out
-    /// on purpose. `ticks` is the difference of their numbers. Returns false if that does not
-    /// explain the time.
+    /// on purpose. `ticks` is the difference of the numbers of the two samples. Returns false if
+    /// that does not explain the time.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
         if between_ns > self.own_ns.saturating_mul(ticks) {
             return false;
@@ -157,6 +157,7 @@ impl HoleLimits {
     /// the later one ended at `hole_end_ns`.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
+        // A hole of the source is also a hole of its series.
         hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
     }
 
@@ -175,6 +176,7 @@ impl SampleNumber {
     /// is too long.
     #[inline]
     pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
+        // The first sample of a source is compared with itself.
         self != next
             && (next.seq != self.seq.wrapping_add(1) || next.mono_ns.saturating_sub(self.mono_ns) > hole_ns)
     }
@@ -245,6 +247,7 @@ impl SeriesFold {
             }
         } else {
             self.begins_after_hole = hole_end_ns > 0;
+            // The growth up to the first sample of a new element belongs to an earlier element.
             let head = SamplePoint { counted: point.counted.filter(|_| !is_new), ..point };
             self.ends = Some((head, point));
             if self.is_rate {
@@ -278,6 +281,7 @@ impl SeriesFold {
         let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
         while let Some(first_ns) = wall_ns.first() {
             let number = first_ns >> self.bits;
+            // Wall times never fall here, so the values of a cell are adjacent.
             let count = wall_ns.partition_point(|ns| ns >> self.bits == number);
             let (own_ns, later_ns) = wall_ns.split_at(count);
             let (own, later) = values.split_at(count);
@@ -305,7 +309,7 @@ impl SeriesFold {
         }
     }
 
-    /// Adds values to their cell.
+    /// Adds values to the cell of their time.
     #[inline]
     fn push(&mut self, number: i64, values: &PixelValues) {
         match self.cells.last_mut() {

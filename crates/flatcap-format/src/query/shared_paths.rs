@@ -47,6 +47,7 @@ impl SharedPaths {
 
     /// Returns whether a field of another source has the same path.
     fn contains(&self, source: &str, path: &str) -> bool {
+        // Most recordings share no path, and then no text is formatted.
         !self.0.is_empty() && self.0.contains(&format!("{source}.{path}"))
     }
 }

@@ -10,12 +10,12 @@ use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
 use crate::schema::{FieldValue, Growth, MetricKind};
 
-/// Number of periods or steps after which a counter's last value is too old for a rate: one sample
-/// may be missing.
+/// Number of periods or steps after which a counter's last value is too old for a rate.
+// One sample may be missing.
 const AGE_PERIODS: u64 = 2;
 
-/// Smaller steps of the wall clock are ignored, because clocks are adjusted all the time. In
-/// nanoseconds.
+/// Smaller steps of the wall clock are ignored. In nanoseconds.
+// Clocks are adjusted all the time.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// An element, if rows are elements, and a column.
@@ -25,8 +25,8 @@ pub(super) type CellPlace = (Option<ElementName>, usize);
 #[derive(Debug)]
 pub(super) struct StepRows {
     steps: Steps,
-    /// Wall time minus monotonic time when the run began. Steps have equal lengths by the monotonic
-    /// clock, even if the wall clock is set.
+    /// Wall time minus monotonic time when the run began.
+    // Steps have equal lengths by the monotonic clock, even if the wall clock is set.
     offset_ns: Option<i64>,
     /// The lead of the wall clock over that offset, at the beginning of the current step and of the
     /// step that has ended.
@@ -65,14 +65,17 @@ impl StepRows {
             let shift_ns = sample.wall_ns.saturating_sub(mono_ns.saturating_add(offset_ns));
             self.ended_shift_ns = std::mem::replace(&mut self.shift_ns, shift_ns);
         }
+        // Samples of several sources may step back in time, but a step that has ended stays so.
         self.current = Some(self.current.map_or(number, |current| current.max(number)));
         ended
     }
 
-    /// Returns how the values of a column are summarized. `period_ns` is the period of its source.
+    /// Returns how the values of a column are summarized. `period_ns` is the period of the column's
+    /// source.
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {
+                // A source without a period has no time after which a value would be too old.
                 let period_ns = if period_ns == 0 { u64::MAX } else { period_ns };
                 StepKind::Rate(period_ns.max(self.steps.step_ns).saturating_mul(AGE_PERIODS))
             }
@@ -96,6 +99,7 @@ impl StepRows {
     ) {
         self.has_samples = true;
         if let (Some(element), _) = place
+            // The values of an element mostly follow each other, so the set is seldom searched.
             && self.elements.last() != Some(&element)
             && self.seen.insert(element)
         {
@@ -127,6 +131,7 @@ impl StepRows {
         let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
+            // Rows of elements repeat the values outside of their list.
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
             if is_long {
                 for element in std::mem::take(&mut self.elements) {

@@ -1,4 +1,4 @@
-//! Summarizes values over equal steps of time.
+//! Downsamples values: summarizes them over equal steps of time.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -87,9 +87,9 @@ pub(super) enum StepCell {
 /// The summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
-    /// An aggregate of its numbers. Its texts have their last value.
+    /// An aggregate of the column's numbers. Texts have their last value.
     Aggregate(Aggregate),
-    /// Its last value.
+    /// The last value.
     Last,
     /// The mean change per second of a counter. A value may be compared with a value that is at
     /// most this much older, in nanoseconds.
@@ -108,8 +108,9 @@ pub(super) struct NumberCell {
     values: Vec<Number>,
 }
 
-/// A number in the type of its field, so that integers beyond 2^53 are exact.
+/// A number in the type of its field.
 #[derive(Debug, Clone, Copy, PartialEq)]
+// Integers beyond 2^53 would not be exact as floats.
 enum Number {
     Unsigned(u64),
     Signed(i64),
@@ -120,7 +121,8 @@ enum Number {
 /// A sum of numbers.
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
-    /// Exact: the sum of 2^64 integers of 64 bits fits.
+    /// An exact sum.
+    // The sum of 2^64 integers of 64 bits fits.
     Integers(i128),
     Floats(f64),
 }
@@ -222,6 +224,7 @@ impl NumberCell {
 impl RateCell {
     /// Adds the growth of the counter since the previous sample.
     pub(super) fn add(&mut self, growth: Growth) {
+        // The growth over a longer time says too little about this step.
         if growth.elapsed_ns <= self.age_max_ns {
             self.sum = self.sum.plus(growth);
         }
@@ -299,7 +302,7 @@ impl NumberSum {
     }
 }
 
-/// Returns whether there is a value. NaN does not count as one.
+/// Returns whether there is a value. NaN does not count as a value.
 fn is_value(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }
@@ -310,6 +313,7 @@ fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     if at >= values.len() {
         return None;
     }
+    // One rank is needed, so the values need not be sorted.
     let (_, value, _) = values.select_nth_unstable_by(at, |own, other| own.order(*other));
     Some(*value)
 }

@@ -10,6 +10,7 @@ pub(super) struct StridedRows {
 
 impl StridedRows {
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        // `step_by` panics at 0.
         (self.start..).step_by(self.stride.max(1)).take(self.count)
     }
 
@@ -32,6 +33,7 @@ pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
 
 /// Splits off the values from `at` on, with space for `capacity` values.
 pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
+    // The result of `Vec::split_off` has no space for further values.
     let later = values.get(at..).unwrap_or_default();
     let mut split = Vec::with_capacity(capacity.max(later.len()));
     split.extend_from_slice(later);

@@ -9,7 +9,8 @@ use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, StructField, text_of};
 
 /// Maximum number of elements that are remembered with their bytes. If there are more, all are
-/// removed and named again. The limit admits all processes of a large host.
+/// removed and named again.
+// The limit admits all processes of a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
 /// The elements of a source's lists, by the bytes that identify them.
@@ -115,6 +116,8 @@ impl StructRows<'_> {
             }
         }
         let list = lists.entry(list_number).or_default();
+        // The key finds the element, and `naming` shows that its name is the same. If the sample
+        // has the key twice, the second one is another element.
         if let Some(element) = list.get(key.as_slice())
             && *element.naming == **naming
             && names.see(element.number)
@@ -138,6 +141,7 @@ impl StructRows<'_> {
         element.end_key();
         let (number, before) = names.intern(list_number, &element.key);
         let name = names.name(number, element.named(&[], before));
+        // The bytes identify neither an element without a key nor the second one with the same key.
         if has_key && before == 0 {
             if list.len() >= KNOWN_MAX {
                 list.clear();

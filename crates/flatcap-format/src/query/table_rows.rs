@@ -39,13 +39,14 @@ impl CellBytes {
     }
 }
 
-/// With each batch, the space that is kept for rows decreases by this fraction, so that a large
-/// batch does not keep memory for long.
+/// With each batch, the space that is kept for rows decreases by this fraction.
+// A large batch must not keep memory for long.
 const SPACE_DECAY: usize = 64;
 
 /// Returns the space for the rows of the next batch: enough for the number of rows in recent
-/// batches, because growing would copy them.
+/// batches.
 pub(super) fn next_space(space: usize, held: usize) -> usize {
+    // Growing would copy the rows.
     held.max(space - space / SPACE_DECAY)
 }
 

@@ -9,8 +9,9 @@ use super::computed::{TASKS_ID, TASKS_STEP_NS};
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem, WantedTimes};
 use crate::segment::{SampleView, SegmentError, SelectedSegment, SourceInfo};
 
-/// Time before the wanted time whose events are read, in addition to two periods of their source:
-/// these events show which threads were ready when it began. In nanoseconds.
+/// Time before the wanted time whose events are read, in addition to two periods of their source.
+/// In nanoseconds.
+// These events show which threads were ready when the wanted time began.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// The location of the events.
@@ -50,7 +51,7 @@ pub(super) struct TaskFeed {
 pub(super) enum FeedStep {
     /// A part of the recording.
     Read,
-    /// Events that cannot be read. They are a hole in the samples.
+    /// Events that cannot be read. The events are a hole in the samples.
     Undecodable,
     /// No further events: all existing ones were read.
     End,
@@ -116,6 +117,8 @@ impl TaskFeed {
                 let sample = &sample.telemetry;
                 let Ok(batch) = SchedBatch::read(sample.payload) else { return Ok(FeedStep::Undecodable) };
                 self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
+                // The steps keep the clock of the first sample, so that they have equal lengths if
+                // the clock is set.
                 if self.is_in_steps && !std::mem::replace(&mut self.has_begun, true) {
                     steps.set_offset(self.offset_ns);
                 }

@@ -40,6 +40,7 @@ impl SampleTemplate {
         names: &mut ElementNames,
     ) -> Result<Self, DecodeError> {
         let mut tables: Vec<TableRows> = plan.tables.iter().map(TableRows::new).collect();
+        // Only a template needs the bytes of each value.
         for table in &mut tables {
             table.cells = Some(Vec::new());
         }
@@ -88,7 +89,7 @@ impl SampleTemplate {
         &self.tables
     }
 
-    /// Sets the current names of the elements to those in this payload.
+    /// Sets the current names of the elements to the names in this payload.
     pub(super) fn name_elements(&self, names: &mut ElementNames) {
         for (number, name) in &self.named {
             names.set_latest(*number, *name);
@@ -160,6 +161,7 @@ impl SampleTemplate {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
         };
         let texts = self.cells().filter(|cell| cell.reader.is_none()).map(|cell| &cell.bytes);
+        // Payloads of another length may have other offsets although all fixed bytes are the same.
         !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.ranges().iter().chain(texts).any(may_change)
     }
 

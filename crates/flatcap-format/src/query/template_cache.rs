@@ -4,11 +4,11 @@ use super::elements::ElementNames;
 use super::plan::SourcePlan;
 use super::template::SampleTemplate;
 
-/// Maximum number of templates of a source. The lengths of lists vary by one or two elements around
-/// the usual length.
+/// Maximum number of templates of a source.
+// The lengths of lists vary by one or two elements around the usual length.
 const TEMPLATES_MAX: usize = 4;
-/// Number of templates that are made even if none was useful yet. Making one takes as long as
-/// reading about ten samples.
+/// Number of templates that are made even if none was useful yet.
+// Making one takes as long as reading about ten samples.
 pub(super) const ATTEMPTS: u64 = 8;
 /// Number of samples for which a template must be used on average.
 const SAMPLES_MIN: u64 = 16;
@@ -33,6 +33,7 @@ impl TemplateCache {
         let is_same = found == 0 && self.is_latest;
         self.served += 1;
         self.is_latest = true;
+        // Successive samples mostly have the same template, so the latest one is tried first.
         if found > 0
             && let Some(front) = self.templates.get_mut(..=found)
         {
@@ -41,13 +42,14 @@ impl TemplateCache {
         Some((self.templates.first()?, is_same))
     }
 
-    /// Records that a sample had another template, or none.
+    /// Records that the template of the previous sample no longer applies.
     pub(super) fn interrupt(&mut self) {
         self.is_latest = false;
     }
 
     /// Makes a template of a payload that has none, if it is likely to be useful.
     pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
+        // The payload was walked, so the next one must name its elements again.
         self.interrupt();
         // A shape that occurs once does not justify a template.
         let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());

@@ -23,7 +23,8 @@ pub(super) struct TemplatePool {
 struct SourceTemplates {
     /// The templates that are not in use, with the latest last.
     free: Vec<SampleTemplate>,
-    /// Number of matrices for whose rows a template was right, and of those for which it was not.
+    /// Number of matrices for whose rows a template was right, and of matrices for whose rows it
+    /// was not.
     served: u64,
     failed: u64,
 }
@@ -41,6 +42,7 @@ impl TemplatePool {
         let (_, payload) = split(matrix.first())?;
         let made = match own.renewed(plan, payload) {
             Some(template) => Some(template),
+            // If templates seldom fit, making them costs more than they save.
             None if own.failed >= ATTEMPTS + own.served => return None,
             None => SampleTemplate::of(plan, payload, names).ok(),
         };

@@ -12,7 +12,8 @@ pub struct TextColumn {
     codes: Vec<u32>,
     texts: Vec<Box<str>>,
     known: HashMap<Box<str>, u32>,
-    /// Whether a text has a backslash. Only then can it be the escaped form of other bytes.
+    /// Whether a text has a backslash.
+    // Only a text with a backslash can be the escaped form of other bytes.
     has_backslash: bool,
 }
 
@@ -82,9 +83,9 @@ impl TextColumn {
         }
     }
 
-    /// Returns the code of a text for a row. Comparing it with the text `distance` rows before is
-    /// faster than a search.
+    /// Returns the code of a text for a row.
     fn code_before(&mut self, row: usize, distance: usize, text: &str) -> u32 {
+        // Comparing it with the text `distance` rows before is faster than a search.
         let before = row.checked_sub(distance).filter(|before| self.get(*before) == Some(text));
         match before.and_then(|before| self.codes.get(before)) {
             Some(code) => *code,
@@ -104,7 +105,7 @@ impl TextColumn {
         later
     }
 
-    /// Removes all but the first `rows` rows.
+    /// Keeps only the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.codes.truncate(rows);
     }
@@ -172,6 +173,7 @@ impl TextColumn {
 
 impl PartialEq for TextColumn {
     fn eq(&self, other: &Self) -> bool {
+        // Another column may give the same texts other codes.
         self.codes.len() == other.codes.len()
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }

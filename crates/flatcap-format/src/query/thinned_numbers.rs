@@ -25,14 +25,15 @@ impl ThinnedNumbers {
 
     /// Returns the first number from `seq` on that was not left out.
     pub(super) fn skip(&self, mut seq: u64) -> u64 {
+        // Several ranges may directly follow each other.
         while let Some(end) = self.ends.get(&seq) {
             seq = *end;
         }
         seq
     }
 
-    /// Returns the first of the numbers directly before `seq` that were left out, or `seq` if there
-    /// are none.
+    /// Returns the first of the consecutive numbers before `seq` that were left out, or `seq` if
+    /// its predecessor was not left out.
     pub(super) fn skip_back(&self, mut seq: u64) -> u64 {
         while let Some(start) = self.starts.get(&seq) {
             seq = *start;

@@ -2,10 +2,11 @@
 
 /// Bytes of a sector in the kernel's counters, for any device.
 const SECTOR_BYTES: f64 = 512.0;
-/// Bytes of a page. A recording does not contain the page size. x86-64 and most arm64 kernels use
-/// this one.
+/// Bytes of a page.
+// A recording does not contain the page size. x86-64 and most arm64 kernels use this one.
 const PAGE_BYTES: f64 = 4096.0;
-/// Seconds of a jiffy in /proc: `USER_HZ` is 100 on every architecture that flatcap runs on.
+/// Seconds of a jiffy in /proc.
+// `USER_HZ` is 100 on every architecture that flatcap runs on.
 const JIFFY_S: f64 = 0.01;
 
 /// The units of schemas, each with its factor and its common unit.

@@ -6,12 +6,12 @@ use std::ops::Range;
 use super::batch::BatchTimes;
 use super::column::{ColumnValues, ValueColumn};
 
-/// Number of values that are compared at the same time: as many as fit in the registers of a
-/// processor.
+/// Number of values that are compared at the same time.
+// As many as fit in the registers of a processor.
 const LANES: usize = 8;
 
-/// The times of successive samples of a source. They ascend, and successive times are never further
-/// apart than a hole.
+/// The times of successive samples of a source. The times ascend, and successive times are never
+/// further apart than a hole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WholeTimes<'b> {
     pub(super) mono_ns: &'b [u64],
@@ -33,7 +33,7 @@ impl<'b> WholeTimes<'b> {
         (is_near && is_rising).then_some(Self { mono_ns, wall_ns })
     }
 
-    /// Returns the values of all samples but the first one.
+    /// Returns the values of all samples except the first one.
     #[allow(clippy::cast_precision_loss, reason = "integers are drawn as the nearest float")]
     pub(super) fn values_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         if !column.valid.are_all() {
@@ -50,12 +50,13 @@ impl<'b> WholeTimes<'b> {
         (!has_nan && values.len() + 1 == self.mono_ns.len()).then_some(values)
     }
 
-    /// Returns the change per second of a counter at all samples but the first one, or `None` if it
-    /// decreases or is a fraction, whose change may not be a number.
+    /// Returns the change per second of a counter at each sample after the first. Returns `None` if
+    /// the counter decreases or is a fraction, whose change may not be a number.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };
         let counts = values.get(rows).filter(|_| column.valid.are_all())?;
+        // Without an early exit, like the comparison of times above.
         let has_decreased =
             pairs(counts).fold(false, |has_decreased, (before, now)| has_decreased || now < before);
         if has_decreased || counts.len() != self.mono_ns.len() {
@@ -78,6 +79,7 @@ fn pairs<T>(values: &[T]) -> impl Iterator<Item = (&T, &T)> {
 pub(super) fn extrema(values: &[f64]) -> (f64, f64) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let (mut min, mut max) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
+    // Unlike `f64::min`, which handles NaN, this comparison is one instruction for several values.
     let smaller = |one: f64, other: f64| if other < one { other } else { one };
     let larger = |one: f64, other: f64| if other > one { other } else { one };
     for chunk in chunks {

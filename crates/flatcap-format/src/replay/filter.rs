@@ -23,7 +23,7 @@ pub struct ReplayFilter {
 /// The identity of a host. A name alone is not enough, because several hosts may have it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostIdentity {
-    /// Its name.
+    /// The host's name.
     pub name: String,
     /// The host's machine id, if it is known.
     pub machine_id: Option<String>,

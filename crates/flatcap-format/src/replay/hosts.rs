@@ -14,12 +14,12 @@ const MACHINE_CHARS: usize = 8;
 /// A host of the recordings.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecordedHost {
-    /// Its name. If several hosts have the name, the start of the machine id follows: `db1
+    /// The host's name. If several hosts have the name, the start of the machine id follows: `db1
     /// (1a2b3c4d)`.
     pub name: String,
-    /// Its machine id, if it is known.
+    /// The host's machine id, if it is known.
     pub machine_id: Option<String>,
-    /// The labels of its last run.
+    /// The labels of the host in its last run.
     pub labels: BTreeMap<String, String>,
     /// The identity of the host.
     #[serde(skip)]

@@ -18,7 +18,7 @@ pub enum ReplayItem<'a> {
     Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
     Sample(ReplaySample<'a>),
-    /// Known losses, and their frame.
+    /// Known losses, with their frame.
     Gap(Gap, &'a [u8]),
     /// A note at a point in time, and its frame.
     Marker(Marker, &'a [u8]),
@@ -37,7 +37,7 @@ pub struct ReplaySample<'a> {
     pub frame: &'a [u8],
 }
 
-/// A problem with a file. Reading continues after it.
+/// A problem with a file. Reading continues after the problem.
 #[derive(Debug)]
 pub enum Notice {
     /// Damaged bytes.
@@ -109,7 +109,7 @@ pub(crate) enum ReplayPart<'a> {
     Segment(Box<WholeSegment>),
 }
 
-/// A sealed segment of one run. Its header was returned.
+/// A sealed segment of one run. The header of the segment was returned.
 #[derive(Debug)]
 pub(crate) struct WholeSegment {
     /// A reader at the first wanted frame.

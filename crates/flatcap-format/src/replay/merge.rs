@@ -231,8 +231,8 @@ impl MergedReader {
         }
     }
 
-    /// Returns whether the current segment is sealed, belongs to one run, and none of its frames
-    /// was returned.
+    /// Returns whether the current segment is sealed, belongs to one run, and has not returned a
+    /// frame yet.
     fn can_be_taken(&self) -> bool {
         let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
         let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };

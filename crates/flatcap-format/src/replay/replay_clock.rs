@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum Speed {
     /// A multiple of the recorded speed; above 0.
     Times(f64),
-    /// As fast as the recording can be read and consumed.
+    /// The replay is as fast as the recording can be read and consumed.
     Max,
 }
 

@@ -11,7 +11,7 @@ use crate::segment::{
     Advance, FrameKind, ListedSegment, RecordingStart, SampleView, SegmentError, list, runs,
 };
 
-/// Returns the first sample that a filter selects, or `None` if there is none.
+/// Returns the first sample that a filter selects, or `None` if it selects no sample.
 ///
 /// # Errors
 /// A segment cannot be read.
@@ -55,7 +55,7 @@ pub fn recording_span(
 /// one of them, otherwise the time of the last sample. Returns `None` without samples.
 ///
 /// # Errors
-/// As [`recording_span`].
+/// The same errors as [`recording_span`].
 pub(super) fn recording_end(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,

@@ -136,7 +136,7 @@ fn day(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
 /// Parses a time of day, with or without an offset from UTC.
 fn time_of_day(text: &str) -> Option<TimeSpec> {
     let (time, offset) = text.split_at(text.find(['Z', 'z', '+', '-']).unwrap_or(text.len()));
-    // The library also accepts hours alone and a leading T. Both are refused here.
+    // The library also accepts hours alone and a leading T. Here both forms are refused.
     if !time.starts_with(|first: char| first.is_ascii_digit()) || !time.contains(':') {
         return None;
     }

@@ -43,7 +43,7 @@ pub enum TimePointError {
 }
 
 impl TimePoint {
-    /// Parses a text, as [`TimeSpec`] describes it. If the time depends on the end of the
+    /// Parses a text in the notation of [`TimeSpec`]. If the time depends on the end of the
     /// recording, reads the recording; otherwise does not. `now_ns` is the current wall time, and
     /// `zone` the time zone of times without one.
     ///

@@ -390,7 +390,7 @@ fn check_paths(
         let what = "a struct that contains itself";
         return Err(SchemaError::Invalid { object: object.name.to_string(), field: String::new(), what });
     }
-    // This bounds the recursion, and with it the stack.
+    // This limit bounds the recursion, and with it the stack.
     if open_objects.len() >= DEPTH_MAX {
         return Err(SchemaError::TooDeep { object: object.name.to_string(), limit: DEPTH_MAX });
     }

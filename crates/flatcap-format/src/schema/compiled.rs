@@ -72,7 +72,7 @@ impl CompiledSchema {
     /// UTF-8, it is escaped as every string.
     ///
     /// # Errors
-    /// As [`compile`](Self::compile).
+    /// The same errors as [`compile`](Self::compile).
     pub fn of_source(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         if bfbs.is_empty() && root.is_empty() { Ok(Self::opaque()) } else { Self::compile(bfbs, root) }
     }
@@ -194,7 +194,7 @@ pub struct Field {
     pub(super) is_text: bool,
     /// The value that represents absence.
     pub(super) absent: Option<FieldValue<'static>>,
-    /// Index of the names of its enum.
+    /// Index of the list of names of the field's enum.
     pub(super) enumeration: Option<usize>,
     /// The value if a table omits the field.
     pub(super) default: FieldValue<'static>,
@@ -238,8 +238,8 @@ impl Field {
         self.unit.as_deref()
     }
 
-    /// Returns whether the field has the attribute `identity`. These fields identify an element of
-    /// a list from one sample to the next.
+    /// Returns whether the field has the attribute `identity`. Fields with this attribute identify
+    /// an element of a list from one sample to the next.
     pub(crate) fn is_identity(&self) -> bool {
         self.is_identity
     }
@@ -339,11 +339,11 @@ pub(super) enum ElementType {
 /// The kind of a metric: how successive values of a field relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// The value only grows. Its rate is of interest.
+    /// The value only grows. A reader is interested in the rate of the field.
     Counter,
     /// A level that rises and falls.
     Gauge,
-    /// One of several states, or an identity.
+    /// A state, one of several, or an identity.
     State,
     /// Text.
     Text,
@@ -352,18 +352,18 @@ pub enum MetricKind {
 }
 
 /// The relation of a field's values to the use of a resource. Only the ranking of suspects needs
-/// it.
+/// the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// The part of a resource that is used, or anything else.
     Use,
-    /// Time spent waiting. It grows with the use by others.
+    /// Time spent waiting. The time grows with the use by others.
     Wait,
     /// A part of a resource that may be used, such as address space.
     Reservation,
     /// Memory in which the kernel caches data that may be needed again, and the memory that it
-    /// keeps free for this. It grows with all data that is read, and the kernel can free it at any
-    /// time.
+    /// keeps free for this. The value grows with all data that is read, and the kernel can free it
+    /// at any time.
     Cache,
     /// Released parts of a resource, such as discarded blocks: no device transfers their data.
     Release,
@@ -429,7 +429,7 @@ struct OpenObject {
     path_length: usize,
     /// Whether the path leads to a list of these objects.
     is_list: bool,
-    /// Whether that list has the attribute `detail`.
+    /// Whether the innermost list has the attribute `detail`.
     is_detail: bool,
 }
 

@@ -102,8 +102,9 @@ impl CounterHistory {
         own.is_none_or(|own| own.seen < complete)
     }
 
-    /// Adds the value of a column of an element, and returns its growth since the last value. Of
-    /// several values of one time, the first one counts: the next growth contains theirs.
+    /// Adds the value of a column of an element, and returns its growth since the last value. If
+    /// several values have the same time, the first one counts: the next growth contains the growth
+    /// of the others.
     pub(crate) fn growth(
         &mut self,
         place: usize,

@@ -84,7 +84,7 @@ pub enum SchemaError {
     },
 }
 
-/// Largest number of names that a message lists.
+/// Maximum number of names that a message lists.
 const NAMES_LISTED_MAX: usize = 16;
 
 /// The end of a message that suggests a name, or lists the known ones.
@@ -113,7 +113,7 @@ pub struct DecodeError {
     pub path: String,
     /// Offset in the payload.
     pub offset: usize,
-    /// The fault at that offset.
+    /// The fault in the payload at that offset.
     pub fault: DecodeFault,
 }
 

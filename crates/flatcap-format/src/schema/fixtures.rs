@@ -91,7 +91,7 @@ impl ForgedField {
     }
 }
 
-/// An object of a forged schema. It is a struct if it has a size.
+/// An object of a forged schema. The object is a struct if it has a size.
 #[derive(Debug, Clone)]
 pub(super) struct ForgedObject {
     pub(super) name: String,

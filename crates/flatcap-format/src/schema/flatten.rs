@@ -8,7 +8,7 @@ use super::error::{DecodeError, DecodeFault};
 use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 
-/// Largest number of columns of one table. A payload that needs more is rejected
+/// Maximum number of columns of one table. A payload that needs more is rejected
 /// ([`DecodeFault::TooManyColumns`]).
 pub const COLUMNS_MAX: usize = 1 << 16;
 
@@ -241,7 +241,8 @@ impl FlatColumns {
         Ok(())
     }
 
-    /// Iterates over the row's value for each column. The value is absent if the row has none.
+    /// Iterates over the row's value for each column. The value is absent if the row does not
+    /// contain it.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
         // Cells and columns are both ascending by key, so one pass over each suffices.
         let mut next = 0;

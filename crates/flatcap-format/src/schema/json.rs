@@ -12,7 +12,7 @@ impl CompiledSchema {
     /// Appends one payload as a JSON object. The output is unchanged after an error.
     ///
     /// # Errors
-    /// As [`walk`](Self::walk).
+    /// The same errors as [`walk`](Self::walk).
     pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
         let length = output.len();
         let walked = self.walk(payload, &mut JsonWriter::new(output));

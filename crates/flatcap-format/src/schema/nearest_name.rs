@@ -3,8 +3,8 @@
 /// Smallest Jaro-Winkler similarity for a suggestion: one typing error in a short word, two in a
 /// long one. Without a minimum, the most similar name would often be a wrong suggestion.
 const SIMILARITY_MIN: f64 = 0.8;
-/// Longest name that gets a suggestion, in characters: the cost of a comparison grows with the
-/// product of both lengths.
+/// Maximum length of a name that gets a suggestion, in characters: the cost of a comparison grows
+/// with the product of both lengths.
 const NAME_CHARS_MAX: usize = 60;
 
 /// Similarity of a name that ends with the wanted one after a dot, such as file.app for app.

@@ -10,7 +10,7 @@ use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Fi
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
-/// Largest number of values, objects and texts in a payload; no fields are returned for a payload
+/// Maximum number of values, objects and texts in a payload; no fields are returned for a payload
 /// with more. Offsets may be shared, so a short payload can expand without end.
 pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
@@ -28,9 +28,9 @@ pub enum NumericKind {
 /// A number in a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumericField {
-    /// Range of its bytes.
+    /// Range of the number's bytes.
     pub bytes: Range<usize>,
-    /// Its kind.
+    /// The number's kind.
     pub kind: NumericKind,
 }
 

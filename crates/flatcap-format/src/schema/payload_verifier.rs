@@ -1,9 +1,9 @@
 //! Verification of whole payloads by their schema: the same checks as in the verifier that flatc
 //! generates.
 //!
-//! Tables of one kind mostly share a vtable. Which fields it has, and that they are within the
-//! table and aligned, is checked only for the first table. For the others, only references are
-//! checked.
+//! Tables of one kind mostly share a vtable. Fields are checked for the first table only: which of
+//! them it has, and that they are within the table and aligned. For all other tables, only
+//! references are checked.
 
 use flatbuffers::VerifierOptions;
 

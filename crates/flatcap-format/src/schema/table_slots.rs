@@ -6,7 +6,7 @@ use super::compiled::{CompiledSchema, ElementType, FieldType};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableSlot<'s> {
     pub(crate) name: &'s str,
-    /// The offset of its entry in the vtable.
+    /// The offset of the field's entry in the vtable.
     pub(crate) slot: u16,
     pub(crate) content: SlotContent,
 }

@@ -19,7 +19,7 @@ pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<S
 /// Returns a value as indented JSON, for people.
 ///
 /// # Errors
-/// As [`to_visible_json`].
+/// The same errors as [`to_visible_json`].
 pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(visible_json)
 }

@@ -9,16 +9,17 @@ use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Largest number of values, objects and lists in one payload; a payload longer than this may have
+/// Maximum number of values, objects and lists in one payload; a payload longer than this may have
 /// one per byte. Offsets may be shared, so a short payload can expand without end.
 pub const VALUES_MAX: usize = 1 << 20;
 
-/// Largest number of bytes of text in one payload, counting shared text each time; a payload longer
+/// Maximum number of bytes of text in one payload, counting shared text each time; a payload longer
 /// than this may have its own length.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 
 impl CompiledSchema {
-    /// Decodes one payload and passes its values to the visitor. Allocates only if it fails.
+    /// Decodes one payload and passes its values to the visitor. Allocates memory only for an
+    /// error.
     ///
     /// # Errors
     /// The first fault at which the payload does not fit the schema or exceeds a limit. Any bytes
@@ -58,7 +59,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         self.visitor.begin_object(PathStep::Root);
         if let Some(field) = root.fields.first() {
             self.count(0, 1)?;
-            // All bytes decide whether it is UTF-8, so only an equal payload is read like this one.
+            // All bytes decide whether the payload is UTF-8, so only an equal payload is read like
+            // this one.
             self.visitor.reads_structure(0..self.payload.len());
             let step = PathStep::Field(field);
             self.visitor.value(step, FieldValue::Text(&text_of(self.payload)));

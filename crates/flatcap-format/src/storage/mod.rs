@@ -1,4 +1,4 @@
-//! Where segments are stored: a directory, and the files in it.
+//! The storage of segments: a directory, and the files in it.
 //!
 //! These are traits, so that a recorder can supply a directory with quotas and rights, and a test
 //! can supply one that fails or crashes.
@@ -54,7 +54,7 @@ pub trait Storage: Debug + Send + Sync {
 
     /// Renames a file over another one, which is removed. Only for a directory that no other
     /// process changes: this method may recreate a name that another process has removed.
-    /// [`exchange`](Self::exchange) never does.
+    /// [`exchange`](Self::exchange) never replaces a file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -95,10 +95,10 @@ pub trait Storage: Debug + Send + Sync {
     }
 
     /// Switches to the directory that is now at the path, if it is another directory. Returns
-    /// whether it has switched.
+    /// whether the directory has changed.
     ///
     /// # Errors
-    /// The new directory cannot be created, opened or locked. Then nothing has changed.
+    /// The new directory cannot be created, opened or locked. After an error, nothing has changed.
     fn reopen_if_moved(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -118,12 +118,12 @@ pub struct FileEntry {
     /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
     /// excludes sparse ranges.
     pub allocated: u64,
-    /// Inode number. It identifies the file even after a rename.
+    /// Inode number. The number identifies the file even after a rename.
     pub identity: u64,
 }
 
 impl FileEntry {
-    /// The identity of a file that could not be queried. It matches no other file.
+    /// The identity of a file that could not be queried. This identity matches no other file.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
@@ -244,7 +244,7 @@ pub trait StorageFile: ReadAt {
     /// Any error of the underlying system call.
     fn attributes(&self) -> io::Result<FileAttributes>;
 
-    /// Sets owner, group, mode and times to those of another file.
+    /// Sets owner, group, mode and times to the values of another file.
     ///
     /// # Errors
     /// `PermissionDenied` if the owner differs and this process may not change owners, or any error

@@ -14,11 +14,12 @@ pub enum CrashKind {
 /// The point of an operation at which the crash happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// Before it has any effect.
+    /// The crash happens before the operation has any effect.
     Before,
-    /// It may have had an effect, an append in part; no result is returned.
+    /// The crash happens within the operation, which may have had an effect, an append in part. No
+    /// result is returned.
     Within,
-    /// It has taken effect, and its caller has the result.
+    /// The operation has taken effect, and its caller has the result.
     After,
 }
 

@@ -1,5 +1,5 @@
 //! Random recordings whose sources and elements share names, and what is in them: each sample by
-//! run and id, each element by its identity. Every output is compared with that.
+//! run and id, each element by its identity. Every output is compared with the known samples.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -27,7 +27,7 @@ const ROOT: &str = "Root";
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownSample {
     pub run_id: u64,
-    /// The id of its source.
+    /// The id of the sample's source.
     pub source: u16,
     pub seq: u64,
     pub mono_ns: u64,
@@ -43,14 +43,14 @@ pub struct KnownSample {
 pub struct KnownDevice {
     /// Identifies it, with its source.
     pub pid: u64,
-    /// Its name in this sample; not UTF-8 in some.
+    /// The device's name in this sample, which may be invalid UTF-8.
     pub name: Vec<u8>,
     pub size: u64,
     pub count: u64,
 }
 
 impl KnownSample {
-    /// Returns the name of its source.
+    /// Returns the name of the sample's source.
     pub fn name(&self) -> &'static str {
         NAMES[usize::from(self.source)]
     }
@@ -66,7 +66,7 @@ impl KnownDevice {
         }
     }
 
-    /// Returns the begin of its label.
+    /// Returns the begin of the device's label.
     pub fn label(&self) -> String {
         let (name, pid) = (self.printed_name(), self.pid);
         if name.is_empty() { pid.to_string() } else { format!("{name}[{pid}]") }

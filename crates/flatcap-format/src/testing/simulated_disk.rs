@@ -47,7 +47,7 @@ struct EntryChange {
 /// The effect of a rename on the file that already had the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Displaced {
-    /// No file had it.
+    /// No file contained the name.
     Nothing,
     /// The file is removed.
     Removed,
@@ -213,8 +213,8 @@ impl SimulatedDirectory {
     }
 
     /// Returns possible entries after a power cut. Changes of one file's entry persist in order, up
-    /// to any of them; those of different files independently, except that a name must be free
-    /// before it is reused.
+    /// to any one of the changes. Changes of different files persist independently, except that a
+    /// name must be free before it is reused.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> BTreeMap<String, usize> {
         let mut names = self.synced.clone();
         // Files whose later changes did not persist.

@@ -16,7 +16,7 @@ const OFFSET_BYTES: usize = 4;
 const SLOT_BYTES: usize = 2;
 /// The alignment of structs: the largest that a struct may need.
 const STRUCT_ALIGNMENT: usize = 8;
-/// Longest buffer: offsets to vtables are signed.
+/// Maximum length of a buffer: offsets to vtables are signed.
 const BUFFER_BYTES_MAX: usize = i32::MAX as usize;
 
 /// The fields that all tables of one kind have, and where they are.
@@ -59,9 +59,9 @@ impl TableList {
 }
 
 impl TableLayout {
-    /// Lays out a table whose fields are those of these names; others are omitted, and read as
-    /// their defaults. The schema is that of the table: [`CompiledSchema::compile`] takes the name
-    /// of any table as the root.
+    /// Lays out a table with the fields of these names. Other fields are omitted, and readers get
+    /// their defaults. `schema` is the schema of the table: [`CompiledSchema::compile`] takes the
+    /// name of any table as the root.
     ///
     /// # Errors
     /// `Path` if the table has no such field.
@@ -102,7 +102,7 @@ impl TableLayout {
     /// Returns the handle of a field that the layout was created with.
     ///
     /// # Errors
-    /// `Path` if it was not.
+    /// `Path` if the layout does not contain the field.
     pub fn field(&self, name: &str) -> Result<TableField, TemplateError> {
         let known = || self.fields.iter().map(|(known, _)| &**known);
         let field = self.fields.iter().find(|(known, _)| **known == *name);
@@ -176,7 +176,7 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Creates a writer without memory of its own; later buffers reuse that of earlier ones.
+    /// Creates a writer without memory of its own. Later buffers reuse the memory of earlier ones.
     pub fn new() -> Self {
         Self::default()
     }
@@ -262,7 +262,7 @@ impl TableWriter {
         self.refer(table.0 + field.place, at);
     }
 
-    /// Writes a table below another. Its fields are zero until they are set.
+    /// Writes a table below another. The fields of the table are zero until they are set.
     ///
     /// # Panics
     /// If the field is not a table.

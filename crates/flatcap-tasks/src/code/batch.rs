@@ -60,7 +60,7 @@ pub struct CodeObjectView<'p> {
 /// Identifies the content of a file without a build id, together with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileVersion {
-    /// Its size.
+    /// The file's size.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.
     pub modified_ns: i64,

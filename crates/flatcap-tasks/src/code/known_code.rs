@@ -16,7 +16,8 @@ const PROCESSES_MAX: usize = 1 << 16;
 /// found them get the ids of later payloads.
 #[derive(Debug, Default)]
 pub struct KnownCode {
-    /// None: the path has had two, so nobody knows of which one a sample without is.
+    /// The value is `None` for a path that has had two files: a sample without an identity may
+    /// belong to either.
     by_path: HashMap<Box<str>, Option<FileIdentity>>,
     first_samples: HashMap<u32, u64>, // by process; monotonic nanoseconds
 }

@@ -17,7 +17,7 @@ pub const STACK_DEPTH_MAX: usize = 512;
 const FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of distinct objects, such as executables and libraries.
 const OBJECTS_MAX: usize = 1 << 12;
-/// The path of addresses in no mapping that is known. They are rarely code.
+/// The path of addresses in no mapping that is known. Such addresses are rarely code.
 const NOWHERE: &str = "[unknown]";
 
 /// Sums samples of call chains. Equal call chains of one process are merged.
@@ -48,7 +48,8 @@ pub struct CodeObjectInfo {
     pub build_id: Box<[u8]>,
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
-    /// The process, for memory without a file: others have other code at its addresses.
+    /// The process, for memory without a file: other processes have other code at the same
+    /// addresses.
     pub process: Option<SampledProcess>,
 }
 
@@ -124,7 +125,7 @@ pub struct StackTotal {
 pub struct FrameTotal {
     /// Process id.
     pub process: u32,
-    /// Name of one of its threads.
+    /// Name of one of the process's threads.
     pub name: TaskName,
     /// Name of the function, if it is known.
     pub function: Option<String>,
@@ -183,8 +184,8 @@ impl StackTotals {
         }
     }
 
-    /// Fills in the build ids and versions of files that were recorded without, and when processes
-    /// were first sampled. Places and call chains that are the same then are one.
+    /// Fills in the times at which processes were first sampled, and the build ids and versions of
+    /// files that were recorded without. Places and call chains that are the same then are one.
     pub fn complete_objects(&mut self, known: &KnownCode) {
         let mut objects = std::mem::take(&mut self.objects);
         for object in &mut objects {

@@ -132,7 +132,7 @@ impl<'p> SchedBatch<'p> {
         self.stopped_ns
     }
 
-    /// Returns whether recording of switches is stopped at its end.
+    /// Returns whether recording of switches is stopped at the end of the sample.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }

@@ -14,9 +14,9 @@ const SLICES_MAX: usize = 1024;
 pub struct CpuSlice {
     /// The task that ran; the idle loop if the CPU was idle.
     pub task: Task,
-    /// When it began, in monotonic nanoseconds.
+    /// The begin of the slice, in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// When it ended, in monotonic nanoseconds.
+    /// The end of the slice, in monotonic nanoseconds.
     pub end_ns: u64,
 }
 

@@ -9,11 +9,11 @@ use crate::task::Task;
 /// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskState {
-    /// It runs on a CPU.
+    /// The thread runs on a CPU.
     Running,
-    /// It is runnable, and waits for a CPU.
+    /// The thread is runnable, and waits for a CPU.
     Ready,
-    /// It waits for something else.
+    /// The thread waits for something else.
     Sleeping,
 }
 
@@ -22,7 +22,7 @@ pub enum TaskState {
 pub enum IntervalEnd {
     /// The thread got a CPU.
     Ran,
-    /// The thread was still runnable, but another one ran.
+    /// The thread was still runnable, but another thread ran.
     Preempted,
     /// The thread started to wait for something.
     Slept,
@@ -42,7 +42,7 @@ pub enum IntervalEnd {
 pub struct Interval {
     /// The thread.
     pub task: Task,
-    /// Its state.
+    /// The thread's state.
     pub state: TaskState,
     /// The CPU that it ran on. For a ready or sleeping thread, the CPU that it ran on next, if it
     /// did.
@@ -51,7 +51,7 @@ pub struct Interval {
     pub begin_ns: u64,
     /// End in monotonic nanoseconds; not before `begin_ns`.
     pub end_ns: u64,
-    /// Why it ended.
+    /// The reason why the interval ended.
     pub end: IntervalEnd,
     /// The task that woke a ready thread; `None` if the thread was preempted or is new, or if the
     /// waker is unknown.

@@ -1,4 +1,5 @@
-//! Derives from payloads of the source `sched` which threads ran, waited for a CPU and slept.
+//! Derives from payloads of the source `sched` which threads ran, which waited for a CPU (run queue
+//! latency), and which slept (off-CPU time).
 
 mod batch;
 mod cpu_history;

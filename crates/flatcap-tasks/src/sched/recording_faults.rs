@@ -22,16 +22,16 @@ pub struct RecordingHole {
     pub begin_ns: u64,
     /// End in monotonic nanoseconds; after `begin_ns`.
     pub end_ns: u64,
-    /// Why.
+    /// The reason why they were not recorded.
     pub cause: HoleCause,
 }
 
 /// The reason why switches were not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
-    /// They exceeded the CPU budget of the source.
+    /// The switches exceeded the CPU budget of the source.
     Stopped,
-    /// This number of records is missing, at unknown times in the range.
+    /// The given number of records is missing, at unknown times in the range.
     LostRecords(u64),
     /// Samples of the source are missing.
     MissingSamples,

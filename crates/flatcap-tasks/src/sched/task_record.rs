@@ -14,7 +14,7 @@ pub(super) struct RunningOn {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TaskRecord {
     pub(super) task: Task,
-    /// Its state and the time since which it holds; `None` if it is unknown.
+    /// The thread's state and the time since which it holds; `None` if the state is unknown.
     pub(super) state: Option<(TaskState, u64)>,
     /// The CPU that it runs on, if it is running.
     pub(super) cpu: u16,

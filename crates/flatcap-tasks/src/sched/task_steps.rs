@@ -49,13 +49,14 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// Its number: its time on the clock that steps are multiples of, divided by the step.
+    /// The number of the sample: its time on the clock that steps are multiples of, divided by the
+    /// step.
     pub number: u64,
-    /// Its time, in monotonic nanoseconds.
+    /// The sample's time, in monotonic nanoseconds.
     pub time_ns: u64,
     /// Whether it is at the begin of the known range, and not at the end of a step.
     pub is_begin: bool,
-    /// Its payload, in the schema [`TASKS`](crate::schema::TASKS).
+    /// The sample's payload, in the schema [`TASKS`](crate::schema::TASKS).
     pub payload: &'s [u8],
 }
 
@@ -87,7 +88,7 @@ struct ThreadState {
 struct ProcessCount {
     name: TaskName,
     work: Work,
-    /// Numbers of its threads that have not ended.
+    /// Numbers of the process's threads that have not ended.
     threads: BTreeSet<u64>,
 }
 
@@ -328,7 +329,8 @@ impl TaskSteps {
         }
     }
 
-    /// Removes the threads without activity in the steps that are kept. Their counters restart.
+    /// Removes the threads without activity in the steps that are kept. The counters of forgotten
+    /// threads restart.
     fn forget_idle(&mut self) {
         let active: BTreeSet<u64> = self.steps.values().flat_map(|step| step.keys().copied()).collect();
         let idle: Vec<Task> = self
@@ -401,7 +403,7 @@ impl TimelineObserver for TaskSteps {
 }
 
 impl TaskSteps {
-    /// Sets the CPU that a thread runs on. Returns whether it ran on another one before.
+    /// Sets the CPU that a thread runs on. Returns whether the thread ran on another CPU before.
     fn move_to(&mut self, task: Task, cpu: Option<u16>) -> bool {
         self.know(task);
         let Some(thread) = self.threads.get_mut(&task.number) else { return false };

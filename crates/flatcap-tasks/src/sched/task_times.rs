@@ -55,9 +55,9 @@ pub struct ThreadTimes {
     pub longest_sleeping_ns: u64,
     /// Number of times it stopped running.
     pub switches: u64,
-    /// Number of times it stopped running while still runnable.
+    /// Number of times the thread stopped running while still runnable.
     pub preemptions: u64,
-    /// Number of times it ran on another CPU than before.
+    /// Number of times the thread ran on another CPU than before.
     pub migrations: u64,
 }
 
@@ -92,12 +92,12 @@ pub struct Blocker {
     pub ns: u64,
 }
 
-/// Times of a CPU in the window, in nanoseconds. The rest is unknown.
+/// Times of a CPU in the window, in nanoseconds. The rest of the window is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {
     /// Time in which a thread ran.
     pub busy_ns: u64,
-    /// Time in which it was idle.
+    /// Time in which the CPU was idle.
     pub idle_ns: u64,
 }
 
@@ -115,7 +115,7 @@ impl TaskTimes {
     }
 
     /// Counts the intervals that are open in a timeline, up to now. Their rest is counted later, so
-    /// this may be called between payloads. It must be called after the last one.
+    /// this may be called between payloads. The function must be called after the last payload.
     pub fn reach(&mut self, timeline: &Timeline) {
         for interval in timeline.active().chain(timeline.sleeping()) {
             self.interval(&interval, timeline.history());

@@ -336,7 +336,7 @@ impl Timeline {
         }
         self.know(thread, observer);
         if self.running_on(cpu).is_none() {
-            // Its last switch is missing.
+            // The last switch of the thread is missing.
             self.lose_task(thread.thread, observer);
         }
         let Some(record) = self.tasks.get(&thread.thread).copied() else { return };

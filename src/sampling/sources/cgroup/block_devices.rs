@@ -17,7 +17,7 @@ use crate::sampling::sources::text;
 pub(super) const DIRECTORY: &str = "sys/dev/block";
 /// Major number of loop devices. They read and write a file, which the device below it counts.
 const LOOP: u64 = 7;
-/// Maximum number of devices; those beyond it are not looked at.
+/// Maximum number of devices; further devices are not looked at.
 const DEVICES_MAX: usize = 8192;
 /// Maximum number of layers above the lowest one.
 const HEIGHT_MAX: usize = 32;
@@ -33,7 +33,7 @@ const DISK_MAJORS: [u64; 28] = [
 /// Major and minor number.
 pub(super) type DeviceNumber = (u64, u64);
 
-/// The devices that the groups' files have named so far, with those below them.
+/// The devices that the groups' files have named so far, with the devices below them.
 #[derive(Debug, Default)]
 pub(super) struct BlockDevices {
     directory: Option<HostDirectory>,
@@ -64,9 +64,9 @@ pub(super) enum DeviceRole {
     Layer { layer: usize, top_layer: Option<usize> },
     /// Not at all: another device counts it.
     Repeated,
-    /// The devices below it are not visible.
+    /// The devices below this one are not visible.
     Unknown,
-    /// It was not looked at yet: [`BlockDevices::learn`].
+    /// The device was not looked at yet: [`BlockDevices::learn`].
     New,
 }
 
@@ -108,7 +108,8 @@ impl BlockDevices {
         }
     }
 
-    /// Looks at a device and those below it. The caller then calls [`arrange`](Self::arrange).
+    /// Looks at a device and the devices below it. The caller then calls
+    /// [`arrange`](Self::arrange).
     pub(super) fn learn(&mut self, number: DeviceNumber) {
         if number.0 != LOOP {
             self.add(number, HEIGHT_MAX);
@@ -119,7 +120,7 @@ impl BlockDevices {
         self.devices.binary_search_by_key(&number, |device| device.number)
     }
 
-    /// Adds a device and those below it. Recursion ends after `depth` layers.
+    /// Adds a device and the devices below it. Recursion ends after `depth` layers.
     fn add(&mut self, number: DeviceNumber, depth: usize) {
         let Err(at) = self.find(number) else { return };
         if self.devices.len() >= DEVICES_MAX {
@@ -148,7 +149,8 @@ impl BlockDevices {
         }
     }
 
-    /// Adds the devices directly below one to the edges. None if they cannot be seen.
+    /// Adds the devices directly below one to the edges. Returns `None` if the devices cannot be
+    /// seen.
     fn list_below(&mut self, number: DeviceNumber) -> Option<()> {
         let Self { directory, names, edges, .. } = self;
         let is_disk = DISK_MAJORS.contains(&number.0);

@@ -28,7 +28,7 @@ const DIRECTORY: &str = "sys/fs/cgroup";
 const HYBRID: &str = "sys/fs/cgroup/unified";
 /// A file that every version 2 group has, the root included.
 const CONTROLLERS_FILE: &str = "cgroup.controllers";
-/// A file that every version 2 group has but the root of the host's tree.
+/// A file of every version 2 control group except the root of the host's tree.
 const TYPE_FILE: &CStr = c"cgroup.type";
 const V1_HINT: &str = ": only control groups of version 1 are mounted there; boot with \
      systemd.unified_cgroup_hierarchy=1 for version 2";

@@ -62,7 +62,7 @@ pub(super) struct CgroupTree {
 /// One control group.
 #[derive(Debug)]
 pub(super) struct ControlGroup {
-    /// Inode of its directory.
+    /// Inode of the group's directory.
     pub(super) id: u64,
     /// Inode as listed by the parent; some file systems number a directory in two ways.
     listed_inode: u64,

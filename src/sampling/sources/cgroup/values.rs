@@ -80,9 +80,9 @@ pub(super) const VALUE_COUNT: usize = 51;
 enum CgroupFileFormat {
     /// A name and a number per line. Kernels differ in the names they have.
     Keyed(&'static [&'static [u8]]),
-    /// One number.
+    /// The file has one number.
     Number,
-    /// One number, or `max` for no limit.
+    /// The file has one number, or `max` for no limit.
     Limit,
     /// A line per device with `name=number` pairs, which are summed over devices (`io_stat`).
     Devices,

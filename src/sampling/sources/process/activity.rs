@@ -9,7 +9,7 @@ pub(super) struct ProcessActivity {
     pub(super) cpu_ns: u64,
     /// Bytes read from and written to storage.
     pub(super) io_bytes: u64,
-    /// Its slot in the table.
+    /// The process's slot in the table.
     pub(super) slot: usize,
 }
 

@@ -59,8 +59,8 @@ impl ExecWatcher {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Replaces `execs` by those since the last call, in their order. Returns whether all of them
-    /// are there.
+    /// Replaces `execs` by the execs since the last call, in their order. Returns whether all of
+    /// them are there.
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);

@@ -22,11 +22,11 @@ const PROCESSES: &str = "cgroup.procs";
 /// The relation of the paths that the kernel shows to the paths in the host's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupNaming {
-    /// They are the same.
+    /// The paths are the same.
     AsShown,
-    /// They are relative to this group of the tree.
+    /// The paths are relative to this group of the tree.
     Below(Vec<u8>),
-    /// They are relative to a group that was not found.
+    /// The paths are relative to a group that was not found.
     Unknown,
 }
 
@@ -60,7 +60,8 @@ impl GroupNaming {
         below.map_or(unknown, |root| Self::Below(root.to_vec()))
     }
 
-    /// Writes the path of a group in the host's tree to `path`. Returns false if it is unknown.
+    /// Writes the path of a group in the host's tree to `path`. Returns false if the path is
+    /// unknown.
     pub(super) fn resolve(&self, shown: &[u8], path: &mut Vec<u8>) -> bool {
         path.clear();
         let mut root: &[u8] = match self {

@@ -27,11 +27,12 @@ pub(super) struct ProcessSlot {
     pub(super) exit: ExitState,
     /// Whether its files reported that at the last sample.
     pub(super) is_gone: bool,
-    /// Its start time at the last sample.
+    /// The process's start time at the last sample.
     pub(super) start: u64,
     /// Number of its user.
     pub(super) user: u64,
-    /// Whether the last sample recorded it. Otherwise it is read only when its details are due.
+    /// Whether the last sample recorded it. Otherwise the process is read only when its details are
+    /// due.
     pub(super) is_wanted: bool,
     /// The name and user for which that was decided.
     pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,
@@ -69,7 +70,7 @@ pub(super) enum ExitState {
     NotReported,
     /// The process may still be listed, until its parent has waited for it.
     Reported,
-    /// It may be among the lost events; the next sample decides.
+    /// The exit may be among the lost events; the next sample decides.
     Uncertain,
 }
 
@@ -77,7 +78,7 @@ pub(super) enum ExitState {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ContentSpan {
     pub(super) at: usize,
-    /// Length; 0 if it was not read.
+    /// Length; 0 if the file was not read.
     pub(super) stat: usize,
     /// Length; it follows stat.
     pub(super) io: usize,
@@ -87,7 +88,7 @@ pub(super) struct ContentSpan {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessContent<'a> {
     pub(super) stat: &'a [u8],
-    /// None if it could not be read.
+    /// The content of the file `io`, or `None` if it could not be read.
     pub(super) io: Option<&'a [u8]>,
     pub(super) is_io_denied: bool,
 }

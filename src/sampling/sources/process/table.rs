@@ -47,9 +47,9 @@ const EMFILE: i32 = 24;
 /// The processes that a pass reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PassScope {
-    /// All of them.
+    /// All processes.
     All,
-    /// Those that are active, and those with an exec or an exit since the last pass.
+    /// Processes that are active, and processes with an exec or an exit since the last pass.
     Active,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct ProcessTable {
 /// The processes that /proc shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
-    /// All of its namespace.
+    /// All processes of the namespace.
     All,
     /// Only the recorder's own user's (mount option hidepid).
     Own,

@@ -18,7 +18,7 @@ pub(super) struct CodeMapping {
     pub(super) end: u64, // > start
     /// Offset of the first address in the file. For memory without a file the address itself.
     pub(super) offset: u64,
-    /// What is mapped.
+    /// The mapped file.
     pub(super) file: Arc<CodeFile>,
 }
 
@@ -34,7 +34,8 @@ impl CodeMapping {
         self.offset.wrapping_add(address.wrapping_sub(self.start))
     }
 
-    /// Returns the part of the mapping from `start` to `end`. `None` if there is none.
+    /// Returns the part of the mapping from `start` to `end`. Returns `None` if the two do not
+    /// overlap.
     fn part(&self, start: u64, end: u64) -> Option<Self> {
         let (start, end) = (start.max(self.start), end.min(self.end));
         (start < end).then(|| Self {
@@ -96,7 +97,7 @@ impl AddressSpace {
             inserted = Some(mapping);
         }
         self.mappings.splice(from..to, before.into_iter().chain(inserted).chain(after));
-        // One that lost its middle is two.
+        // A mapping that lost its middle is two mappings.
         self.mappings.truncate(SPACE_MAPPINGS_MAX);
     }
 }

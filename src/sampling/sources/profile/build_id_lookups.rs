@@ -13,7 +13,7 @@ use crate::os::build_id::{ElfBuildId, FileContentId};
 use crate::os::host::HostRoot;
 use crate::os::thread;
 
-/// Files that wait to be looked up. Further ones are looked up when they are next in a stack.
+/// Files that wait to be looked up. Further files are looked up when they are next in a stack.
 const QUEUE_MAX: usize = 64;
 
 /// Looks up build ids in a thread of its own, since a file may be on a disk or a server that does

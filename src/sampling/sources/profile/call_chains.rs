@@ -67,7 +67,7 @@ impl CallChains {
     /// Reads what processes that already run have mapped.
     ///
     /// # Errors
-    /// As [`existing_processes::read`].
+    /// The same errors as [`existing_processes::read`].
     pub(super) fn read_processes(&mut self, host: &HostRoot) -> io::Result<ReadProcesses> {
         existing_processes::read(host, &mut self.files, &mut self.tasks)
     }
@@ -173,8 +173,8 @@ impl CallChains {
     }
 }
 
-/// Returns the name of a thread. Empty if it is not known. One that was read is not noted with the
-/// tasks: a thread runs for a while after the record of its end, which is the last one.
+/// Returns the name of a thread. Empty if the name is not known. One that was read is not noted
+/// with the tasks: a thread runs for a while after the record of its end, which is the last one.
 fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName {
     tasks.name(id.thread).or_else(|| names.get(id.thread)).unwrap_or_default()
 }

@@ -15,7 +15,8 @@ pub(super) const FILES_MAX: usize = 8192;
 pub(super) const PATH_BYTES_MAX: usize = 1024;
 /// Maximum number of lookups of a file: a process that has it mapped may have ended.
 const LOOKUPS_MAX: u8 = 3;
-/// Files after which those that no process maps any more are forgotten for the first time.
+/// Number of files after which files that no process maps any more are forgotten for the first
+/// time.
 const SWEEP_FILES_MIN: usize = 256;
 /// Beginnings of names of memory that the kernel names like a file.
 const MEMORY_NAMES: [&[u8]; 5] = [b"//", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage"];
@@ -27,7 +28,7 @@ const VDSO: &[u8] = b"[vdso]";
 pub(super) struct CodeFile {
     /// Equal for the same `CodeFile` alone.
     pub(super) id: u64,
-    /// What it is.
+    /// The kind of the code's origin.
     pub(super) kind: CodeKind,
     /// Path of the file; a name in brackets for others.
     pub(super) path: Box<str>,
@@ -85,7 +86,8 @@ impl CodeFile {
 
     /// Whether the content is worth another lookup, which this call counts.
     pub(super) fn take_lookup(&self) -> bool {
-        // One thread counts. The last lookup may still be under way, and then this one is in vain.
+        // One thread counts. The last lookup may still be under way, and then another
+        // lookup is in vain.
         let lookups = self.lookups.load(Ordering::Relaxed);
         let is_worth_it = lookups < LOOKUPS_MAX && self.content().is_none();
         if is_worth_it {

@@ -64,7 +64,7 @@ fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingPro
     let mut file = None;
     for number in numbers {
         let process = match read_process(&mut directory, number, &mut file) {
-            // It has ended.
+            // The process has ended.
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS) => {
                 continue;
             }
@@ -125,7 +125,7 @@ fn note_all(
     }
 }
 
-/// Notes a process with its threads. Those of the kernel have no mappings.
+/// Notes a process with its threads. Threads of the kernel have no mappings.
 fn note(process: &ExistingProcess, files: &mut CodeFiles, tasks: &mut TaskTable) {
     let (lines, _) = text::whole_lines(&process.maps);
     let Some(first) = process.threads.first() else { return };

@@ -1,5 +1,5 @@
-//! `profile`: which code runs on each CPU, as call chains of the event cpu-clock of
-//! `perf_event_open(2)`.
+//! `profile`: which code runs on each CPU (on-CPU profiling), as call chains of the event cpu-clock
+//! of `perf_event_open(2)`.
 //!
 //! The same rings have what processes map, so that an address is an offset in a file, also after
 //! the process has ended. Nothing here knows a symbol: readers of a recording look them up.

@@ -35,7 +35,7 @@ pub(super) struct ProfileSpan {
 /// The moment of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// When, on CLOCK_MONOTONIC.
+    /// The time of the sample, on CLOCK_MONOTONIC.
     pub(super) time_ns: u64,
     /// The CPU.
     pub(super) cpu: u16,
@@ -196,7 +196,7 @@ impl StackTables {
     }
 }
 
-/// Returns the index of the next element of a table with this many. `None` if it is full.
+/// Returns the index of the next element of a table with this many. `None` if the table is full.
 fn next_index(elements: usize, elements_max: usize) -> Option<u16> {
     u16::try_from(elements).ok().filter(|_| elements < elements_max)
 }

@@ -65,7 +65,7 @@ impl TaskTable {
     /// code of its parent.
     pub(super) fn fork(&mut self, (process, thread): (u32, u32), parent: (u32, u32)) {
         if process != parent.0 {
-            // Those that had these numbers have ended, even if that was lost.
+            // Threads that had these numbers have ended, even if the record of the end was lost.
             self.exit(thread);
             self.remove_process(process);
         }

@@ -9,7 +9,7 @@ use super::task_table::ThreadName;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
 
-/// Maximum number of names that are kept; beyond it all are read again.
+/// Maximum number of names that are kept; beyond this number all names are read again.
 const NAMES_MAX: usize = 4096;
 
 /// Reads names of threads, from /proc/TID/comm, and keeps them.
@@ -28,7 +28,7 @@ impl ThreadNames {
         Ok(Self { proc: DirectoryHandle::open(&host.path("proc"))?, names: HashMap::new() })
     }
 
-    /// Returns the name of a thread. `None` if it has ended.
+    /// Returns the name of a thread. Returns `None` if the thread has ended.
     pub(super) fn get(&mut self, thread: u32) -> Option<ThreadName> {
         if let Some(name) = self.names.get(&thread) {
             return Some(*name);

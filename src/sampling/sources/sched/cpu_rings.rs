@@ -75,7 +75,7 @@ impl CpuRings {
         self.cpus.len() < before
     }
 
-    /// Closes the rings of all CPUs but these.
+    /// Closes the rings of all other CPUs.
     pub(super) fn close_others(&mut self, numbers: &[u32]) {
         self.cpus.retain(|cpu| numbers.contains(&cpu.number));
     }

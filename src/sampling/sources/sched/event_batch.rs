@@ -12,8 +12,8 @@ const RESERVED_EVENTS: usize = 4096;
 /// The id of a thread that has ended and that the kernel no longer knows.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-/// Begin and end of a sample's time, on CLOCK_MONOTONIC: events at `begin_ns` belong to it, those
-/// at `end_ns` to the next one.
+/// Begin and end of a sample's time, on CLOCK_MONOTONIC: events at `begin_ns` belong to the sample,
+/// events at `end_ns` to the next sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventSpan {
     pub(super) begin_ns: u64,
@@ -172,7 +172,7 @@ impl EventBatch {
         Some(())
     }
 
-    /// Forgets what runs on all CPUs but these.
+    /// Forgets what runs on all other CPUs.
     pub(super) fn keep_cpus(&mut self, is_kept: impl Fn(u32) -> bool) {
         for (cpu, running) in (0..).zip(&mut self.cpus) {
             if !is_kept(cpu) {

@@ -81,7 +81,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
              credential sched_waking, as flatcap-scheduler.conf does"
         );
     }
-    // Those that begin from now on are in the rings.
+    // Threads that begin from now on are in the rings.
     let opened_ns = monotonic_ns();
     let mut threads = ThreadTable::new();
     threads.add_existing(context.host).map_err(|error| Unavailable { file: "proc", error, hint: "" })?;

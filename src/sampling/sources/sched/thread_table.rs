@@ -93,7 +93,7 @@ impl ThreadTable {
         Ok(())
     }
 
-    /// Begins a sample that mentions no thread but the idle loop.
+    /// Begins a sample that mentions only the idle loop.
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
         self.mentioned.clear();
@@ -139,7 +139,7 @@ impl ThreadTable {
     /// A thread begins, with the name of its parent.
     pub(super) fn fork(&mut self, child: ThreadId, parent: ThreadId) {
         let name = self.threads.get(&parent.thread).map_or([0; THREAD_NAME_BYTES], |parent| parent.name);
-        // It may have the id of a thread that has ended.
+        // A child may have the id of a thread that has ended.
         if let Some(thread) = self.known(child) {
             (thread.process, thread.name, thread.ended_ns) = (child.process, name, 0);
         }

@@ -21,7 +21,7 @@ const OFFSET_MAX: usize = 4096;
 /// The tracepoint, as this kernel numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WakeupTracepoint {
-    /// Its number.
+    /// The tracepoint's number.
     pub(super) number: u64,
     thread_offset: usize,
 }
@@ -44,8 +44,8 @@ impl WakeupTracepoint {
         Some(Self { number, thread_offset: thread_offset.unwrap_or(THREAD_OFFSET) })
     }
 
-    /// Returns the thread that is made ready, by the tracepoint's data. `None` if they are too
-    /// short.
+    /// Returns the thread that is made ready, by the tracepoint's data. Returns `None` if the data
+    /// are too short.
     #[allow(clippy::host_endian_bytes, reason = "a number of the kernel of this host, never stored")]
     pub(super) fn thread(self, data: &[u8]) -> Option<u32> {
         data.get(self.thread_offset..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))

@@ -20,7 +20,8 @@ use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, Worker};
 
-/// Maximum size of an answer, in bytes: a data source requests all series of a panel at once.
+/// Maximum size of an answer, in bytes.
+// A data source requests all series of a panel at once.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Answers data sources. One thread owns a reader, and ends when this is dropped.

@@ -15,7 +15,8 @@ use crate::view::web::api_error::ApiError;
 use crate::view::web::shown_paths::ShownPaths;
 use crate::view::web::worker::ApiAnswer;
 
-/// Interval at which a growing recording is reopened: a reload may have added sources.
+/// Interval at which a growing recording is reopened.
+// A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -23,8 +24,8 @@ const NS_PER_MS: i64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
-    /// `None` before the first request: opening reads all headers, and most pages have no data
-    /// source.
+    /// `None` before the first request.
+    // Opening reads all headers, and most pages have no data source.
     opened: Option<OpenedRecording>,
 }
 
@@ -46,6 +47,7 @@ impl PromqlReader {
         };
         let answer = opened.refresh(&self.shown).map_err(ApiError::from);
         let answer = answer.and_then(|()| self.answer_from(&opened.engine, request));
+        // Put back even after an error, because the next request may succeed.
         self.opened = Some(opened);
         answer
     }

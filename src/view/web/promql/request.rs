@@ -27,9 +27,11 @@ pub(super) enum PromqlRequest {
     LabelValues { label: String, of: SeriesChoice },
     /// `/metadata`: types and help of all metrics, or of one.
     Metadata(Option<String>),
-    /// `/query_exemplars`: always empty, because recordings have no exemplars.
+    /// `/query_exemplars`: always empty.
+    // Recordings have no exemplars.
     Exemplars,
-    /// `/rules` or `/alerts`: always empty, because a page evaluates no rules.
+    /// `/rules` or `/alerts`: always empty.
+    // A page evaluates no rules.
     NoRules(&'static str),
     /// `/status/buildinfo`: version and name of this server.
     BuildInfo,
@@ -104,12 +106,14 @@ impl PromqlRequest {
 }
 
 /// The parameters of a request; a name may occur several times. Unknown parameters are ignored, as
-/// Prometheus does: data sources send parameters of newer versions.
+/// Prometheus does.
+// Data sources send parameters of newer versions.
 struct PromqlParameters(Vec<(String, String)>);
 
 impl PromqlParameters {
     fn parse(query: &str, body: &str) -> Self {
         let of = |text: &str| form_urlencoded::parse(text.as_bytes()).into_owned().collect::<Vec<_>>();
+        // The body comes first, as in the forms of Go, which Prometheus uses.
         let mut parameters = of(body);
         parameters.extend(of(query));
         Self(parameters)
@@ -173,6 +177,7 @@ fn duration_ms(name: &str, text: &str) -> Result<i64, ApiError> {
 #[allow(clippy::cast_possible_truncation, reason = "checked to be within i64")]
 fn milliseconds(seconds: f64) -> Option<i64> {
     let ms = (seconds * 1000.0).round();
+    // Larger numbers do not fit 64 bits.
     (ms.abs() < 9e18).then_some(ms as i64)
 }
 

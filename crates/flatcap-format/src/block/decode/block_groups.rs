@@ -1,4 +1,4 @@
-//! The groups of a block, read one by one. Of a matrix, the reader sees the directory and then
+//! The groups of a block, read one by one. In a matrix, the reader sees the directory and then
 //! loads only the columns that it needs.
 
 use std::borrow::Cow;
@@ -178,7 +178,7 @@ impl MatrixRows {
         Some((bits(column.lowest)?, bits(column.highest)?)).filter(|_| column.field == field)
     }
 
-    /// Returns the bits of a field in some rows. Its columns must be loaded.
+    /// Returns the bits of a field in some rows. The columns of the field must be loaded.
     pub(crate) fn values(&self, field: FieldRef, rows: Range<usize>) -> Cow<'_, [u64]> {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }

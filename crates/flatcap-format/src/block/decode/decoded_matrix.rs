@@ -13,8 +13,8 @@ use crate::block::layout::directory::{
 use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 
-/// Bytes before the header in the payload of every telemetry frame. They are the same in all of
-/// them.
+/// Bytes before the header in the payload of every telemetry frame. These bytes are the same in all
+/// frames.
 const FRONT_BYTES: usize = envelope::HEADER_AT;
 /// The source's id in the payload of a telemetry frame.
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
@@ -187,7 +187,7 @@ impl DecodedMatrix {
         self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
-    /// Refuses columns of the numeric codec now, and its dictionaries when they are read.
+    /// Refuses columns of the numeric codec now, and dictionaries of this codec when they are read.
     pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
         let is_numeric =
             |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();

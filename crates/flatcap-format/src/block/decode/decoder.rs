@@ -92,8 +92,8 @@ impl BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// Takes back the memory of a block for the next one. This avoids new memory, which the kernel
-    /// would have to fill with zeros.
+    /// Takes back the memory of a block for the next one. Without this, the next block needs new
+    /// memory, which the kernel would have to fill with zeros.
     pub fn reuse(&mut self, block: Block) {
         if block.frames.capacity() > self.reused.frames.capacity() {
             self.reused.frames = block.frames;
@@ -107,8 +107,8 @@ impl BlockDecoder {
         }
     }
 
-    /// Refuses, from now on, blocks with other features than these. The file announces its
-    /// features.
+    /// Refuses, from now on, blocks with other features than these. The file announces the features
+    /// of its blocks.
     pub(crate) fn set_announced(&mut self, features: BlockFeatures) {
         self.announced = features;
     }

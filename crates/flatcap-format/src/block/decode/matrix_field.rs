@@ -1,4 +1,4 @@
-//! One field in the rows of a matrix. Its bytes may be in any columns and raw ranges.
+//! One field in the rows of a matrix. The bytes of a field may be in any columns and raw ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(in crate::block) struct MatrixField {
 /// Bytes of a raw range that belong to a field.
 struct RawRangeBytes {
     raw_range: usize,
-    /// Their location in the raw range.
+    /// The location of the field's bytes in the raw range.
     field: FieldRef,
     /// Left shift, in bits.
     shift: u32,

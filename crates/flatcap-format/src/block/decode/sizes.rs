@@ -16,10 +16,10 @@ pub struct SourceSize {
     /// The source's id. Frames without a source, such as the recorder's own frames, are not
     /// counted.
     pub source: u16,
-    /// Length of its whole frames, in bytes.
+    /// Length of the source's whole frames, in bytes.
     pub raw_bytes: u64,
-    /// Its part of the block, in bytes: the data of its own groups, and a share of the rest in
-    /// proportion to its raw bytes.
+    /// The source's part of the block, in bytes: the data of its own groups, and a share of the
+    /// rest in proportion to its raw bytes.
     pub stored_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Ranges of values, and what the bounds of columns prove about them.
+//! Ranges of values, and what the bounds of columns (a zone map) prove about them.
 
 use crate::block::layout::directory::BlockColumn;
 use crate::block::selection::{FieldRef, ValueType};

@@ -52,7 +52,7 @@ impl<'o> BlockBuilder<'o> {
         Self { out, start }
     }
 
-    /// Returns the vector to append data to. It must not be used otherwise.
+    /// Returns the vector to append data to. The vector must not be used otherwise.
     pub(in crate::block) fn data(&mut self) -> &mut Vec<u8> {
         self.out
     }

@@ -28,8 +28,8 @@ pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
 /// The identifier of a footer, in its payload.
 const FOOTER: &[u8] = b"FCFT";
 
-/// Compresses frames into blocks. Reuses its memory. Encoding is deterministic: the same frames
-/// give the same block.
+/// Compresses frames into blocks. An encoder reuses the memory of the blocks before. Encoding is
+/// deterministic: the same frames give the same block.
 pub struct BlockEncoder {
     compression: SourceCompression,
     schemas: HashMap<u16, CompiledSchema>,
@@ -119,8 +119,8 @@ impl BlockEncoder {
     ///
     /// # Errors
     /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
-    /// `InvalidInput` if they are empty or more than [`RAW_BYTES_MAX`]. Also errors of the codec.
-    /// After an error nothing is appended.
+    /// `InvalidInput` if the bytes are empty or more than [`RAW_BYTES_MAX`]. Also errors of the
+    /// codec. After an error nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],

@@ -25,7 +25,7 @@ const TILE_ROWS: usize = 64;
 /// Words whose changed bits are collected at a time: as many as fit in registers.
 const WORDS_AT_A_TIME: usize = 4;
 
-/// Encodes matrices. Reuses its memory.
+/// Encodes matrices. An encoder reuses the memory of the matrices before.
 #[derive(Debug, Default)]
 pub(in crate::block) struct MatrixEncoder {
     changed_bits: Vec<u64>, // for each word of eight bytes, the bits that differ from the first row
@@ -61,7 +61,8 @@ pub(in crate::block) struct EncodedMatrix {
 }
 
 impl KnownFields {
-    /// Adds the fields of the frame header to those of the payload after the envelope.
+    /// Adds the fields of the frame header to the fields of the payload, which follows the
+    /// envelope.
     pub(in crate::block) fn new(payload_fields: &[NumericField]) -> Self {
         const { assert!(HEADER_AT == 24) };
         let header = 24;

@@ -53,7 +53,8 @@ pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
     (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
 }
 
-/// Tries the block's codec on rows and columns, to find raw ranges. Reuses its memory.
+/// Tries the block's codec on rows and columns, to find raw ranges. A finder reuses the memory of
+/// the matrices before.
 #[derive(Debug, Default)]
 pub(in crate::block) struct RawRangeFinder {
     pub(in crate::block) trial: CodecTrial,
@@ -164,8 +165,8 @@ impl RawRangeFinder {
             return true;
         }
         if self.trial.codec() == Codec::None {
-            // Without a codec, only columns make data smaller. They must save two fifths to justify
-            // their time.
+            // Without a codec, only columns make data smaller. Columns must save two fifths to
+            // justify their time.
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
@@ -298,7 +299,7 @@ impl ColumnSample {
     }
 }
 
-/// Returns the first value of a column. The directory of a matrix contains it.
+/// Returns the first value of a column. The directory of a matrix contains this value.
 fn first_of(column: &[u64]) -> u64 {
     column.first().copied().unwrap_or_default()
 }

@@ -13,7 +13,8 @@ pub(in crate::block) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// The lowest and highest of some signed numbers. They determine the base and the width of a chunk.
+/// The lowest and highest of some signed numbers. The ranges determine the base and the width of a
+/// chunk.
 pub(in crate::block) struct SignedRange {
     lowest: i64,
     highest: i64,
@@ -67,7 +68,7 @@ pub(in crate::block) fn packed_bytes(count: usize, width: u32) -> usize {
 }
 
 /// Appends the first `count` integers of a chunk, `width` bits each, lowest bit first, as
-/// little-endian words. The integers after them must be 0.
+/// little-endian words. The integers after these must be 0.
 pub(in crate::block) fn pack(chunk: &Chunk, count: usize, width: u32, out: &mut Vec<u8>) {
     let words = packed_bytes(count, width) / 8;
     by_width!(width, pack_known(chunk, words, out));

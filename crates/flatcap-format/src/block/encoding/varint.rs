@@ -32,11 +32,12 @@ pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Takes a varint from the front. Returns `None` if it does not end within ten bytes or the input.
+/// Takes a varint from the front. Returns `None` if the varint does not end within ten bytes or the
+/// input.
 #[inline]
 pub(in crate::block) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
-    // At most ten bytes. Bits of the tenth byte beyond bit 63 are dropped.
+    // A varint has at most ten bytes. Bits of the tenth byte beyond bit 63 are dropped.
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;

@@ -22,18 +22,18 @@ pub(in crate::block) const RAW_RANGE_BYTES_MIN: u32 = 32;
 /// A field whose values differ between rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct BlockColumn {
-    /// Its location in a row, and the order of its bounds.
+    /// The field's location in a row, and the order of its bounds.
     pub(in crate::block) field: FieldRef,
     /// The encoding of its values, unless it follows another column.
     pub(in crate::block) encoding: ColumnEncoding,
-    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. That other column has a
-    /// lower number and does not follow a column itself.
+    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. The other column has a
+    /// lower number and follows no column itself.
     pub(in crate::block) follows: u16,
     /// Length of its encoded values in their bucket, in bytes.
     pub(in crate::block) bytes: u32,
-    /// Key of its lowest value.
+    /// Key of the column's lowest value.
     pub(in crate::block) lowest: u64,
-    /// Key of its highest value.
+    /// Key of the column's highest value.
     pub(in crate::block) highest: u64,
 }
 
@@ -57,7 +57,7 @@ pub(in crate::block) struct MatrixDirectory {
 }
 
 impl RawRange {
-    /// Returns the offset of its end.
+    /// Returns the offset of the range's end.
     pub(in crate::block) fn end(self) -> u64 {
         u64::from(self.at) + u64::from(self.bytes)
     }
@@ -142,8 +142,8 @@ pub(in crate::block) fn write_directory(
     for column in columns {
         put_varint(u64::from(column.bytes), out);
     }
-    // The first row lies within the bounds, so neither difference is negative. Both take few bytes
-    // if a column varies little.
+    // The first row lies within the bounds, so neither difference is negative. Both differences
+    // take few bytes if a column varies little.
     let key = |column: &BlockColumn| column.field.key(value_at(first, column.field));
     for column in columns {
         put_varint(key(column).wrapping_sub(column.lowest), out);

@@ -78,7 +78,7 @@ struct FrameInfo {
     source: Option<u16>,
 }
 
-/// Groups frames. Reuses its memory.
+/// Groups frames. A grouping reuses the memory of the blocks before.
 #[derive(Debug, Default)]
 pub(in crate::block) struct FrameGrouper {
     by_key: HashMap<GroupKey, usize>,
@@ -224,7 +224,7 @@ impl FrameGrouper {
         }
     }
 
-    /// Returns the group of a shape. Creates it if necessary.
+    /// Returns the group of a shape. Creates the group if necessary.
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
         // Mixed groups and successors of full groups may exceed the limit: readers allow 65,536.
         if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {

@@ -149,9 +149,9 @@ impl CompressedSegment {
         self.features
     }
 
-    /// Returns the header of the compressed file, for use if the raw header cannot be read. It has
-    /// no schemas, so samples cannot be decoded. Returns `None` without an intact header, or
-    /// without an intact block.
+    /// Returns the header of the compressed file, for use if the raw header cannot be read. The
+    /// header has no schemas, so samples cannot be decoded. Returns `None` without an intact
+    /// header, or without an intact block.
     pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
         let Some(header) = &self.header else { return Ok(None) };
         let mut frame = Vec::new();
@@ -382,7 +382,7 @@ impl CompressedSegment {
         decompress(&mut self.lock_cache().decoder)
     }
 
-    /// Reads the payload of a block. The inner error describes its damage.
+    /// Reads the payload of a block. The inner error describes the damage of the block.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -461,7 +461,7 @@ impl CompressedSegment {
                     state.blocks.push(entry);
                 }
                 NextBlock::Nothing => break,
-                // This is usually the footer.
+                // The other frame is usually the footer.
                 NextBlock::Block(_) | NextBlock::Other => state.may_grow = false,
             }
         }

@@ -93,8 +93,8 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Returns the footer of the compressed file, which follows the last block. It has no latency
-    /// histograms: they are in the raw footer, in the last block.
+    /// Returns the footer of the compressed file, which follows the last block. The footer has no
+    /// latency histograms: they are in the raw footer, in the last block.
     pub(in crate::segment) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
         let mut totals = raw.totals.clone();
         totals.iter_mut().for_each(FooterTotals::clear_latencies);

@@ -18,8 +18,8 @@ pub struct Gap {
     pub count: u64,
     /// Causes, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 if there is
-    /// none.
+    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 without such a
+    /// sample.
     pub after_mono_ns: u64,
     /// Begin of the first recorded sample after the gap, or end of the recording, in monotonic
     /// nanoseconds.
@@ -72,7 +72,7 @@ impl Gap {
 pub struct ClockSync {
     /// The clocks, read together.
     pub clocks: ClockReading,
-    /// Why the clocks were read again.
+    /// The reason why the clocks were read again.
     pub cause: ClockCause,
 }
 
@@ -96,9 +96,9 @@ impl ClockSync {
 /// A note at a point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// Its time, in monotonic nanoseconds.
+    /// The marker's time, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// Its time, in wall nanoseconds.
+    /// The marker's time, in wall nanoseconds.
     pub wall_ns: i64,
     /// The origin: who or what set the marker.
     pub origin: MarkerOrigin,
@@ -149,15 +149,15 @@ impl Marker {
 /// A named file that belongs to the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its name.
+    /// The attachment's name.
     pub name: String,
-    /// Its MIME type; empty if unknown.
+    /// The attachment's MIME type; empty if unknown.
     pub media_type: String,
     /// Time at which it was attached, in monotonic nanoseconds.
     pub mono_ns: u64,
     /// Time at which it was attached, in wall nanoseconds.
     pub wall_ns: i64,
-    /// Its bytes.
+    /// The attachment's bytes.
     pub content: Vec<u8>,
 }
 

@@ -5,7 +5,7 @@
 pub struct Damage {
     /// Offset in the file.
     pub offset: u64,
-    /// Its length in bytes, up to the next intact frame or the end.
+    /// The length of the damage in bytes, up to the next intact frame or the end.
     pub length: u64,
     /// A short description of the damage.
     pub what: &'static str,

@@ -14,7 +14,7 @@ use crate::schema::segment as wire;
 pub struct Footer {
     /// A copy of the header.
     pub header: SegmentHeader,
-    /// One per source, in the order of the header.
+    /// One entry per source, in the order of the header.
     pub totals: Vec<FooterTotals>,
     /// Number of frames before the footer.
     pub frames: u64,
@@ -159,7 +159,7 @@ pub struct Trailer {
     pub footer_length: u32,
     /// Number of the segment.
     pub segment: u64,
-    /// The run that wrote it.
+    /// The run that wrote the segment.
     pub run_id: u64,
 }
 

@@ -25,7 +25,7 @@ pub struct FooterTotals {
     /// Union of the causes of all lost samples, as a set of bits (`GapCause` in
     /// schemas/segment.fbs).
     pub causes: u32,
-    /// Range of the recorded samples, or `None` if there are none.
+    /// Range of the recorded samples, or `None` without samples.
     pub span: Option<SampleSpan>,
     /// Lateness: begin of a sample minus its deadline.
     pub lateness: TotalHistogram,

@@ -69,7 +69,7 @@ pub struct FrameLocation {
     pub offset: u64,
     /// Length in bytes, header included.
     pub bytes: usize,
-    /// Its kind.
+    /// The frame's kind.
     pub kind: FrameKind,
     /// Whether its length was damaged and has been repaired. The checksum proves the frame, but the
     /// first four bytes in the file differ from the bytes that were written.
@@ -133,7 +133,7 @@ pub struct RawFrameHeader {
 }
 
 impl RawFrameHeader {
-    /// Its bytes.
+    /// The bytes of the header.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()

@@ -34,11 +34,11 @@ type WireLabels<'a> = WIPOffset<Vector<'a, ForwardsUOffset<wire::Label<'a>>>>;
 pub struct SegmentHeader {
     /// Number of the segment in its directory.
     pub segment: u64,
-    /// The run that wrote it.
+    /// The run that wrote the segment.
     pub run_id: u64,
-    /// The host that wrote it.
+    /// The host that wrote the segment.
     pub host: HostName,
-    /// Version of the program that wrote it.
+    /// Version of the program that wrote the segment.
     pub agent_version: String,
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
@@ -59,15 +59,15 @@ pub struct SegmentHeader {
 /// Descriptor of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceInfo {
-    /// Its id, unique within the segment.
+    /// The source's id, unique within the segment.
     pub id: u16,
-    /// Its name.
+    /// The source's name.
     pub name: String,
     /// Labels: keys and values that distinguish the source from others of its kind.
     pub labels: Vec<(String, String)>,
-    /// The kind of producer of its samples.
+    /// The kind of producer of the source's samples.
     pub kind: SourceKind,
-    /// Nominal period, in nanoseconds; 0 for none.
+    /// Nominal period, in nanoseconds; 0 without a period.
     pub period_ns: u64,
     /// Full name of its payload's root table; empty if the source is opaque.
     pub root: String,

@@ -10,17 +10,17 @@ use crate::schema::segment as wire;
 /// One interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexEntry {
-    /// Its offset.
+    /// The interval's offset.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The interval's length in bytes.
     pub bytes: u64,
     /// Number of frames of every kind.
     pub frames: u64,
-    /// Time bounds of its samples, or `None` without samples.
+    /// Time bounds of the interval's samples, or `None` without samples.
     pub bounds: Option<Bounds>,
-    /// Its samples by source.
+    /// The interval's samples by source.
     pub sources: Vec<IndexedSource>,
-    /// The digest at its end.
+    /// The digest at the end of the interval.
     pub digest: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct IndexFrame {
     pub number: u64,
     /// The segment was on disk up to this offset when the frame was written.
     pub synced_offset: u64,
-    /// The interval that it ends.
+    /// The interval that the frame ends.
     pub entry: IndexEntry,
 }
 

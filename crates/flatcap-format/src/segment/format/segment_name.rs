@@ -64,9 +64,9 @@ pub struct SegmentName {
     pub number: u64, // <= NUMBER_MAX
     /// Wall time of its creation, in seconds since 1970, UTC.
     pub created_s: i64,
-    /// The run that wrote it.
+    /// The run that wrote the segment.
     pub run_id: u64,
-    /// Whether it is sealed.
+    /// Whether the segment is sealed.
     pub state: SealState,
 }
 

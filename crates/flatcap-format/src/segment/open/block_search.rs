@@ -14,9 +14,9 @@ use crate::storage::ReadAt;
 
 /// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
 const IDENTIFIER_AT: u64 = 12 + 4;
-/// Highest raw offset accepted without a table, for each byte of the file. It allows the longest
-/// blocks in the shortest frames. A lower limit would be a guess about compression: equal payloads
-/// become more than 8,000 times smaller.
+/// Highest raw offset accepted without a table, for each byte of the file. The limit allows the
+/// longest blocks in the shortest frames. A lower limit would be a guess about compression: equal
+/// payloads become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
 /// Shortest frame of a block: a header, and a table with an identifier.
 const BLOCK_FRAME_BYTES_MIN: u64 = 64;
@@ -111,8 +111,7 @@ fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     usize::try_from(declared).ok().filter(|_| fits && length > 0)
 }
 
-/// Returns the offset at or after `from` of the next frame that may be a block; the file's end if
-/// there is none.
+/// Returns the offset at or after `from` of the next frame that may be a block, or the file's end.
 fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::Result<u64> {
     let found = window.find(IDENTIFIER, from + IDENTIFIER_AT, file_bytes)?;
     Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))

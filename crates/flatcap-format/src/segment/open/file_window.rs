@@ -51,8 +51,8 @@ impl FileWindow {
         self.map.as_ref()
     }
 
-    /// Creates another window on the same file, for reads at other offsets. It reads no more than
-    /// requested.
+    /// Creates another window on the same file, for reads at other offsets. The new window reads no
+    /// more than requested.
     pub(in crate::segment) fn probe_window(&self) -> Self {
         Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
     }

@@ -1,5 +1,5 @@
-//! Finds the header at a file's start, and the footer before the trailer at its end. Both determine
-//! the checksum kind of the frames.
+//! Finds the header at a file's start, and the footer before the trailer at its end. The header and
+//! the footer determine the checksum kind of the frames.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,8 @@ use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 /// A header found at a file's start.
 pub(in crate::segment) struct LeadingHeader {
     pub(in crate::segment) header: SegmentHeader,
-    /// The features of the blocks after it. No features if the frames after it are not blocks.
+    /// The features of the blocks after the header. No features if the frames after it are not
+    /// blocks.
     pub(in crate::segment) features: BlockFeatures,
 }
 
@@ -56,7 +57,7 @@ impl HeaderAndFooter {
     }
 }
 
-/// Finds header and footer of a file. Afterwards its window is empty.
+/// Finds header and footer of a file. Afterwards the window is empty.
 pub(in crate::segment) fn find_header_and_footer(
     path: &Path,
     window: &mut FileWindow,
@@ -97,7 +98,7 @@ pub(in crate::segment) fn find_header_and_footer(
     Ok(ends)
 }
 
-/// Finds the header at the file's start. Returns `None` if it is damaged.
+/// Finds the header at the file's start. Returns `None` if the header is damaged.
 ///
 /// # Errors
 /// `Io`.
@@ -246,8 +247,8 @@ fn find_footer(
         .map(|footer| (footer, offset)))
 }
 
-/// Reads the footer of a file with two short reads at the end of the file. Returns `None` if it is
-/// not sealed.
+/// Reads the footer of a file with two short reads at the end of the file. Returns `None` if the
+/// file is not sealed.
 pub(in crate::segment) fn read_footer(path: &Path) -> io::Result<Option<Footer>> {
     let mut window = FileWindow::open(path)?.probe_window();
     let file_bytes = window.file_bytes()?;

@@ -33,7 +33,7 @@ pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
 /// A copy of a header.
 pub(in crate::segment) struct HeaderCopy {
     pub(in crate::segment) header: SegmentHeader,
-    /// The bytes of its frame.
+    /// The bytes of the header's frame.
     pub(in crate::segment) frame: Vec<u8>,
 }
 

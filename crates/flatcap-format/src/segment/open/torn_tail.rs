@@ -57,7 +57,7 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
 }
 
 /// Appends the bytes of `from` from `offset` on to `to`. Zeros that take no disk space in `from`
-/// take no disk space in `to`. Such zeros at the end are not copied.
+/// take no disk space in `to`. Zeros without disk space at the end are not copied.
 pub(in crate::segment) fn copy_tail(
     from: &dyn StorageFile,
     mut offset: u64,

@@ -1,8 +1,8 @@
 //! Scans a chunk of a file for batches of samples. A reader processes a batch in one step.
 //!
-//! The scan follows frames by their lengths and proves each by its checksum. It does not know the
-//! bytes before its chunk. The reader knows the frames before a batch, and decides whether to take
-//! the batch.
+//! The scan follows frames by their lengths and proves each by its checksum. The scan does not know
+//! the bytes before its chunk. The reader knows the frames before a batch, and decides whether to
+//! take the batch.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::schema::frame::FrameHeader;
 const BATCH_BYTES: usize = 256 << 10;
 /// Maximum number of sources in one batch; another source begins the next batch.
 const BATCH_SOURCES_MAX: usize = 64;
-/// Maximum number of batches in a scan, which then ends. This limits its memory for any input.
+/// Maximum number of batches in a scan, which then ends. The limit bounds the memory for any input.
 const BATCHES_MAX: usize = 1024;
 
 /// Consecutive intact samples with ordinary envelopes, without a jump in the numbers of any source.

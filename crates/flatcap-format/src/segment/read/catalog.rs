@@ -12,9 +12,9 @@ use crate::storage;
 /// One segment file to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSegment {
-    /// Its path.
+    /// The segment's path.
     pub path: PathBuf,
-    /// Its parsed name, or `None` for a file with any other name.
+    /// The segment's parsed name, or `None` for a file with any other name.
     pub name: Option<SegmentName>,
     /// Whether a recorder is writing the segment: then bytes after its last intact frame are in
     /// flight, not torn.
@@ -99,8 +99,8 @@ fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
 /// Orders the names in a directory by run, and the names of a run by number.
 ///
 /// Runs of one host do not share numbers. They are ordered by their numbers, even if the clock was
-/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered. They are
-/// ordered by their creation times.
+/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered. Runs are
+/// ordered by the creation times of their segments.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
     // A segment that was sealed while the directory was read appears twice. The sealed name is
     // used.

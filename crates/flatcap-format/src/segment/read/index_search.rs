@@ -6,7 +6,7 @@
 use crate::segment::format::index::IndexEntry;
 
 /// Returns the offset of the first interval with samples at or after `mono_ns`, or of the last
-/// interval if there are none.
+/// interval if all samples are older.
 pub(in crate::segment) fn offset_of_time(index: &[IndexEntry], mono_ns: u64) -> Option<u64> {
     let has_later = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
     index.iter().find(has_later).or(index.last()).map(|entry| entry.offset)

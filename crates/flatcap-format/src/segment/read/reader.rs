@@ -40,7 +40,7 @@ use crate::storage::open_regular;
 pub enum Advance {
     /// A frame, intact or repaired.
     Frame(FrameLocation),
-    /// A damaged range. Reading continues after it.
+    /// A damaged range. Reading continues after the damage.
     Damage(Damage),
 }
 
@@ -87,7 +87,7 @@ impl SegmentReader {
     }
 
     /// Opens a file like [`open`](Self::open), but the footer may lack the index and the
-    /// histograms. Then functions that use the index read the whole segment.
+    /// histograms. Without an index, functions that use it read the whole segment.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -184,7 +184,7 @@ impl SegmentReader {
     }
 
     /// Returns stat(2) of the opened file, even if its name now belongs to another file. Returns
-    /// `None` if it was not opened by path.
+    /// `None` if the segment was not opened by path.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -192,12 +192,12 @@ impl SegmentReader {
         self.file.as_ref().map(|file| file.metadata()).transpose()
     }
 
-    /// Reads, from now on, a sealed segment through a memory map. This takes a quarter less time,
-    /// but the kernel ends the process if the file is truncated during the read. No effect on a
-    /// segment that is not sealed, is compressed, or was not opened by path.
+    /// Reads, from now on, a sealed segment through a memory map. A memory map takes a quarter less
+    /// time, but the kernel ends the process if the file is truncated during the read. No effect on
+    /// a segment that is not sealed, is compressed, or was not opened by path.
     ///
     /// # Errors
-    /// The kernel refuses the map. Then the segment is read as before.
+    /// The kernel refuses the map. After an error, the segment is read as before.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
             // Maps the opened file, because compression may have given its name to another file
@@ -334,8 +334,8 @@ impl SegmentReader {
         let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
         if let Some(stored) = bytes.first_chunk() {
-            // This is longer than the header of most checksum kinds, but it is one copy of a fixed
-            // length.
+            // The stored header is longer than the header of most checksum kinds, but it is one
+            // copy of a fixed length.
             head.bytes = *stored;
         } else {
             let stored = bytes.get(..header_bytes).unwrap_or_default();
@@ -463,8 +463,8 @@ impl SegmentReader {
                 Ok(Some(Advance::Frame(at)))
             }
             Resync::DamagedToEnd(damage) if !self.is_sealed() => {
-                // No intact frame follows, and the file may not be complete. It will be read again
-                // when it has grown.
+                // No intact frame follows, and the file may not be complete. The tail will be read
+                // again when the file has grown.
                 self.frames.forget_windows();
                 self.frames.hash_budget = budget_before;
                 self.tail = Some(damage);

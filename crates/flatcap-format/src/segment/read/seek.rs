@@ -44,13 +44,13 @@ pub struct Elapsed {
 /// The first sample of a recording: its run and its time by both clocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingStart {
-    /// Its run.
+    /// The run of the sample.
     pub run_id: u64,
     /// The host's boot id, if known.
     pub boot_id: Option<String>,
-    /// Its monotonic time, in nanoseconds.
+    /// The monotonic time of the sample, in nanoseconds.
     pub mono_ns: u64,
-    /// Its wall time, in nanoseconds.
+    /// The wall time of the sample, in nanoseconds.
     pub wall_ns: i64,
 }
 

@@ -34,7 +34,7 @@ struct SourceProgress {
 pub(in crate::segment) enum SampleStatus {
     /// The number was already passed, or counts as lost.
     Known,
-    /// The sample is new. The gaps are the missing numbers before it.
+    /// The sample is new. The gaps are the missing numbers before the sample.
     New(Vec<Gap>),
 }
 
@@ -75,7 +75,7 @@ impl SequenceProgress {
         SampleStatus::New(gaps)
     }
 
-    /// Adds a gap. Returns whether it is new.
+    /// Adds a gap. Returns whether the gap is new.
     pub(in crate::segment) fn add_gap(&mut self, gap: &Gap) -> bool {
         let source = self.sources.entry(gap.source).or_default();
         let end = gap.first.saturating_add(gap.count);
@@ -91,8 +91,8 @@ impl SequenceProgress {
         is_new
     }
 
-    /// Returns gaps with this cause for the missing numbers at the end: those below `begun`, and
-    /// those before known losses.
+    /// Returns gaps with this cause for the missing numbers at the end: the numbers below `begun`,
+    /// and the numbers before known losses.
     pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64, cause: GapCause) -> Vec<Gap> {
         let latest_mono_ns = self.latest_mono_ns;
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };

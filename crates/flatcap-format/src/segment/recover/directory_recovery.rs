@@ -24,7 +24,7 @@ use crate::storage::Storage;
 pub struct DirectoryRecovery<'a> {
     /// The directory.
     pub storage: &'a dyn Storage,
-    /// A run that is still recording. It is skipped.
+    /// A run that is still recording. A run with this id is skipped.
     pub skip_run: Option<u64>,
     /// Completes only this segment, even if it is sealed and damaged. `None` completes all unsealed
     /// segments.
@@ -46,8 +46,8 @@ pub enum RunCompleteness {
 
 impl DirectoryRecovery<'_> {
     /// Completes segments, run by run in the order of their first numbers. `leftovers` returns the
-    /// samples in the memory of a run. It is called at most once per run. `each` gets the result
-    /// for each segment.
+    /// samples in the memory of a run. The function is called at most once per run. `each` gets the
+    /// result for each segment.
     ///
     /// # Errors
     /// The directory cannot be listed. Errors of single segments are passed to `each`, and the

@@ -158,8 +158,8 @@ impl FullScan {
         Damage { offset, length, what }.add_to(&mut self.damage);
     }
 
-    /// Counts a frame. Returns a description of the error if its number contradicts those of other
-    /// frames.
+    /// Counts a frame. Returns a description of the error if the number of the frame contradicts
+    /// the numbers of other frames.
     fn count_frame(
         &mut self,
         reader: &SegmentReader,

@@ -17,7 +17,8 @@ pub struct Leftovers {
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources with refused samples. Their missing numbers at the end are lost as damaged.
+    /// Sources with refused samples. Numbers that are missing at the end of such a source count as
+    /// lost, with the cause damage.
     pub refused: BTreeSet<u16>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
     /// segment, which accounts for all later samples.
@@ -42,7 +43,8 @@ impl Leftovers {
         known.any(|(source, begun)| *begun > footer.next_seq(*source))
     }
 
-    /// Returns whether a footer counts all samples begun, including those of sources unknown to it.
+    /// Returns whether a footer counts all samples begun, including samples of sources unknown to
+    /// it.
     pub(in crate::segment) fn is_covered_by(&self, footer: &Footer) -> bool {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }

@@ -36,7 +36,7 @@ pub enum RecoverError {
     Storage {
         /// The segment.
         name: String,
-        /// The step that failed.
+        /// The step of the recovery that failed.
         action: &'static str,
         /// The error of the storage.
         #[source]

@@ -1,8 +1,8 @@
 //! Recovers a segment of a crashed run: cuts off its torn tail, adds the samples in the run's
 //! memory, and seals it (docs/FORMAT.md, "Recovery").
 //!
-//! After every step, a recovery can be interrupted and started again. It then does not repeat
-//! completed steps.
+//! After every step, a recovery can be interrupted and started again. The recovery then does not
+//! repeat completed steps.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::ControlFlow;
@@ -300,8 +300,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(true)
     }
 
-    /// Copies a frame into a new file. Writes a gap before it if numbers are missing. Returns
-    /// `Break` at the end of the segment's own frames.
+    /// Copies a frame into a new file. Writes a gap before the frame if numbers are missing.
+    /// Returns `Break` at the end of the segment's own frames.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,

@@ -78,8 +78,8 @@ pub fn supplement(
     Ok(Some((name, recovered)))
 }
 
-/// Returns the header of a segment that follows the segment with this footer. It begins with the
-/// first leftover sample.
+/// Returns the header of a segment that follows the segment with this footer. The new segment
+/// begins with the first leftover sample.
 fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentHeader {
     let mut header = footer.header.clone();
     header.segment = number;

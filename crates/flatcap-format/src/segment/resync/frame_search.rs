@@ -69,7 +69,7 @@ pub(in crate::segment) struct FrameFinder {
 pub(in crate::segment) enum Resync {
     /// A frame of which only the length was damaged.
     Frame(FrameLocation),
-    /// A damaged range. Reading continues after it.
+    /// A damaged range. Reading continues after the damage.
     Damaged(Damage),
     /// A damaged range up to the end. No intact frame follows.
     DamagedToEnd(Damage),
@@ -163,7 +163,7 @@ impl FrameFinder {
     }
 
     /// Returns the end of the frame at `offset` if its checksum proves that one bit of its length
-    /// was flipped. Its payload may contain frames, so this is tried before any search.
+    /// was flipped. The payload may contain frames, so this is tried before any search.
     fn end_if_bit_flipped(&mut self, offset: u64, file_bytes: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         let head = self.window.at(offset, header_bytes)?.get(..header_bytes).unwrap_or_default();

@@ -56,7 +56,7 @@ struct WaitingGap {
 pub enum SequenceFinding {
     /// The number was passed before, is both recorded and in a gap, or is in two gaps.
     Repeated,
-    /// This many numbers are neither recorded nor counted as lost.
+    /// The given number of samples are neither recorded nor counted as lost.
     Unexplained(u64),
 }
 
@@ -76,7 +76,8 @@ pub struct CompletenessCheck {
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
-    /// Adds segments that retention has removed. Their samples do not count as missing.
+    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// missing.
     pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
         self.removed_segments.extend(removed);
     }
@@ -92,7 +93,8 @@ impl CompletenessCheck {
         sources.filter_map(|source| Some((source.id, self.add_source(header.run_id, source)?))).collect()
     }
 
-    /// Adds a source from its descriptor. Returns the samples that are missing before it.
+    /// Adds a source from its descriptor. Returns the samples that are missing before the
+    /// descriptor.
     pub(crate) fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
         let is_known = self.by_key.contains_key(&(run_id, source.id));
         let sources = &mut self.sources;
@@ -123,7 +125,7 @@ impl CompletenessCheck {
         entry.advance_to(source.next_seq.max(entry.next_seq))
     }
 
-    /// Sums up the earlier half of the entries, except those of the current run.
+    /// Sums up the earlier half of the entries, except the entries of the current run.
     fn sum_up_earlier(&mut self) {
         let half = self.sources.len() / 2;
         let (run_id, mut index) = (self.run_id, 0);
@@ -147,7 +149,7 @@ impl CompletenessCheck {
         self.sources.get_mut(index).map(|(_, entry)| entry)
     }
 
-    /// Counts a sample. Its source must have been added before.
+    /// Counts a sample. The source of the sample must have been added before.
     pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, source)?;
         if seq == entry.next_seq && entry.waiting.is_empty() {
@@ -182,7 +184,7 @@ impl CompletenessCheck {
         finding
     }
 
-    /// Counts a gap. Its source must have been added before.
+    /// Counts a gap. The source of the gap must have been added before.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
         self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }
@@ -205,7 +207,7 @@ impl SourceCompleteness {
     /// Counts gaps that no sample follows as passed.
     fn finish(&mut self) {
         if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
-            // This counts the numbers that are missing here.
+            // The call counts the numbers that are missing here.
             let _counted = self.advance_to(end);
         }
     }

@@ -1,4 +1,5 @@
-//! Verification: is every frame intact and every sample accounted for?
+//! Verification: is every frame intact, or is there a checksum mismatch? Is every sample accounted
+//! for?
 
 pub(super) mod batch_source;
 pub(super) mod completeness;

@@ -1,6 +1,6 @@
 //! The list of segments that retention has removed although older segments of their run remain.
-//! Their samples count as removed, not as missing. The list is a file in the directory of the
-//! segments.
+//! Samples of removed segments count as removed, not as missing. The list is a file in the
+//! directory of the segments.
 //!
 //! Each line contains a run and the first and last of consecutive segment numbers, as in
 //! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
@@ -47,7 +47,7 @@ impl RemovedSegments {
     /// Reads the list in a file.
     ///
     /// # Errors
-    /// Errors of reading it.
+    /// Errors of reading the list.
     pub fn read_from(file: impl Read) -> io::Result<Self> {
         let mut text = Vec::new();
         file.take(LIST_BYTES_MAX as u64).read_to_end(&mut text)?;

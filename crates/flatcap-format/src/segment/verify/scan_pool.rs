@@ -1,5 +1,5 @@
-//! A pool of threads that scan a mapped segment chunk by chunk, ahead of its reader. While the
-//! reader waits, it also scans.
+//! A thread pool that scans a mapped segment chunk by chunk, ahead of its reader. While the reader
+//! waits, it also scans.
 //!
 //! The pool only saves time; it never changes the result of a verification. See [`BatchScan`].
 
@@ -32,8 +32,8 @@ fn worker_count(file_bytes: u64, processors: usize) -> usize {
     if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(WORKERS_MAX) }
 }
 
-/// Returns the chunks that an index defines. They ascend, do not overlap, and end at or before
-/// `limit`. The index is not trusted.
+/// Returns the chunks that an index defines. The chunks ascend, do not overlap, and end at or
+/// before `limit`. The index is not trusted.
 pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<u64>> {
     let mut end = 0;
     let mut chunks = Vec::new();

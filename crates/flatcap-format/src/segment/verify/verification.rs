@@ -32,9 +32,9 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 pub struct SegmentFlaw {
     /// The file.
     pub path: PathBuf,
-    /// Its offset.
+    /// The offset of the damage.
     pub offset: u64,
-    /// Its length in bytes; 0 if the description is about a whole interval.
+    /// The length of the damage in bytes; 0 if the description is about a whole interval.
     pub length: u64,
     /// A short description.
     pub what: String,
@@ -45,7 +45,7 @@ pub struct SegmentFlaw {
 pub struct UnexplainedGap {
     /// The file in which the verification noticed the missing samples.
     pub path: PathBuf,
-    /// Offset of the first frame after them.
+    /// Offset of the first frame after the missing samples.
     pub offset: u64,
     /// The source's name.
     pub source: String,
@@ -146,7 +146,8 @@ impl CheckState {
 }
 
 impl Verification {
-    /// Adds segments that retention has removed. Their samples do not count as missing.
+    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// missing.
     pub fn add_removed(&mut self, removed: &RemovedSegments) {
         self.completeness.add_removed(removed);
     }
@@ -287,7 +288,7 @@ impl Verification {
         state.known_sources = reader.header().sources.len();
     }
 
-    /// Takes the batch at the reader's offset if none of its samples would have a finding.
+    /// Takes the batch at the reader's offset if all of its samples are without findings.
     fn take_batch(
         &mut self,
         reader: &mut SegmentReader,
@@ -306,7 +307,7 @@ impl Verification {
             if let Some(counted) = state.source(of.source) {
                 counted.recorded += of.more + 1;
             }
-            // This never gives a finding: all samples are expected.
+            // The call never gives a finding: all samples are expected.
             self.completeness.add_samples(state.run_id, of.source, of.first_seq, of.more);
         }
         self.report.frames += batch.frames;

@@ -56,7 +56,7 @@ impl<W: Write> CompressedWriter<W> {
         Ok(bytes)
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub fn stored_bytes(&self) -> u64 {
         self.table.bytes()
     }

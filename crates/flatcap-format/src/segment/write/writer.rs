@@ -173,12 +173,12 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Its name.
+    /// The segment's name.
     pub fn name(&self) -> SegmentName {
         self.name
     }
 
-    /// Its header.
+    /// The segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
@@ -198,7 +198,7 @@ impl SegmentWriter {
         self.compressor.as_ref().is_some_and(SegmentCompressor::has_max_blocks)
     }
 
-    /// Frames written so far.
+    /// Number of frames written so far.
     pub fn frames(&self) -> u64 {
         self.counts.frames()
     }
@@ -292,8 +292,8 @@ impl SegmentWriter {
         self.write_payload(&attachment.encode(), WriteSpace::Preallocated)
     }
 
-    /// Appends the descriptor of a source that is not in the header. Must come before its first
-    /// sample.
+    /// Appends the descriptor of a source that is not in the header. Must be called before the
+    /// first sample of the source.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append). `InvalidInput` if the id is taken or there are too

@@ -54,7 +54,7 @@ impl Directory {
     /// belongs to the owner of its parent.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -178,8 +178,8 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
         }
-        // This is the case on NFS and some FUSE file systems. Two processes that rename at the same
-        // time can still replace each other's file.
+        // Such a rename is not supported on NFS and some FUSE file systems. Two processes that
+        // rename at the same time can still replace each other's file.
         match self.stat(to) {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),
@@ -225,7 +225,7 @@ impl Directory {
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Creates a directory in this directory. It must not exist.
+    /// Creates a directory in this directory. The directory must not exist.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.

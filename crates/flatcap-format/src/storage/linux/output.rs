@@ -32,7 +32,7 @@ pub struct OutputDirectory {
 }
 
 impl OutputDirectory {
-    /// Opens a directory. Creates it and its parents if missing.
+    /// Opens a directory. Creates the directory and its parents if they are missing.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -120,8 +120,8 @@ impl OutputDirectory {
     }
 }
 
-/// A file that is written under a temporary name next to the final one. Removed if dropped before
-/// it is published.
+/// A file that is written under a temporary name next to the final one. The file is removed if this
+/// is dropped before it is published.
 #[derive(Debug)]
 pub struct PendingFile {
     directory: Arc<Directory>,
@@ -187,7 +187,7 @@ impl OpenPendingFile {
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// As [`PendingFile::publish`].
+    /// The same errors as [`PendingFile::publish`].
     pub fn publish(self, replaces: bool) -> io::Result<()> {
         self.pending.publish(replaces)
     }

@@ -25,8 +25,8 @@ impl ReadAt for SimulatedFile {
 }
 
 impl StorageFile for SimulatedFile {
-    /// A failing append still writes a part of its bytes. One that does not fit on the disk is
-    /// short, and fails once nothing fits.
+    /// A failing append still writes a part of its bytes. An append that does not fit on the disk
+    /// is short, and fails once nothing fits.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut disk = self.storage.disk();
         let fate = disk.begin()?;

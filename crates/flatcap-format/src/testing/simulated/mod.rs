@@ -43,7 +43,7 @@ pub enum Operation {
     Create {
         name: String,
     },
-    /// The bytes that were written, of all that were given.
+    /// The range of the bytes that were written. The caller may have given more bytes.
     Append {
         offset: u64,
         bytes: u64,
@@ -76,7 +76,7 @@ pub enum Operation {
     SyncDirectory,
 }
 
-/// One line of the log. Its index is the operation's number.
+/// One line of the log. The index of a line is the operation's number.
 #[derive(Debug, Clone)]
 pub struct LoggedOperation {
     /// The file, in the order of creation; `None` for the directory or a missing file.
@@ -355,7 +355,7 @@ impl SimulatedDisk {
         Arc::strong_count(&self.inodes[inode].handles) > 1
     }
 
-    /// Notes that a file has lost its name. One that is not open any more is gone for good.
+    /// Notes that a file has lost its name. A file that is not open any more is gone for good.
     fn note_removed(&mut self, inode: usize) {
         let mut removed = std::mem::take(&mut self.removed);
         removed.push(inode);
