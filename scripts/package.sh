@@ -55,7 +55,7 @@ date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 
 # Messages of flatcap-ship are off until they are configured. The others have no such feature, and
 # cargo ignores `flatcap-ship/nats` here.
-programs=(--package flatcap --package flatcap-export --package flatcap-ship --features flatcap/promql,flatcap-ship/nats)
+programs=(--package flatcap --package flatcap-export --package flatcap-ship --features promql,nats)
 
 # Programs that are not optimized are large: xz would take a minute, gzip's best level half of one,
 # and the zstd of the .rpm, which is not optimized either, three.
