@@ -31,8 +31,7 @@ const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLA
 const DOT: &str = "__";
 
 /// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left` is
-/// the number of bytes that all texts may still have; this function subtracts the bytes that it
-/// adds.
+/// the remaining number of bytes of all inputs. This function subtracts the bytes that it adds.
 ///
 /// # Errors
 /// A variable that is not UTF-8, too many variables, or too many bytes.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::error::ConfigLocation;
 
-/// The texts of one configuration, each of which overrides the texts before: files, then variables.
+/// The inputs of one configuration: files, then variables. Each input overrides the inputs before.
 #[derive(Debug, Default)]
 pub(super) struct InputTexts {
     whole: String,

@@ -3,10 +3,12 @@
 //!
 //! [`find_spikes`] searches for such times, [`explain`] analyzes one of them. [`find_spikes`] and
 //! [`explain`] turn the batches of a query into series, compare windows with the baseline, and rank
-//! by the size of the departure. The formulas are in docs/ARCHITECTURE.md, "Ranking". The name of a
-//! field does not matter, only the unit and kind of its value and the shape of its list.
-//! [`find_causes`] reads the kernel's events of a window: threads that ran or waited, code that
-//! ran, and logged lines.
+//! by the size of the departure. The formulas are in the README of this crate. Fields are ranked by
+//! the unit and kind of their values and by the shape of their list, not by name. Suspects are
+//! recognized by `pid`, `path`, the unit `sectors` and the list `interfaces`.
+//!
+//! [`find_causes`] reads the kernel's events of a window: the threads that ran or waited, the code
+//! that ran, and the logged lines.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 

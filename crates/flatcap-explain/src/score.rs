@@ -36,7 +36,7 @@ const DOUBT_BLOCKS: f64 = 4.0;
 const RELATIVE_EXPONENT: f64 = 0.5;
 
 /// Returns how unusual a value is: 0 if its departure from the level is at most the usual one, then
-/// rising with the ratio of both. Docs: "Ranking" in docs/ARCHITECTURE.md.
+/// rising with the ratio of both. Docs: "Ranking" in the README of this crate.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
     if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {

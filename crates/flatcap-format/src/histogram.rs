@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is resolved, in nanoseconds: one minute. Longer latencies count as this
-/// one.
+/// Maximum latency of a histogram, in nanoseconds: one minute. Longer latencies count as one
+/// minute.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
 const SIGNIFICANT_DIGITS: u8 = 2;

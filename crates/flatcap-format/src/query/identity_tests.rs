@@ -372,8 +372,8 @@ fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
     assert_eq!(found, most);
 }
 
-/// Checks that each printed name is a path to the values with this name: the name of a column leads
-/// to all of them, and the name of an element to no others, if all elements were read before.
+/// Checks that each printed name is a path to the values with this name. The name of a column leads
+/// to all of them. The name of an element leads to no others, if all elements were read before.
 fn check_picks(folder: &Path, wide: &[Cell]) {
     // Fewer elements may have shorter names, so values are compared.
     let values = |cells: &[Cell]| cells.iter().map(|cell| (cell.0, cell.3.clone())).collect::<Vec<_>>();

@@ -173,7 +173,7 @@ impl TextColumn {
 
 impl PartialEq for TextColumn {
     fn eq(&self, other: &Self) -> bool {
-        // Another column may give the same texts other codes.
+        // Another column may have other codes for the same strings.
         self.codes.len() == other.codes.len()
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }

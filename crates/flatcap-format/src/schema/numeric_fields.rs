@@ -10,8 +10,8 @@ use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Fi
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
-/// Maximum number of values, objects and texts in a payload; no fields are returned for a payload
-/// with more. Offsets may be shared, so a short payload can expand without end.
+/// Maximum number of values, objects and strings in a payload. A payload with more has no fields
+/// here. Offsets may be shared, so a short payload can expand without end.
 pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.
