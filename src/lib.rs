@@ -37,10 +37,6 @@ mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(not(feature = "internals"))]
-mod compress;
-#[cfg(feature = "internals")]
-pub mod compress;
-#[cfg(not(feature = "internals"))]
 mod config;
 #[cfg(feature = "internals")]
 pub mod config;
@@ -61,39 +57,6 @@ mod human;
 mod import;
 #[cfg(feature = "internals")]
 pub mod import;
-#[cfg(not(feature = "internals"))]
-mod ingest;
-#[cfg(feature = "internals")]
-pub mod ingest;
-mod keyword;
-#[cfg(not(feature = "internals"))]
-mod metrics;
-#[cfg(feature = "internals")]
-pub mod metrics;
-#[cfg(not(feature = "internals"))]
-mod os;
-#[cfg(feature = "internals")]
-pub mod os;
-#[cfg(not(feature = "internals"))]
-mod recorder;
-#[cfg(feature = "internals")]
-pub mod recorder;
-#[cfg(not(feature = "internals"))]
-mod sampling;
-#[cfg(feature = "internals")]
-pub mod sampling;
-#[cfg(not(feature = "internals"))]
-mod schemas;
-#[cfg(feature = "internals")]
-pub mod schemas;
-#[cfg(not(feature = "internals"))]
-mod slab;
-#[cfg(feature = "internals")]
-pub mod slab;
-#[cfg(not(feature = "internals"))]
-mod snapshot;
-#[cfg(feature = "internals")]
-pub mod snapshot;
 
 mod stack_names;
 #[cfg(all(feature = "view", not(feature = "internals")))]
@@ -101,8 +64,6 @@ mod view;
 #[cfg(all(feature = "view", feature = "internals"))]
 pub mod view;
 
-#[cfg(all(test, flatcap_model))]
-mod model;
 
 /// Runs the program with the process's arguments and returns its exit status.
 pub fn main() -> std::process::ExitCode {

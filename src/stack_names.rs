@@ -9,7 +9,7 @@ use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
 
-use crate::os::program::{beside_this, run_with_input};
+use flatcap_os::program::{beside_this, run_with_input};
 
 /// The program that knows names.
 const PROGRAM: &str = "flatcap-export";

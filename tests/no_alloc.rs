@@ -14,18 +14,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatcap::config::Config;
-use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
-use flatcap::os::clock::monotonic_ns;
-use flatcap::os::host::HostRoot;
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::sources::self_source::SelfSampler;
-use flatcap::sampling::sources::synthetic::SyntheticSampler;
-use flatcap::sampling::sources::{CATALOG, find};
-use flatcap::sampling::{
+use flatcap_metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::host::HostRoot;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_sampling::sources::self_source::SelfSampler;
+use flatcap_sampling::sources::synthetic::SyntheticSampler;
+use flatcap_sampling::sources::{CATALOG, find};
+use flatcap_sampling::{
     CommandReceiver, GroupName, GroupSettings, GroupSource, OpenContext, OpenedSampler, SamplerGroup,
     SourceOpener, SourceSpec, Unavailable,
 };
-use flatcap::slab::{
+use flatcap_slab::{
     Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
 use flatcap_format::frame::Builders;
@@ -194,7 +194,7 @@ fn a_warm_group_allocates_nothing() {
             name: GroupName::Slow,
             thread: Config::default().groups.slow.thread(),
             start_ns: monotonic_ns(),
-            wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
+            wall_offset: Arc::new(flatcap_os::clock::WallOffset::default()),
             producer,
             metrics: Arc::clone(&metrics),
             latencies,

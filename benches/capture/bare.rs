@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
-use flatcap::os::thread;
-use flatcap::os::wake_event::WakeEvent;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use flatcap::os::clock::monotonic_ns;
-use flatcap::os::storage::DataDirectory;
-use flatcap::os::wake_event::WakeEvent;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::storage::DataDirectory;
+use flatcap_os::wake_event::WakeEvent;
 
 use crate::MeasuredRows;
 use crate::frames::{ProduceUntil, produce, verify};

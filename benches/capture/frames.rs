@@ -9,12 +9,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatcap::metrics::Metrics;
-use flatcap::os::clock::{WallOffset, monotonic_ns};
-use flatcap::os::thread;
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::recorder::RecorderReport;
-use flatcap::slab::{OnFull, SampleMeta, SlabProducer};
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::{WallOffset, monotonic_ns};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::RecorderReport;
+use flatcap_slab::{OnFull, SampleMeta, SlabProducer};
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::storage::Storage;
 

@@ -5,7 +5,7 @@
 //! tick is kept if its sample began before the next tick was due; both sides count missed ticks
 //! alike. CPU time is the scheduler's, per thread.
 
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 
 use crate::numbers::{median, range};
 use crate::program::{Program, host_sources, sleep_ns};

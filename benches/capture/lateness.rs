@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 
 use crate::numbers::{format_ns, median, quantile, range};
 use crate::program::{Program, sleep_ns};

@@ -6,17 +6,17 @@ use std::thread::JoinHandle;
 
 use flatcap::config::Config;
 use flatcap::daemon::{LARGE_SLABS, MemoryBudget};
-use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
-use flatcap::os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
-use flatcap::os::thread;
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::recorder::{
+use flatcap_metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::{
     QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RunPlan,
     SyncPolicy, command_queue,
 };
-use flatcap::sampling::sources::synthetic;
-use flatcap::sampling::{CommandReceiver, GroupName, GroupSettings, GroupSource, SamplerGroup};
-use flatcap::slab::{
+use flatcap_sampling::sources::synthetic;
+use flatcap_sampling::{CommandReceiver, GroupName, GroupSettings, GroupSource, SamplerGroup};
+use flatcap_slab::{
     Arena, Geometry, Inbox, LossLedger, OnFull, Owner, QueueReceiver, QueueSender, SequenceCounters, Slab,
     SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };

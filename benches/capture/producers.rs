@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 
 use crate::MeasuredRows;
 use crate::frames::{ProduceUntil, produce};

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushSource, SourceOptions};
 
 use crate::MeasuredRows;

@@ -13,13 +13,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatcap::metrics::SourceMetrics;
-use flatcap::os::clock::monotonic_ns;
-use flatcap::os::thread;
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::sources::synthetic::SyntheticSampler;
-use flatcap::sampling::{GroupSource, OpenedSampler};
-use flatcap::slab::{OnFull, SlabPool};
+use flatcap_metrics::SourceMetrics;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_sampling::sources::synthetic::SyntheticSampler;
+use flatcap_sampling::{GroupSource, OpenedSampler};
+use flatcap_slab::{OnFull, SlabPool};
 
 use crate::MeasuredRows;
 use crate::numbers::{ensure_equal, format_ns, median, quantile, range};

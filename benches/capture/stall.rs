@@ -11,14 +11,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use flatcap::config::Config;
-use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics};
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
-use flatcap::os::host::HostRoot;
-use flatcap::os::storage::DataDirectory;
-use flatcap::os::thread;
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::{GroupSource, OpenContext};
-use flatcap::slab::OnFull;
+use flatcap_metrics::{Consumer, GroupLatencies, SourceMetrics};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::host::HostRoot;
+use flatcap_os::storage::DataDirectory;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_sampling::{GroupSource, OpenContext};
+use flatcap_slab::OnFull;
 use flatcap_format::histogram::TotalHistogram;
 
 use crate::hooked_storage::{HookedStorage, OperationKind};

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use flatcap::os::clock::NS_PER_S;
+use flatcap_os::clock::NS_PER_S;
 
 use crate::MeasuredRows;
 use crate::numbers::{ensure_equal, format_ns, median, range};

@@ -10,7 +10,7 @@ use std::error::Error;
 
 use flatcap::config::Config;
 use flatcap::daemon::MemoryBudget;
-use flatcap::os::clock::monotonic_ns;
+use flatcap_os::clock::monotonic_ns;
 
 use crate::MeasuredRows;
 use crate::numbers::{format_ns, median, range};

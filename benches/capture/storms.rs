@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_push::{OnFullLane, PushSource, SourceOptions};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Uid, geteuid};

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::ENVELOPE_BYTES;
 
 use crate::MeasuredRows;

@@ -5,8 +5,8 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use flatcap::os::clock::{monotonic_ns, thread_cpu_ns};
-use flatcap::os::thread::{pin_to_cpus, set_realtime_priority};
+use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
+use flatcap_os::thread::{pin_to_cpus, set_realtime_priority};
 use rustix::process::setpriority_process;
 
 const NS_PER_MS: u64 = 1_000_000;

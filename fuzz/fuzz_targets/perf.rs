@@ -1,3 +1,3 @@
-//! Runs `flatcap::os::fuzzing::perf` on inputs of libFuzzer.
+//! Runs `flatcap_os::fuzzing::perf` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::os::fuzzing::perf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_os::fuzzing::perf(data));

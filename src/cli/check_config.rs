@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::recordings::SERVICE_STATE;
 use crate::config::{LoadedConfig, format_size};
 use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
-use crate::os::environment;
+use flatcap_os::environment;
 
 /// The unit's `ConfigurationDirectory=`, for a call outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory, ValueEnum};
 
 use super::error::CliError;
 use super::{Cli, ExitStatus};
-use crate::sampling::sources::CATALOG;
+use flatcap_sampling::sources::CATALOG;
 
 /// The verbs whose --source takes names of sources.
 const VERBS_WITH_SOURCES: [&str; 5] = ["record", "dump", "replay", "export", "flame"];

@@ -18,7 +18,7 @@ use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::selection::unknown_source;
 use super::{ExitStatus, human};
-use crate::compress::{
+use flatcap_recorder::compress::{
     self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceJob, ReplaceMode,
     WorkSlice, compress_segment, remove_leftovers, restore_segment,
 };
@@ -26,9 +26,9 @@ use crate::config::{
     COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
 };
 use crate::daemon::DaemonError;
-use crate::os::signal::SignalWatch;
-use crate::os::storage::{DataDirectory, DataDirectoryError};
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::storage::{DataDirectory, DataDirectoryError};
+use flatcap_os::wake_event::WakeEvent;
 
 /// Compress sealed segments, or restore the raw ones.
 ///

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config::{Layers, VARIABLE_PREFIX};
 use crate::daemon::memory_rule;
-use crate::os::environment;
+use flatcap_os::environment;
 
 /// Help text about the origin of the configuration, after the options of the verbs that read one.
 pub(super) const HELP: &str = "\

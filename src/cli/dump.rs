@@ -18,9 +18,9 @@ use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
-use crate::os::clock::{monotonic_ns, read_clocks};
-use crate::os::signal::SignalWatch;
-use crate::os::wake_event::{WakeEvent, WakeReason};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
 
 /// Interval at which `--follow` checks a growing recording.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;

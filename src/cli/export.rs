@@ -24,8 +24,8 @@ use super::symbol_directory::symbol_directory;
 use super::{ExitStatus, human, report_notice};
 use crate::config;
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
-use crate::os::signal::SignalWatch;
-use crate::os::wake_event::WakeEvent as Stop;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent as Stop;
 
 /// Export recordings to files of another format.
 ///

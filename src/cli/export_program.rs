@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::ExitStatus;
 use super::error::CliError;
-use crate::os::program::beside_this;
+use flatcap_os::program::beside_this;
 
 /// The program's name.
 const PROGRAM: &str = "flatcap-export";

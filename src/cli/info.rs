@@ -29,7 +29,7 @@ use super::time_printer::{TimePrinter, ZoneOption};
 use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human};
 use crate::config;
-use crate::slab::Causes;
+use flatcap_slab::Causes;
 
 /// Columns of the table of segments that a narrow terminal does not show, least important first.
 const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [

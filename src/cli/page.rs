@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use super::ExitStatus;
 use super::error::CliError;
-use crate::os::host::random_u64;
-use crate::os::signal::SignalWatch;
-use crate::os::thread;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::host::random_u64;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
 use crate::view::ViewError;
 use crate::view::web::{PageOptions, PageServer};
 

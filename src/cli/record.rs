@@ -18,9 +18,9 @@ use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{
     self, Callbacks, LastGood, MemoryBudget, RunProgress, RunStart, RunSummary, memory_rule,
 };
-use crate::metrics::LimitingBudget;
-use crate::recorder::{RecorderReport, SourceReport};
-use crate::sampling::sources::find;
+use flatcap_metrics::LimitingBudget;
+use flatcap_recorder::{RecorderReport, SourceReport};
+use flatcap_sampling::sources::find;
 
 /// Record this host until a signal or the end of --for.
 ///

@@ -7,7 +7,7 @@ use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::file_names;
 
 use super::error::CliError;
-use crate::os::storage::default_directory;
+use flatcap_os::storage::default_directory;
 
 /// The unit's `StateDirectory=`, for a call outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";

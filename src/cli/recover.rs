@@ -13,9 +13,9 @@ use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::{ExitStatus, human};
 use crate::daemon::{DaemonError, crashed_runs, existing_ring, recover_all};
-use crate::os::shared_memory;
-use crate::os::storage::DataDirectory;
-use crate::slab::CrashedRun;
+use flatcap_os::shared_memory;
+use flatcap_os::storage::DataDirectory;
+use flatcap_slab::CrashedRun;
 
 /// Recover the segments of a crashed recorder.
 ///

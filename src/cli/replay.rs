@@ -9,10 +9,10 @@ use super::ExitStatus;
 use super::error::CliError;
 use super::report_notice;
 use super::selection::RecordingSelection;
-use crate::os::clock::monotonic_ns;
-use crate::os::signal::SignalWatch;
-use crate::os::sink::{ReplaySink, SinkAddress};
-use crate::os::wake_event::{WakeEvent, WakeReason};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::sink::{ReplaySink, SinkAddress};
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
 
 /// Send recorded frames again, at their recorded pace.
 ///

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::{Config, format_duration};
-use crate::os::clock::monotonic_ns;
-use crate::os::host::HostRoot;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::host::HostRoot;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Step of the times in /proc/stat: the kernel counts them in 1/100 s (`USER_HZ`).
 const STEP: Duration = Duration::from_millis(10);

@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
 use crate::human;
-use crate::slab::Causes;
+use flatcap_slab::Causes;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;

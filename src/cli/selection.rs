@@ -18,7 +18,7 @@ use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
 use crate::config;
 use crate::human;
-use crate::os::clock::read_clocks;
+use flatcap_os::clock::read_clocks;
 
 /// Length of the window around a time: what happened in the 300 ms around the spike?
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);

@@ -14,8 +14,8 @@ use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 use crate::config;
-use crate::os::directory_tree::DirectoryTree;
-use crate::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept};
+use flatcap_os::directory_tree::DirectoryTree;
+use flatcap_recorder::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept};
 
 /// Keep the last seconds of every source at its own rate.
 ///

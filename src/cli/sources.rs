@@ -15,8 +15,8 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
-use crate::os::clock::monotonic_ns;
-use crate::sampling::OpenedSampler;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_sampling::OpenedSampler;
 
 /// Samples that are measured of each source; the median is reported.
 const MEASURED_SAMPLES: u64 = 101;

@@ -20,7 +20,7 @@ use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
-use crate::slab::Causes;
+use flatcap_slab::Causes;
 
 /// Verify segments: read them in full and check everything.
 ///

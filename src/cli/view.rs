@@ -17,7 +17,7 @@ use super::selection::wall_time;
 use super::terminal::Output;
 use super::time_printer::ZoneOption;
 use crate::control::{Client, ClientError};
-use crate::os::clock::read_clocks;
+use flatcap_os::clock::read_clocks;
 use crate::view::ViewError;
 use crate::view::terminal::{Appearance, Session, show};
 use crate::view::web::PageOptions;

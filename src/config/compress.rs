@@ -6,8 +6,8 @@ use std::str::FromStr;
 use flatcap_format::block::{Codec, Layout};
 
 use super::instance_name::is_instance_name;
-use crate::sampling::SourceSpec;
-use crate::sampling::sources::find;
+use flatcap_sampling::SourceSpec;
+use flatcap_sampling::sources::find;
 
 /// Maximum number of sources with a codec or layout of their own.
 pub const COMPRESS_SOURCES_MAX: usize = 256;

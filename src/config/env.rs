@@ -338,7 +338,7 @@ mod tests {
         assert!(disk.include[1].matches("nvme0"));
         let names: Vec<_> = config.sources.iter().filter(|source| source.instance.is_some()).collect();
         assert_eq!([names[0].full_name(), names[1].full_name()], ["file.a", "command.x_y"]);
-        let crate::sampling::TextOrigin::File(path) = &names[0].text_source.as_ref().unwrap().origin else {
+        let flatcap_sampling::TextOrigin::File(path) = &names[0].text_source.as_ref().unwrap().origin else {
             panic!()
         };
         assert_eq!(path.to_str(), Some("/a \"b\" = #c\n"));

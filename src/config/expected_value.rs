@@ -7,8 +7,8 @@ use flatcap_trigger::limits::CONDITION_BYTES_MAX;
 
 use super::compress::COMPRESS_SOURCES_MAX;
 use super::units::Quantity;
-use crate::keyword::Keyword;
-use crate::sampling::{
+use flatcap_os::keyword::Keyword;
+use flatcap_sampling::{
     ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX, PROCESSES_MAX,
 };
 

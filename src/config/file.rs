@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 
 use super::error::{ConfigError, ConfigLocation, Problem};
 use super::input_texts::line_and_column;
-use crate::os::program_guard::{OwnerAndMode, Provenance};
+use flatcap_os::program_guard::{OwnerAndMode, Provenance};
 
 /// Largest size of a file, and of all files and variables together, in bytes. A full configuration
 /// with all its comments has a fiftieth of this.

@@ -13,8 +13,8 @@ use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
 use super::validate::{CheckScope, MemoryRule};
-use crate::os::program_guard::Provenance;
-use crate::sampling::{TextOrigin, TextSource};
+use flatcap_os::program_guard::Provenance;
+use flatcap_sampling::{TextOrigin, TextSource};
 
 /// Name of the drop-in directory beside a configuration file.
 pub const DROP_IN_DIRECTORY: &str = "conf.d";
@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::config::DROP_INS_MAX;
-    use crate::recorder::SyncPolicy;
+    use flatcap_recorder::SyncPolicy;
 
     /// A directory with `flatcap.toml` and drop-ins.
     struct ConfigDir(tempfile::TempDir);

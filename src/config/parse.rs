@@ -21,7 +21,7 @@ use super::tables::{TRIGGER_TABLE, joined};
 use super::trigger::{TRIGGERS_MAX, TriggerConfig};
 use super::unknown;
 use super::validate::{self, CheckScope};
-use crate::sampling::sources::CATALOG;
+use flatcap_sampling::sources::CATALOG;
 
 impl Config {
     /// Parses and checks a text; `file_name` is used in messages only. Whether all buffers fit into
@@ -188,8 +188,8 @@ mod tests {
     use crate::config::{
         BufferingConfig, CompressConfig, ControlConfig, CpuShare, RecorderConfig, StorageConfig,
     };
-    use crate::recorder::{MinFree, SyncPolicy};
-    use crate::sampling::{
+    use flatcap_recorder::{MinFree, SyncPolicy};
+    use flatcap_sampling::{
         BatchMode, GroupName, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
         TextSource, ValueFormat,
     };

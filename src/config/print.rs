@@ -4,7 +4,7 @@ use super::layers::ValueLocations;
 use super::settings::Config;
 use super::source::SourceConfig;
 use super::tables::joined;
-use crate::sampling::GroupName;
+use flatcap_sampling::GroupName;
 
 /// Words in the name of a key whose value is a secret.
 const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
@@ -91,16 +91,16 @@ mod tests {
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
         PushConfig, RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
-    use crate::ingest::PayloadVerification;
-    use crate::os::host_log::HostLog;
-    use crate::recorder::{MinFree, SyncPolicy};
-    use crate::sampling::sources::{CATALOG, find};
-    use crate::sampling::{
+    use flatcap_recorder::ingest::PayloadVerification;
+    use flatcap_os::host_log::HostLog;
+    use flatcap_recorder::{MinFree, SyncPolicy};
+    use flatcap_sampling::sources::{CATALOG, find};
+    use flatcap_sampling::{
         CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
         ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
         TextSource, Timing, ValueFormat,
     };
-    use crate::slab::OnFull;
+    use flatcap_slab::OnFull;
     use flatcap_format::testing::effort;
 
     #[test]

@@ -4,7 +4,7 @@
 use super::key::{KeySpec, Table};
 use super::source_table::COMMON;
 use super::tables::{ANY_INSTANCE, with_every_key};
-use crate::sampling::sources::{CATALOG, find};
+use flatcap_sampling::sources::{CATALOG, find};
 
 /// The text between the keys.
 const PROSE: &str = include_str!("reference.md");

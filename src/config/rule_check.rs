@@ -5,7 +5,7 @@ use flatcap_trigger::{RuleError, RuleProblem, RuleSource, TriggerEngine, Trigger
 
 use super::settings::Config;
 use super::source::SourceConfig;
-use crate::sampling::sources::synthetic;
+use flatcap_sampling::sources::synthetic;
 
 impl Config {
     /// Returns the rules that are enabled.

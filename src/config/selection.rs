@@ -141,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sampling::sources::CATALOG;
+    use flatcap_sampling::sources::CATALOG;
 
     const NO_RULE: MemoryRule = |_| Ok(());
 

@@ -24,14 +24,16 @@ use super::expected_value::{
 use super::source::CpuShare;
 use super::units::Quantity;
 use super::value_error::ValueError;
-use crate::ingest::PayloadVerification;
-use crate::keyword::Keyword;
-use crate::recorder::{MinFree, SyncPolicy};
-use crate::sampling::sources::CATALOG;
-use crate::sampling::{
-    ARG_BYTES_MAX, ARGV_MAX, Expression, PATTERNS_MAX, PROCESSES_MAX, Pattern, SyntheticLayout, ValueFormat,
+use flatcap_recorder::ingest::PayloadVerification;
+use flatcap_os::host_log::HostLog;
+use flatcap_os::keyword::Keyword;
+use flatcap_recorder::{MinFree, SyncPolicy};
+use flatcap_sampling::sources::CATALOG;
+use flatcap_sampling::{
+    ARG_BYTES_MAX, ARGV_MAX, BatchMode, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern, PerfEvent,
+    ProcessRank, SyntheticLayout, Timing, ValueFormat,
 };
-use crate::slab::{OnFull, PAGE_BYTES};
+use flatcap_slab::{OnFull, PAGE_BYTES};
 
 /// Written instead of a codec to turn compression off.
 const OFF: &str = "off";
@@ -63,6 +65,17 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
     }
 }
 
+/// A type of settings whose values are keywords. A trait of this module, because rustc would reject
+/// settings of any type with the trait of another crate: that crate could later give it to `bool`.
+pub(super) trait KeywordSetting: Keyword {}
+
+impl KeywordSetting for BatchMode {}
+impl KeywordSetting for GroupName {}
+impl KeywordSetting for HostLog {}
+impl KeywordSetting for PerfEvent {}
+impl KeywordSetting for ProcessRank {}
+impl KeywordSetting for Timing {}
+
 /// Implements [`Setting`] for a type by the bodies of `read` and `write`, and of `is_same` if it
 /// differs.
 // A macro, because the signatures would be half of this file.
@@ -73,7 +86,7 @@ macro_rules! setting {
         |$self:ident, $also_expected:tt| $write:expr
         $(, |$one:ident, $other:ident| $is_same:expr)?
     ) => {
-        impl$(<$generic: Keyword>)? Setting for $type {
+        impl$(<$generic: KeywordSetting>)? Setting for $type {
             fn read($value: DeValue<'_>, $expected: &ExpectedValue) -> Result<Self, ValueError> {
                 $read
             }

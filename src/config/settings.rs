@@ -21,10 +21,10 @@ use super::setting::{SYNC_INTERVAL_NS, variants};
 use super::source::{CpuShare, SourceConfig};
 use super::trigger::TriggerConfig;
 use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
-use crate::ingest::PayloadVerification;
-use crate::recorder::{MinFree, SyncPolicy};
-use crate::sampling::{GroupName, ThreadSettings, Timing};
-use crate::slab::OnFull;
+use flatcap_recorder::ingest::PayloadVerification;
+use flatcap_recorder::{MinFree, SyncPolicy};
+use flatcap_sampling::{GroupName, ThreadSettings, Timing};
+use flatcap_slab::OnFull;
 
 /// Smaller blocks hold too few rows; larger ones make a seek decode too much, and need several
 /// times their size as memory.
@@ -62,7 +62,7 @@ pub struct Config {
     /// The sampler threads.
     pub groups: GroupConfigs,
     /// All sources, disabled ones too, in the order of
-    /// [`CATALOG`](crate::sampling::sources::CATALOG); instances sorted by name.
+    /// [`CATALOG`](flatcap_sampling::sources::CATALOG); instances sorted by name.
     pub sources: Vec<SourceConfig>,
     /// All rules, disabled ones too, sorted by name.
     pub triggers: Vec<TriggerConfig>,

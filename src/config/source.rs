@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::units::Quantity;
-use crate::sampling::{
+use flatcap_sampling::{
     BatchMode, CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, ProfileConfig,
     SchedConfig, SourceSettings, SourceSpec, SyntheticConfig, TextOrigin, TextSource,
 };

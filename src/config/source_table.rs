@@ -11,8 +11,8 @@ use super::key::{Key, Keyed, keys};
 use super::setting::variants;
 use super::source::{CpuShare, SourceConfig};
 use super::units::{KIB, MIB, MS, SECOND, US};
-use crate::keyword::Keyword as _;
-use crate::sampling::{
+use flatcap_os::keyword::Keyword as _;
+use flatcap_sampling::{
     BatchMode, CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank,
     ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource,
     ValueFormat,

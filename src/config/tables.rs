@@ -8,7 +8,7 @@ use super::settings::{
 };
 use super::source_table::{by_default, instance};
 use super::trigger::TriggerConfig;
-use crate::sampling::sources::CATALOG;
+use flatcap_sampling::sources::CATALOG;
 
 /// Stands for the name of an instance where no instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";

@@ -11,9 +11,9 @@ use super::expected_value::ExpectedValue::{
 };
 use super::key::{Key, Keyed, keys};
 use super::units::{DAY, HOUR};
-use crate::keyword::Keyword;
-use crate::os::host_log::HostLog;
-use crate::os::program_guard::Provenance;
+use flatcap_os::keyword::Keyword;
+use flatcap_os::host_log::HostLog;
+use flatcap_os::program_guard::Provenance;
 
 /// Maximum number of rules in one configuration.
 pub const TRIGGERS_MAX: usize = RULES_MAX;

@@ -7,7 +7,7 @@ use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::setting::quoted;
 use super::settings::Config;
 use super::tables::{TRIGGER_TABLE, joined};
-use crate::sampling::{BatchMode, SyntheticLayout};
+use flatcap_sampling::{BatchMode, SyntheticLayout};
 
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;

@@ -18,7 +18,7 @@ use super::route::SnapshotBody;
 use super::socket_path::candidates;
 use super::status::Status;
 use crate::config::format_duration;
-use crate::os::local_socket::{account_name, connect_to, file_access, is_socket};
+use flatcap_os::local_socket::{account_name, connect_to, file_access, is_socket};
 
 /// Longest wait for a status. Only a stopped or stuck recorder needs longer.
 const STATUS_WAIT: Duration = Duration::from_secs(5);

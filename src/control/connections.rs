@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
-use crate::os::clock::{monotonic_ns, thread_cpu_ns};
-use crate::os::throttle::Throttle;
+use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
+use flatcap_os::throttle::Throttle;
 
 /// Connections per listener. A further one displaces the oldest that has sent no request, or else
 /// waits for a slot.

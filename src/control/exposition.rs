@@ -19,8 +19,8 @@ use super::metric_table::{
     ProcessSnapshot, RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
 };
 use super::seconds::seconds;
-use crate::metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
-use crate::os::process_usage::ProcessUsage;
+use flatcap_metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
+use flatcap_os::process_usage::ProcessUsage;
 
 /// The text format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +239,7 @@ fn to_older_format(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{GroupMetrics, IntervalHistogram, RuleMetrics, SourceMetrics};
+    use flatcap_metrics::{GroupMetrics, IntervalHistogram, RuleMetrics, SourceMetrics};
 
     fn exposition() -> (Exposition, Arc<Metrics>) {
         let sources =

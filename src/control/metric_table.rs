@@ -1,12 +1,12 @@
 //! The table of all metrics: name, help text and where the value comes from.
 
 use super::seconds::{now_s, seconds, wall_seconds};
-use crate::metrics::{
+use flatcap_metrics::{
     CompressionMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics, PublishedLatency,
     PushMetrics, RecorderMetrics, RuleMetrics, SourceMetrics,
 };
-use crate::os::clock::monotonic_ns;
-use crate::os::process_usage::ProcessUsage;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::process_usage::ProcessUsage;
 
 /// The value of a metric.
 #[derive(Debug, Clone, Copy)]

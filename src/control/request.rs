@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tokio::sync::oneshot;
 
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;

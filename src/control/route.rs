@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 
 use super::request::{ControlRequest, Refusal, RefusalKind, SnapshotWindow};
 use crate::config::duration_argument;
-use crate::os::local_socket::PeerCredentials;
+use flatcap_os::local_socket::PeerCredentials;
 
 /// Size limit for the text of a mark.
 pub const MARK_BYTES_MAX: usize = 4096;

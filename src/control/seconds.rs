@@ -1,6 +1,6 @@
 //! Times in seconds, the unit of all times in metrics.
 
-use crate::os::clock::{NS_PER_S, read_clocks};
+use flatcap_os::clock::{NS_PER_S, read_clocks};
 
 /// Converts nanoseconds to seconds: exact to the nanosecond up to a hundred days, to the
 /// microsecond beyond.

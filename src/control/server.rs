@@ -30,10 +30,10 @@ use super::exposition::{Exposition, ExpositionFormat, RunLabels};
 use super::request::{Answer, Caller};
 use super::route::{ClientOrigin, Rejection, Route, may_change};
 use crate::config::CpuShare;
-use crate::metrics::Metrics;
-use crate::os::clock::NS_PER_S;
-use crate::os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
-use crate::os::throttle::Throttle;
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::NS_PER_S;
+use flatcap_os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
+use flatcap_os::throttle::Throttle;
 
 /// Time limit for the request line and headers. After this time the connection is closed.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::os::local_socket;
-use crate::os::shared_memory::{default_directory, is_private_directory};
+use flatcap_os::local_socket;
+use flatcap_os::shared_memory::{default_directory, is_private_directory};
 
 /// The socket of the system service.
 const SERVICE_SOCKET: &str = "/run/flatcap/control.sock";

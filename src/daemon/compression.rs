@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use flatcap_format::storage::Storage;
 
 use super::settings::compression_plan;
-use crate::compress::{CompressWorker, CompressWorkerHandle, new_worker};
+use flatcap_recorder::compress::{CompressWorker, CompressWorkerHandle, new_worker};
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::os::clock::monotonic_ns;
-use crate::os::thread;
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
 
 /// Maximum time that the end of a run waits for the thread. A block of a slow codec may take longer
 /// and is then abandoned: the next start removes its temporary file.

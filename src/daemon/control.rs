@@ -8,11 +8,11 @@ use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
 use crate::control::{
     Caller, ListenerBudget, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
 };
-use crate::metrics::Metrics;
-use crate::os::clock::{monotonic_ns, read_clocks};
-use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
-use crate::os::shared_memory::create_private_directory;
-use crate::os::thread;
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
+use flatcap_os::shared_memory::create_private_directory;
+use flatcap_os::thread;
 
 /// Maximum time that the server may take to end. It drops its connections, so it takes longer only
 /// if the host gives it no CPU time.

@@ -1,9 +1,9 @@
 //! Keeps the whole recorder within its CPU budget: updates the CPU governor and publishes its cap.
 
 use crate::config::{CpuShare, RecorderConfig};
-use crate::metrics::Metrics;
-use crate::os::clock::process_cpu_ns;
-use crate::sampling::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::process_cpu_ns;
+use flatcap_sampling::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
 
 /// The CPU governor and its schedule: one update per second.
 #[derive(Debug)]

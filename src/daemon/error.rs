@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::sources::SourceError;
-use crate::os::environment;
-use crate::os::storage::DataDirectoryError;
+use flatcap_os::environment;
+use flatcap_os::storage::DataDirectoryError;
 
 /// The reason why a run could not start or ended abnormally.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use flatcap_format::storage::linux::OutputDirectory;
 
 use super::reconfigure::RunningConfig;
 use crate::config::{Config, SourceConfig};
-use crate::os::program_guard::ProgramGuard;
-use crate::sampling::TextOrigin;
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_sampling::TextOrigin;
 
 /// The first lines of the file.
 const HEADER: &str = "\

@@ -9,13 +9,13 @@ use flatcap_format::histogram::TotalHistogram;
 use flatcap_stream::HEADER_BYTES_MAX;
 
 use crate::config::{Config, Problem, format_size};
-use crate::metrics::{EXCHANGE_SETS, GroupLatencies, IntervalHistogram, SourceLatencies, SourceMetrics};
-use crate::os::host::HostRoot;
-use crate::recorder::{LOSS_BYTES, RunLatencies};
-use crate::sampling::GroupName;
-use crate::sampling::sources::ring_memory;
-use crate::sampling::sources::self_source::SelfSampler;
-use crate::slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
+use flatcap_metrics::{EXCHANGE_SETS, GroupLatencies, IntervalHistogram, SourceLatencies, SourceMetrics};
+use flatcap_os::host::HostRoot;
+use flatcap_recorder::{LOSS_BYTES, RunLatencies};
+use flatcap_sampling::GroupName;
+use flatcap_sampling::sources::ring_memory;
+use flatcap_sampling::sources::self_source::SelfSampler;
+use flatcap_slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
 
 /// Bytes per write of the recorder: a larger write is not cheaper per byte and stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;
@@ -445,7 +445,7 @@ mod tests {
             let text = format!("[recorder]\nhost_root = \"{root}\"\n{sources}");
             Config::parse("f.toml", &text).unwrap()
         };
-        let page = crate::os::host::page_bytes();
+        let page = flatcap_os::host::page_bytes();
         let sched = [
             (4, "rings of the kernel for sched", 4 * ((1 << 20) + page)),
             (1, "copy of the rings of sched", 4 << 20),

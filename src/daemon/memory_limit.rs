@@ -3,7 +3,7 @@
 
 use super::memory_budget::MemoryBudget;
 use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
-use crate::os::control_group::MemoryLimit;
+use flatcap_os::control_group::MemoryLimit;
 
 /// Memory in addition to the buffers of `memory_max` and to compression. With the default
 /// configuration 75 MB are resident, 8 MB of them outside the buffers: program, stacks and the

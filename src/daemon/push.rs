@@ -11,14 +11,14 @@ use super::memory_budget::RUN_SOURCES_MAX;
 use super::push_target::RunTarget;
 use super::settings::{count, nanoseconds};
 use crate::config::Config;
-use crate::ingest::{AllowedAccounts, LANE_SLAB_BYTES, PushLimits, PushStop, PushWorker, PushWorkerSettings};
-use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::{NS_PER_S, WallOffset};
-use crate::os::host::boot_id_number;
-use crate::os::packet_socket::PacketListener;
-use crate::os::shared_memory::{create_private_directory, default_directory};
-use crate::os::thread;
-use crate::slab::SlabProducer;
+use flatcap_recorder::ingest::{AllowedAccounts, LANE_SLAB_BYTES, PushLimits, PushStop, PushWorker, PushWorkerSettings};
+use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::clock::{NS_PER_S, WallOffset};
+use flatcap_os::host::boot_id_number;
+use flatcap_os::packet_socket::PacketListener;
+use flatcap_os::shared_memory::{create_private_directory, default_directory};
+use flatcap_os::thread;
+use flatcap_slab::SlabProducer;
 
 /// The socket's name in the runtime directory.
 const SOCKET_NAME: &str = "push.sock";

@@ -12,11 +12,11 @@ use super::lane_store::{LaneStore, StoredLane};
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::run_sources::{AddSourceError, RunSources};
 use super::snapshots::{self, OrderedWindow};
-use crate::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
-use crate::os::clock::{WallOffset, monotonic_ns};
-use crate::recorder::{RecorderCommand, RecorderHandle};
-use crate::sampling::sources::is_reserved;
-use crate::snapshot::SnapshotHandle;
+use flatcap_recorder::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
+use flatcap_os::clock::{WallOffset, monotonic_ns};
+use flatcap_recorder::{RecorderCommand, RecorderHandle};
+use flatcap_sampling::sources::is_reserved;
+use flatcap_recorder::snapshot::SnapshotHandle;
 
 /// Adds sources to the run, and fires triggers of applications.
 pub(super) struct RunTarget {

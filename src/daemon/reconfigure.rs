@@ -17,12 +17,12 @@ use super::run_sources::description_bytes;
 use super::settings::{compression_plan, lock_memory, retention, run_plan};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, SourceConfig};
-use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
-use crate::os::clock::{monotonic_ns, read_clocks};
-use crate::os::host::HostRoot;
-use crate::os::memory;
-use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
-use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
+use flatcap_metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::host::HostRoot;
+use flatcap_os::memory;
+use flatcap_recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
+use flatcap_sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 /// Maximum number of differences listed.
 const DIFFERENCES_MAX: usize = 32;

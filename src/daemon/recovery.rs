@@ -12,10 +12,10 @@ use flatcap_format::segment::{
 };
 use flatcap_format::storage::Storage;
 
-use crate::os::clock::monotonic_ns;
-use crate::os::thread;
-use crate::recorder::QuotaStorage;
-use crate::slab::CrashedRun;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
+use flatcap_recorder::QuotaStorage;
+use flatcap_slab::CrashedRun;
 
 /// Maximum time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
 /// completes it.

@@ -13,10 +13,10 @@ use super::last_good::LastGoodWriter;
 use super::reconfigure::{ReloadError, RunningConfig};
 use crate::config::{Config, CpuShare};
 use crate::control::{Answer, Call, Refusal, RefusalKind};
-use crate::os::clock::{NS_PER_S, monotonic_ns};
-use crate::os::thread;
-use crate::os::wake_event::WakeEvent;
-use crate::recorder::{CommandError, flush};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::{CommandError, flush};
 
 /// Minimum interval between two reloads.
 const INTERVAL_NS: u64 = NS_PER_S;

@@ -16,13 +16,13 @@ use flatcap_format::segment::{
 use flatcap_format::storage::Storage;
 
 use super::lane_store::{LaneStore, StoredLane};
-use crate::ingest::{
+use flatcap_recorder::ingest::{
     LEFT_LANES_MAX, LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification,
 };
-use crate::os::clock::monotonic_ns;
-use crate::os::thread;
-use crate::os::wake_event::WakeEvent;
-use crate::recorder::QuotaStorage;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::QuotaStorage;
 
 /// Lanes that arrive within this time after each other are rescued together, because each rescue
 /// writes a segment.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::os::program::{self, start_with_input};
-use crate::os::program_guard::ProgramGuard;
-use crate::os::thread;
-use crate::snapshot::SNAPSHOTS_NAME;
+use flatcap_os::program::{self, start_with_input};
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_os::thread;
+use flatcap_recorder::snapshot::SNAPSHOTS_NAME;
 
 /// Maximum number of programs of rules that run at a time; a further one is not started. A rule
 /// that fires often must not fill the host with hanging programs.

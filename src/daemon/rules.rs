@@ -12,10 +12,10 @@ use flatcap_trigger::{
 
 use super::rule_programs::{FiringReport, ProgramStarter, ReportedValue, RuleProgram};
 use crate::config::{Config, TriggerConfig, missing_source};
-use crate::os::host_log::HostLog;
-use crate::os::program_guard::ProgramGuard;
-use crate::recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
-use crate::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
+use flatcap_os::host_log::HostLog;
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
+use flatcap_recorder::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
 
 /// The receivers of firings.
 #[derive(Clone)]

@@ -20,24 +20,24 @@ use super::settings::{
     assert_slabs, count, header, lock_memory, nanoseconds, queues, remove_memory, run_plan,
 };
 use super::sources::OpenedSource;
-use crate::compress::CompressWorkerHandle;
+use flatcap_recorder::compress::CompressWorkerHandle;
 use crate::config::Config;
-use crate::ingest::LeftLane;
-use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
-use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
-use crate::os::memory;
-use crate::os::thread;
-use crate::os::wake_event::WakeEvent;
-use crate::recorder::{
+use flatcap_recorder::ingest::LeftLane;
+use flatcap_metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
+use flatcap_os::memory;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
     Thinner, command_queue, flush_until,
 };
-use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
-use crate::slab::{
+use flatcap_sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
+use flatcap_slab::{
     Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, RunNotes, SequenceCounters, Slab, SlabPool,
     SlabProducer, SlabProducerSettings, slab_queue,
 };
-use crate::snapshot::SnapshotHandle;
+use flatcap_recorder::snapshot::SnapshotHandle;
 
 /// Maximum time for the samplers to end. Samplers need the time of one read to stop. A read that
 /// hangs in the kernel is abandoned after this.
@@ -481,7 +481,7 @@ fn join<T>(
 struct OpenedGroup {
     name: GroupName,
     sources: Vec<GroupSource>,
-    latencies: crate::metrics::Producer<GroupLatencies>,
+    latencies: flatcap_metrics::Producer<GroupLatencies>,
 }
 
 /// Prepares a source for its group.

@@ -32,20 +32,20 @@ use crate::config::Config;
 use crate::control::{
     Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
 };
-use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::{NS_PER_S, monotonic_ns, read_clocks};
-use crate::os::control_group::{MemoryLimit, memory_limit};
-use crate::os::host::random_u64;
-use crate::os::reopening_directory::ReopeningDirectory;
-use crate::os::signal::SignalWatch;
-use crate::os::wake_event::WakeEvent;
-use crate::recorder::{RecorderCommand, RecorderReport};
-use crate::snapshot::{SnapshotHandle, snapshot_requests};
-use crate::{control, recorder};
+use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, read_clocks};
+use flatcap_os::control_group::{MemoryLimit, memory_limit};
+use flatcap_os::host::random_u64;
+use flatcap_os::reopening_directory::ReopeningDirectory;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::{RecorderCommand, RecorderReport};
+use flatcap_recorder::snapshot::{SnapshotHandle, snapshot_requests};
+use crate::control;
 
 /// The two modules do not depend on each other, but the recorder must accept every mark that the
 /// control server accepts.
-const _: () = assert!(control::MARK_BYTES_MAX == recorder::MARK_BYTES_MAX);
+const _: () = assert!(control::MARK_BYTES_MAX == flatcap_recorder::MARK_BYTES_MAX);
 
 /// Poll interval of the main loop for events that do not wake it.
 const POLL_INTERVAL_NS: u64 = 200_000_000;

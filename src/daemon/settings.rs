@@ -10,16 +10,18 @@ use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceI
 use flatcap_format::storage::Storage;
 
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
-use crate::compress::{self, CompressionBudget, NamedSourceCompression};
+use flatcap_recorder::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{Config, SourceCompressionConfig};
-use crate::ingest::IDLE_INTERVAL_NS;
-use crate::metrics::DirectoryMetrics;
-use crate::os::clock::read_clocks;
-use crate::os::host::{HostRoot, boot_id_number, host_name};
-use crate::os::{shared_memory, storage};
-use crate::recorder::{QuotaStorage, RetentionLimits, RunPlan};
-use crate::sampling::GroupName;
-use crate::slab::{self, Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue};
+use flatcap_recorder::ingest::IDLE_INTERVAL_NS;
+use flatcap_metrics::DirectoryMetrics;
+use flatcap_os::clock::read_clocks;
+use flatcap_os::host::{HostRoot, boot_id_number, host_name};
+use flatcap_os::{shared_memory, storage};
+use flatcap_recorder::{QuotaStorage, RetentionLimits, RunPlan};
+use flatcap_sampling::GroupName;
+use flatcap_slab::{
+    Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, arena_file_name, slab_queue,
+};
 
 /// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two frames of this size.
@@ -70,7 +72,7 @@ pub fn run_dir(config: &Config) -> PathBuf {
 
 /// Removes the memory of a run, once all of its samples are in the files.
 pub(super) fn remove_memory(config: &Config, run_id: u64) {
-    shared_memory::remove_if_exists(&run_dir(config).join(slab::arena_file_name(run_id)));
+    shared_memory::remove_if_exists(&run_dir(config).join(arena_file_name(run_id)));
 }
 
 /// Creates one queue for each of these groups.

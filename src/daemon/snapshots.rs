@@ -12,15 +12,15 @@ use flatcap_format::storage::Storage;
 use super::settings::{compression_plan, count, nanoseconds};
 use crate::config::{Config, format_duration};
 use crate::control::{Refusal, RefusalKind};
-use crate::metrics::Metrics;
-use crate::os::clock::{monotonic_ns, read_clocks};
-use crate::os::directory_tree::DirectoryTree;
-use crate::os::host_log::HostLog;
-use crate::os::storage::DataDirectory;
-use crate::os::thread;
-use crate::os::wake_event::WakeEvent;
-use crate::recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
-use crate::snapshot::{
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::directory_tree::DirectoryTree;
+use flatcap_os::host_log::HostLog;
+use flatcap_os::storage::DataDirectory;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
+use flatcap_recorder::snapshot::{
     OrderError, SNAPSHOTS_NAME, SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests,
     SnapshotSettings, SnapshotWorker,
 };

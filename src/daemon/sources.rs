@@ -10,11 +10,11 @@ use flatcap_format::segment::{SourceInfo, SourceKind};
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::settings::{count, nanoseconds};
 use crate::config::{Config, SourceConfig};
-use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
-use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::sources::self_source::SelfSampler;
-use crate::sampling::sources::synthetic;
-use crate::sampling::{GroupName, OpenContext, OpenedSampler, SourceOpener, Unavailable};
+use flatcap_metrics::{GroupMetrics, Metrics, SourceMetrics};
+use flatcap_os::host::{HostFile, HostRoot};
+use flatcap_sampling::sources::self_source::SelfSampler;
+use flatcap_sampling::sources::synthetic;
+use flatcap_sampling::{GroupName, OpenContext, OpenedSampler, SourceOpener, Unavailable};
 
 /// A configured source that this host has.
 #[derive(Debug)]

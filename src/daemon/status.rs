@@ -10,12 +10,12 @@ use crate::control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
     RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };
-use crate::metrics::{
+use flatcap_metrics::{
     CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
 };
-use crate::os::clock::{NS_PER_S, process_cpu_ns};
-use crate::os::process_usage::ProcessUsage;
-use crate::slab::Causes;
+use flatcap_os::clock::{NS_PER_S, process_cpu_ns};
+use flatcap_os::process_usage::ProcessUsage;
+use flatcap_slab::Causes;
 
 /// Interval between two measurements.
 const MEASURE_INTERVAL_NS: u64 = NS_PER_S;

@@ -1,6 +1,6 @@
 //! The status line shown by the service manager. Pure.
 
-use crate::metrics::Metrics;
+use flatcap_metrics::Metrics;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Averaging interval of rates. It is long because each new line wakes the service manager and its
@@ -186,7 +186,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::SourceMetrics;
+    use flatcap_metrics::SourceMetrics;
 
     fn metrics() -> Metrics {
         let sources = ["cpu", "disk"].map(|name| SourceMetrics::new(name.to_owned(), NS_PER_S));

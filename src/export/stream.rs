@@ -9,7 +9,7 @@ use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{ExportError, ExportEvent, ExportOptions, ExportReport, ExportedFile};
-use crate::os::file_name::{sanitized_name, unique_name};
+use flatcap_os::file_name::{sanitized_name, unique_name};
 
 /// Maximum number of sources in one export: as many as a segment can have (docs/FORMAT.md, section
 /// 2).

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::os::stoppable_input;
+use flatcap_os::stoppable_input;
 
 /// An error that ends an import. Damaged content is not an error; it is listed in the
 /// [`ImportReport`](super::ImportReport).

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::ImportError;
-use crate::os::stoppable_input::StoppableInput;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::stoppable_input::StoppableInput;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Read size, in bytes.
 const READ_BYTES: usize = 256 << 10;

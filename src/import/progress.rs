@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::ImportError;
 use super::input::{Input, InputContext};
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Progress of an import.
 #[derive(Debug, Clone, Copy)]

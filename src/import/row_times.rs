@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
-use crate::os::clock::NS_PER_S;
+use flatcap_os::clock::NS_PER_S;
 
 /// Maximum number of different step lengths that are counted.
 const STEPS_MAX: usize = 64;

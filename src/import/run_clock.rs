@@ -2,7 +2,7 @@
 
 use flatcap_format::host::ClockReading;
 
-use crate::os::clock::NS_PER_S;
+use flatcap_os::clock::NS_PER_S;
 
 /// A larger step back of the foreign clock means that the clock was set; a smaller one, that frames
 /// were captured out of order.

@@ -16,8 +16,8 @@ use flatcap_stream::ChecksumKind;
 use super::batch::FrameBatch;
 use super::error::ImportError;
 use super::run_clock::RunClock;
-use crate::os::clock::{NS_PER_S, read_clocks};
-use crate::os::host::{HostRoot, host_name, random_u64};
+use flatcap_os::clock::{NS_PER_S, read_clocks};
+use flatcap_os::host::{HostRoot, host_name, random_u64};
 
 /// Interval of Index frames, in bytes, as in a recorder (docs/FORMAT.md, section 5).
 const INDEX_BYTES: u64 = 4 << 20;
@@ -395,7 +395,7 @@ mod tests {
     use flatcap_format::segment::{Advance, FrameKind, Verification, VerificationReport, list};
 
     use super::*;
-    use crate::os::storage::DataDirectory;
+    use flatcap_os::storage::DataDirectory;
 
     fn opaque(name: &str) -> ImportSource {
         ImportSource { name: name.to_owned(), labels: Vec::new(), root: String::new(), schema: Vec::new() }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::error::ImportError;
-use crate::os::file_name::{sanitized_name, unique_name};
+use flatcap_os::file_name::{sanitized_name, unique_name};
 
 /// Returns a distinct name for each file, derived from the file's name: `a.bin` becomes `a`; a
 /// second `a`, or `a.bin.gz`, becomes `a-2`. `nameless` is for a name without any letter.

@@ -15,8 +15,8 @@ use flatcap_format::storage::Storage;
 use flatcap_stream::{ChecksumKind, SliceFramer};
 use flatcap_tasks::schema;
 
-use crate::os::storage::DataDirectory;
-use crate::schemas::host::{
+use flatcap_os::storage::DataDirectory;
+use flatcap_schemas::host::{
     Cgroup, CgroupArgs, CgroupCounters, CoreTimes, Cpu, CpuArgs, CpuTimes, Disk, DiskArgs, DiskCounters,
     InterfaceCounters, Network, NetworkArgs, Process, ProcessArgs, ProcessCounters,
 };
@@ -128,9 +128,9 @@ fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let args = ProcessArgs {
         count: 3,
         processes,
-        exits: Some(builder.create_vector::<crate::schemas::host::ProcessExit>(&[])),
-        command_lines: Some(builder.create_vector::<crate::schemas::host::CommandLine>(&[])),
-        groups: Some(builder.create_vector::<crate::schemas::host::ProcessGroup>(&[])),
+        exits: Some(builder.create_vector::<flatcap_schemas::host::ProcessExit>(&[])),
+        command_lines: Some(builder.create_vector::<flatcap_schemas::host::CommandLine>(&[])),
+        groups: Some(builder.create_vector::<flatcap_schemas::host::ProcessGroup>(&[])),
         ..ProcessArgs::default()
     };
     let root = Process::create(builder, &args);

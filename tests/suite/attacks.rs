@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use flatcap::compress::{CompressJob, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment};
+use flatcap_recorder::compress::{CompressJob, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::CompressionOptions;
 use flatcap_format::segment::{DirectoryRecovery, Leftovers, SegmentName};
 use flatcap_format::storage::Storage;

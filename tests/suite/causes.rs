@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap::os::clock::monotonic_ns;
-use flatcap::sampling::sources::synthetic::{point, value};
-use flatcap::schemas::synthetic::Point;
-use flatcap::slab::CrashedRun;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_sampling::sources::synthetic::{point, value};
+use flatcap_schemas::synthetic::Point;
+use flatcap_slab::CrashedRun;
 use flatcap_format::schema::frame::TelemetryFrame;
 use serde_json::Value;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::os::storage::DataDirectory;
-use flatcap::schemas::host::{Process, ProcessArgs, ProcessCounters, ProcessExit};
+use flatcap_os::storage::DataDirectory;
+use flatcap_schemas::host::{Process, ProcessArgs, ProcessCounters, ProcessExit};
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
@@ -162,8 +162,8 @@ pub(super) fn payload_without(
         .collect();
     let processes = Some(builder.create_vector(&counters));
     let exits = Some(builder.create_vector(&exits));
-    let command_lines = Some(builder.create_vector::<flatcap::schemas::host::CommandLine>(&[]));
-    let groups = Some(builder.create_vector::<flatcap::schemas::host::ProcessGroup>(&[]));
+    let command_lines = Some(builder.create_vector::<flatcap_schemas::host::CommandLine>(&[]));
+    let groups = Some(builder.create_vector::<flatcap_schemas::host::ProcessGroup>(&[]));
     let args = ProcessArgs {
         count: processes.map_or(0, |_| counters.len() as u64),
         processes,

@@ -1,7 +1,7 @@
 //! Sources that share a name: every verb reads each of them, and never mixes their values.
 
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::host::HostName;
 use flatcap_format::testing::effort;
 use flatcap_format::testing::shared_names::{KnownSample, write_recording};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap::schemas::market::iex::Message;
+use flatcap_schemas::market::iex::Message;
 use flatcap_format::segment::{Advance, FrameKind, list};
 use flate2::Compression;
 use flate2::read::GzDecoder;

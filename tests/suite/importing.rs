@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde_json::Value;
 

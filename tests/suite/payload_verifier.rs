@@ -4,14 +4,14 @@ use std::path::Path;
 
 use flatbuffers::{FlatBufferBuilder, VerifierOptions};
 use flatcap::config::Config;
-use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::find;
-use flatcap::sampling::{OpenContext, SourceSpec};
+use flatcap_os::host::HostRoot;
+use flatcap_sampling::sources::find;
+use flatcap_sampling::{OpenContext, SourceSpec};
 use flatcap_format::schema::CompiledSchema;
 
 /// The code that flatc generates for all sources.
 mod host {
-    pub use flatcap::schemas::host::*;
+    pub use flatcap_schemas::host::*;
     pub use flatcap_tasks::schema::{Kmsg, Profile, Sched};
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flatcap::os::clock::monotonic_ns;
-use flatcap::sampling::sources::synthetic::{point, value};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_sampling::sources::synthetic::{point, value};
 use flatcap_format::testing::effort;
 use flatcap_push::OnFullLane;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use flatcap::cli::{self, ExitStatus};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap::os::storage::DataDirectory;
-use flatcap::sampling::sources::is_reserved;
+use flatcap_os::storage::DataDirectory;
+use flatcap_sampling::sources::is_reserved;
 use flatcap_format::host::HostName;
 use flatcap_format::schema::{is_plain_field_name, is_plain_source_name};
 use flatcap_format::testing::effort;

@@ -77,8 +77,8 @@ fn ten_thousand_samples_a_second_are_accounted_for() {
         crate::independent_reader::samples(&path, |sample| {
             assert!(last_seq.is_none_or(|last| sample.seq > last), "in order");
             last_seq = Some(sample.seq);
-            let point = flatbuffers::root::<flatcap::schemas::synthetic::Point<'_>>(sample.payload).unwrap();
-            let expected = flatcap::sampling::sources::synthetic::point(0, sample.seq);
+            let point = flatbuffers::root::<flatcap_schemas::synthetic::Point<'_>>(sample.payload).unwrap();
+            let expected = flatcap_sampling::sources::synthetic::point(0, sample.seq);
             assert_eq!(point.counter(), expected.counter);
             assert_eq!(point.wave().to_bits(), expected.wave.to_bits());
             assert_eq!(point.noise(), expected.noise);

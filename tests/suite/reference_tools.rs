@@ -173,7 +173,7 @@ fn extended_counters_agree_with_nstat() {
             Some((words.next()?, words.next()?.parse().ok()?))
         })
         .collect();
-    let entry = flatcap::sampling::sources::find("netstat").unwrap();
+    let entry = flatcap_sampling::sources::find("netstat").unwrap();
     let mut judged = 0;
     for (field, origin) in origins(entry.schema) {
         let (before, after) = (&before["counters"][&field], &after["counters"][&field]);

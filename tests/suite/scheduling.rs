@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use flatcap::os::thread::pin_to_cpus;
+use flatcap_os::thread::pin_to_cpus;
 use flatcap_format::schema::frame::TelemetryFrame;
 use flatcap_tasks::schema::{Sched, Switch, TaskEvent, Wakeup};
 

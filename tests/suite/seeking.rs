@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::ClockReading;
 use flatcap_format::host::HostName;

@@ -106,7 +106,7 @@ fn notifications_follow_the_protocol() {
     signal(manager.child(), "HUP");
     let reloading = manager.wait_for("RELOADING=1");
     let mono_us = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
-    assert!(mono_us.parse::<u64>().unwrap() <= flatcap::os::clock::monotonic_ns() / 1000, "{reloading}");
+    assert!(mono_us.parse::<u64>().unwrap() <= flatcap_os::clock::monotonic_ns() / 1000, "{reloading}");
     manager.wait_for("READY=1");
     let called = manager.stop();
     assert_eq!(called.status, Some(0), "{called:?}");

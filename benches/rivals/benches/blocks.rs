@@ -18,11 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::compress::{
+use flatcap_recorder::compress::{
     CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment,
 };
-use flatcap::os::clock::thread_cpu_ns;
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::clock::thread_cpu_ns;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::{BlockDecoder, ColumnSelection};
 use flatcap_format::query::{self, ColumnValues, Query, QueryItem};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};

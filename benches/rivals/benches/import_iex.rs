@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use flatcap::import::iex::{self, Feed};
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, ProgressUpdate};
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::median;
 use rustix::time::{ClockId, clock_gettime};
 

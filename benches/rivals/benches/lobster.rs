@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
-use flatcap::os::storage::DataDirectory;
-use flatcap::schemas::market::lobster as wire;
+use flatcap_os::storage::DataDirectory;
+use flatcap_schemas::market::lobster as wire;
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};

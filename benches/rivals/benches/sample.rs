@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::FixedSampler;
-use flatcap::sampling::sources::synthetic::{SyntheticSampler, point};
-use flatcap::slab::{
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_sampling::FixedSampler;
+use flatcap_sampling::sources::synthetic::{SyntheticSampler, point};
+use flatcap_slab::{
     Arena, Geometry, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
 use flatcap_format::frame::{Envelope, Incomplete, Stamp};

@@ -11,7 +11,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::storage::Storage;
 use flatcap_rivals::segments::{BATCH_SLABS, FilledSlab, header, median, slabs, source, write};
 use flatcap_stream::{ChecksumKind, StreamWriter};

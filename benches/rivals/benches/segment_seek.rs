@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::os::storage::DataDirectory;
-use flatcap::sampling::sources::CATALOG;
-use flatcap::sampling::{SourceOpener, SourceSpec};
+use flatcap_os::storage::DataDirectory;
+use flatcap_sampling::sources::CATALOG;
+use flatcap_sampling::{SourceOpener, SourceSpec};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_format::storage::Storage;

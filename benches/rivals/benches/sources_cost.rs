@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use flatcap::cli::{self, ExitStatus};
-use flatcap::os::{clock, thread, wake_event};
+use flatcap_os::{clock, thread, wake_event};
 use flatcap_rivals::segments::median;
 
 const TURNS: usize = 7;

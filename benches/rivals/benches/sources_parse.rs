@@ -13,9 +13,9 @@ use std::hint::black_box;
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
-use flatcap::os::clock::thread_cpu_ns;
-use flatcap::os::host::HostRoot;
-use flatcap::sampling::{OpenContext, OpenedSampler};
+use flatcap_os::clock::thread_cpu_ns;
+use flatcap_os::host::HostRoot;
+use flatcap_sampling::{OpenContext, OpenedSampler};
 use flatcap_rivals::segments::median;
 
 const TURNS: usize = 41;

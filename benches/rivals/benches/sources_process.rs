@@ -11,8 +11,8 @@ use std::process::{Child, Command};
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
-use flatcap::os::host::HostRoot;
-use flatcap::sampling::{OpenContext, OpenedSampler, Sampler};
+use flatcap_os::host::HostRoot;
+use flatcap_sampling::{OpenContext, OpenedSampler, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
 const CHILDREN: usize = 1_000;

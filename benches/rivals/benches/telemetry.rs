@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use flatcap::import::iex::{self, Feed};
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
-use flatcap::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap_rivals::packers::{Flatcap, HEAD, Packer, Parquet, chunked, compare, print};
 use flatcap_rivals::recording::{Recording, shared_data};

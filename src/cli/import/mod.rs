@@ -16,9 +16,9 @@ use crate::import::{
     FindingKind, ImportError, ImportFinding, ImportFlaw, ImportJob, ImportLimits, ImportProgress,
     ImportReport,
 };
-use crate::os::signal::SignalWatch;
-use crate::os::storage::DataDirectory;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::storage::DataDirectory;
+use flatcap_os::wake_event::WakeEvent;
 
 mod csv;
 mod csv_check;

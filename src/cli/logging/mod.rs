@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::os::clock::read_clocks;
+use flatcap_os::clock::read_clocks;
 use jiff::Timestamp;
 use journal_record::JournalLayer;
 use tracing::Subscriber;
@@ -28,7 +28,7 @@ use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
 use crate::control::FILTER_BYTES_MAX;
-use crate::os::journal::{self, JournalSocket};
+use flatcap_os::journal::{self, JournalSocket};
 
 /// The default filter.
 const DEFAULT_FILTER: &str = "info";

@@ -13,8 +13,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
-use crate::os::clock::monotonic_ns;
-use crate::os::thread;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
 
 /// Maximum number of waiting lines; more are lost and counted. Most have 200 bytes.
 const LINES_MAX: usize = 512;

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
-use crate::os::clock::read_clocks;
+use flatcap_os::clock::read_clocks;
 
 mod command_pages;
 mod config_page;

@@ -7,9 +7,9 @@ use flatcap_format::query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowIte
 
 use super::error::CliError;
 use super::{ExitStatus, report_notice};
-use crate::os::clock::{monotonic_ns, read_clocks};
-use crate::os::signal::SignalWatch;
-use crate::os::wake_event::{WakeEvent, WakeReason};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
 use row_request::{Follow, RowOutput, RowRequest};
 use row_writer::RowWriter;
 

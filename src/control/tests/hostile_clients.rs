@@ -14,10 +14,10 @@ use crate::control::exposition::RunLabels;
 use crate::control::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
 use crate::control::server::{Server, ServerStop, listen_for_metrics};
 use crate::control::{Client, ClientError};
-use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::monotonic_ns;
-use crate::os::local_socket::LocalSocket;
-use crate::os::wake_event::WakeEvent;
+use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::local_socket::LocalSocket;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Longer than any time limit of the server.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ impl TestServer {
         let run = RunLabels { run_id: "0000000000000001".to_owned(), start_wall_ns: 0 };
         let (server, stop) = Server::new(Some(socket), Some(listener), caller, Arc::clone(&metrics), run);
         let server = server.with_cpu_budget(cpu_budget);
-        let server = crate::os::thread::spawn("control", move || server.run().unwrap()).unwrap();
+        let server = flatcap_os::thread::spawn("control", move || server.run().unwrap()).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let daemon = {
             let is_over = Arc::clone(&is_over);
@@ -76,7 +76,7 @@ impl TestServer {
                 }
                 asked
             };
-            crate::os::thread::spawn("daemon", answer).unwrap()
+            flatcap_os::thread::spawn("daemon", answer).unwrap()
         };
         Self {
             folder,

@@ -3,7 +3,7 @@
 use pcap_parser::PcapHeader;
 
 use super::parse_step::{PacketLocation, ParseStep};
-use crate::os::clock::NS_PER_S;
+use flatcap_os::clock::NS_PER_S;
 
 /// Length of the file header, in bytes.
 const HEADER_BYTES: usize = 24;

@@ -9,7 +9,7 @@ use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{IDB_MAGIC, OptionCode};
 
 use super::parse_step::{PacketLocation, ParseStep, SEARCH_BYTES};
-use crate::os::clock::NS_PER_S;
+use flatcap_os::clock::NS_PER_S;
 
 /// Section Header Block: its type reads the same in both byte orders.
 const SECTION: u32 = 0x0A0D_0D0A;

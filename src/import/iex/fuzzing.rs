@@ -15,7 +15,7 @@ use flatcap_format::testing::memory::MemoryStorage;
 use super::message::IexTemplates;
 use super::{Feed, IexImport};
 use crate::import::{ImportError, ImportLimits, ImportProgress, ImportReport, Input, RunWriter};
-use crate::schemas::market::iex::Message;
+use flatcap_schemas::market::iex::Message;
 
 thread_local! {
     /// Shared because creating them takes longer than a small import.

@@ -8,7 +8,7 @@ use flatcap_format::frame::frame_template;
 use flatcap_format::frame::{FrameTemplate, TemplateField};
 
 use crate::import::{ImportError, RunWriter};
-use crate::schemas::market::iex::{
+use flatcap_schemas::market::iex::{
     Auction, AuctionType, BookEventFlags, Header, ImbalanceSide, Message, MessageArgs, OfficialPrice,
     OfficialPriceType, OperationalHalt, OperationalHaltCode, PriceBandTier, PriceLevel, Quote, QuoteFlags,
     RetailLiquidity, RetailLiquidityCode, SaleConditions, SecurityDirectory, SecurityEvent,

@@ -19,7 +19,7 @@ use self::reordering::{Arrival, Placement, ReorderBuffer};
 use self::transport::{DatagramContent, IexSegment};
 use super::capture::{Capture, Packet, datagram};
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, Input, RunWriter};
-use crate::schemas::market::iex::Header;
+use flatcap_schemas::market::iex::Header;
 
 /// Maximum number of channels of a feed in one import; segments of others are flaws.
 const CHANNELS_MAX: usize = 64;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::fuzzing::{capture, frames, import};
 use super::generator::{self, File, Packet, Random, Shape, Wrapping, lose};
 use super::*;
-use crate::schemas::market::iex::{Message, TradingStatusCode};
+use flatcap_schemas::market::iex::{Message, TradingStatusCode};
 
 fn shape(messages: usize, seed: u64) -> Shape {
     Shape { epochs: 3, ..Shape::real(generator::Feed::Deep, messages, seed) }

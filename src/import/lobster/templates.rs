@@ -4,7 +4,7 @@
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
 
 use super::row::MessageRow;
-use crate::schemas::market::lobster as wire;
+use flatcap_schemas::market::lobster as wire;
 
 /// The binary schema of both.
 pub(super) const SCHEMA: &[u8] = include_bytes!("../../../generated/market/lobster.bfbs");

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::import::{ImportLimits, ImportProgress};
-use crate::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 
 /// Two times of one host, as sadf -j prints them, with some of its groups.
 const DOCUMENT: &str = r#"{"sysstat": {

@@ -313,7 +313,7 @@ mod tests {
     use flatcap_stream::Framer;
 
     use super::*;
-    use crate::os::storage::DataDirectory;
+    use flatcap_os::storage::DataDirectory;
 
     const FRAME_MAX: u32 = 2048;
 

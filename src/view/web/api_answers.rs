@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::causes_answer::CausesAnswer;
 use crate::human::shell_command;
-use crate::snapshot::SnapshotRecord;
+use flatcap_recorder::snapshot::SnapshotRecord;
 use crate::stack_names::StackNames;
 
 /// Maximum number of suspects and fields that the page lists.

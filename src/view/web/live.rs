@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::live_tail::LiveTail;
 use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
-use crate::os::clock::read_clocks;
-use crate::os::thread;
+use flatcap_os::clock::read_clocks;
+use flatcap_os::thread;
 
 /// Time between two events.
 // Four per second look like motion.
@@ -123,8 +123,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::os::throttle::Throttle;
-    use crate::os::wake_event::WakeEvent;
+    use flatcap_os::throttle::Throttle;
+    use flatcap_os::wake_event::WakeEvent;
 
     // Proves that viewers that read do not take more than their share of the connections: a further
     // viewer is served, and only the oldest ends.

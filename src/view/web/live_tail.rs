@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::range_answer::{RangeRow, RangeSeries, keep_largest};
 use super::shown_paths::ShownPaths;
-use crate::os::clock::monotonic_ns;
+use flatcap_os::clock::monotonic_ns;
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::error::ViewError;

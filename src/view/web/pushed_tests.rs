@@ -14,7 +14,7 @@ use super::api_request::{ApiRequest, WallRange};
 use super::recording_reader::RecordingReader;
 use super::server::slow_answers;
 use super::shown_paths::ShownPaths;
-use crate::schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
+use flatcap_schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 use crate::view::test_recording::{START_MONO_NS, TestSource, text, wall_ns, write_sources};
 use crate::view::test_schedule::thread;
 

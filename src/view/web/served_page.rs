@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{PageOptions, PageServer};
-use crate::os::thread;
-use crate::snapshot::SnapshotRecord;
+use flatcap_os::thread;
+use flatcap_recorder::snapshot::SnapshotRecord;
 use crate::view::test_recording::{SPIKE, wall_ns, write_recording};
 
 pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";

@@ -38,9 +38,9 @@ use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
-use crate::os::clock::NS_PER_S;
-use crate::os::throttle::Throttle;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::clock::NS_PER_S;
+use flatcap_os::throttle::Throttle;
+use flatcap_os::wake_event::WakeEvent;
 use crate::stack_names::StackNames;
 use crate::view::ViewError;
 

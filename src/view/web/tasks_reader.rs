@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::api_request::{TasksRequest, WallRange};
 use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, TracksAnswer};
-use crate::os::clock::monotonic_ns;
+use flatcap_os::clock::monotonic_ns;
 use crate::view::ViewError;
 use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::os::clock::{monotonic_ns, thread_cpu_ns};
-use crate::os::thread;
-use crate::os::throttle::Throttle;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
+use flatcap_os::thread;
+use flatcap_os::throttle::Throttle;
+use flatcap_os::wake_event::WakeEvent;
 
 /// Keeps the work of a thread within the shared CPU budget.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::api_error::ApiError;
 use super::work_budget::WorkBudget;
-use crate::os::thread;
+use flatcap_os::thread;
 
 /// Maximum number of queued requests; further requests are refused.
 const QUEUED_MAX: usize = 64;
@@ -113,8 +113,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::os::throttle::Throttle;
-    use crate::os::wake_event::WakeEvent;
+    use flatcap_os::throttle::Throttle;
+    use flatcap_os::wake_event::WakeEvent;
 
     // Proves that an answer above the limit is refused and the error names its size, and that an
     // answer within the limit is delivered.

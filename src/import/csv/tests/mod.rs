@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use crate::import::{ImportLimits, ImportProgress};
-use crate::os::storage::DataDirectory;
+use flatcap_os::storage::DataDirectory;
 
 /// The result of an import: its report, the names of the columns, and the rows with their times.
 struct Imported {

@@ -9,7 +9,7 @@ use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
 
 use super::answers::{BuildInfoAnswer, MetadataAnswer, PromqlAnswer, ValueAnswer, maps};
 use super::request::{PromqlRequest, SeriesChoice};
-use crate::os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
 use crate::view::ViewError;
 use crate::view::web::api_error::ApiError;
 use crate::view::web::shown_paths::ShownPaths;

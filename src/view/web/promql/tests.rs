@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::reader::PromqlReader;
 use super::request::PromqlRequest;
-use crate::os::clock::monotonic_ns;
-use crate::os::wake_event::WakeEvent;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::wake_event::WakeEvent;
 use crate::view::test_recording::{LOST, TICKS, wall_ns, write_recording};
 use crate::view::web::served_page::{ServedPage, TOKEN};
 use crate::view::web::shown_paths::ShownPaths;

@@ -1,0 +1,131 @@
+//! Accepts connections: throttled before the user is known, then charged to the user.
+
+use super::client::ConnectedClient;
+use super::cpu_budget::Payer;
+use super::wakeup::Wakeup;
+use super::worker::PushWorker;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use flatcap_os::packet_socket::PacketConnection;
+
+/// Maximum number of connections accepted per turn.
+const CONNECTIONS_PER_TURN: usize = 16;
+/// Maximum number of connections without a client name; a further one replaces the oldest.
+const UNNAMED_MAX: usize = 64;
+/// Maximum number of such connections per user, or of all users who may not push together; a
+/// further one replaces the oldest of them.
+const UNNAMED_OF_PAYER_MAX: usize = 16;
+/// Pause after a failed accept, which usually means that no descriptors are left.
+const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
+
+impl PushWorker {
+    /// Accepts connections, as far as the limit per turn and the budget allow.
+    pub(super) fn accept(&mut self, now_ns: u64) {
+        if self.listener.closer().is_full() {
+            tracing::warn!(
+                "descriptors that applications have sent cannot be closed, since they wait for other programs: no further \
+                 application is accepted; end the programs that connect to the push socket"
+            );
+            return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+        }
+        for _ in 0..CONNECTIONS_PER_TURN {
+            let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
+            if wait_ns > 0 {
+                self.metrics.accept_waits.add(1);
+                return self.accept_later(now_ns.saturating_add(wait_ns));
+            }
+            let accepted = self.listener.accept();
+            let added = accepted.and_then(|connection| {
+                let Some(connection) = connection else { return Ok(None) };
+                self.metrics.connections.add(1);
+                self.add_client(connection, now_ns).map(Some)
+            });
+            let payer = added.as_ref().map_or(Payer::Stranger, |payer| payer.unwrap_or(Payer::Stranger));
+            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
+            match added {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
+                    return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                }
+            }
+        }
+    }
+
+    /// Stops accepting connections until this time.
+    fn accept_later(&mut self, accept_ns: u64) {
+        self.ready.remove(&self.listener);
+        self.accept_ns = Some(accept_ns);
+    }
+
+    /// Accepts connections again after a pause.
+    pub(super) fn accept_again(&mut self, now_ns: u64) {
+        if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
+            let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
+            self.accept_ns = (!is_added).then(|| now_ns.saturating_add(ACCEPT_PAUSE_NS));
+        }
+    }
+
+    /// Adds the client of a new connection, unless its identity is unknown or it has disconnected.
+    /// Returns who is charged.
+    fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
+        let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
+        let Some(client) = client else { return Ok(Payer::Stranger) };
+        let payer = client.payer();
+        self.displace_unnamed(payer);
+        let id = self.next_client;
+        self.next_client += 1;
+        self.registry.clients.insert(id, client);
+        if payer == Payer::Stranger {
+            // Usually it has already sent a request or disconnected, so there is no need to wait.
+            self.serve_one(id, now_ns);
+        }
+        let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
+            self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
+            let process = client.process.as_ref();
+            process.map_or(Ok(()), |process| self.ready.add(process, Wakeup::ProcessEnd(id).number()))
+        });
+        if added.is_err() {
+            self.remove_client(id);
+        }
+        added.map(|()| payer)
+    }
+
+    /// Closes the oldest connection without a client name if there are too many, or the oldest such
+    /// connection of this payer if the payer has too many.
+    fn displace_unnamed(&mut self, payer: Payer) {
+        let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
+        let own = || unnamed().filter(|(_, client)| client.payer() == payer);
+        let oldest = if own().count() >= UNNAMED_OF_PAYER_MAX {
+            own().next()
+        } else {
+            unnamed().next().filter(|_| unnamed().count() >= UNNAMED_MAX)
+        };
+        if let Some(oldest) = oldest.map(|(id, _)| *id) {
+            self.remove_client(oldest);
+        }
+    }
+
+    /// Returns who is charged for a wakeup.
+    pub(super) fn payer(&self, wakeup: Wakeup) -> Payer {
+        match wakeup {
+            Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
+            Wakeup::Connection(id) | Wakeup::ProcessEnd(id) => self.payer_of(id),
+        }
+    }
+
+    pub(super) fn payer_of(&self, client: u64) -> Payer {
+        self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
+    }
+
+    /// Removes a client, and charges the client for it.
+    pub(super) fn remove_client(&mut self, id: u64) {
+        let payer = self.payer_of(id);
+        if let Some(client) = self.registry.clients.get(&id) {
+            // Another thread closes the connection, perhaps much later.
+            self.ready.remove(&client.connection);
+        }
+        self.registry.remove_client(id);
+        self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
+    }
+}

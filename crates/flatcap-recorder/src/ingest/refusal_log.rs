@@ -1,0 +1,78 @@
+//! Limits how often refused requests are logged, so that repeated requests of a user do not fill
+//! the log.
+
+use std::collections::BTreeMap;
+
+use flatcap_lane::PushErrorCode;
+
+use super::cpu_budget::Payer;
+use flatcap_os::clock::NS_PER_S;
+
+/// Time after a logged refusal in which others of the same user and kind are only counted.
+const INTERVAL_NS: u64 = 60 * NS_PER_S;
+/// Maximum number of pairs of user and kind. Further ones are not logged during the interval.
+const ENTRIES_MAX: usize = 64;
+
+/// The recently logged refusals.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog {
+    entries: BTreeMap<(Payer, u32), LoggedRefusal>, // by user and code
+}
+
+#[derive(Debug)]
+struct LoggedRefusal {
+    logged_ns: u64,
+    repeats: u64, // since then
+}
+
+impl RefusalLog {
+    /// Returns whether to log a refusal: the number of unlogged refusals of the same user and kind
+    /// before it, or `None` if it is not logged either.
+    pub(super) fn note(&mut self, payer: Payer, code: PushErrorCode, now_ns: u64) -> Option<u64> {
+        let key = (payer, code as u32);
+        let is_recent = |entry: &LoggedRefusal| now_ns.saturating_sub(entry.logged_ns) < INTERVAL_NS;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            if is_recent(entry) {
+                entry.repeats += 1;
+                return None;
+            }
+            entry.logged_ns = now_ns;
+            return Some(std::mem::take(&mut entry.repeats));
+        }
+        if self.entries.len() >= ENTRIES_MAX {
+            self.entries.retain(|_, entry| is_recent(entry));
+        }
+        if self.entries.len() >= ENTRIES_MAX {
+            return None;
+        }
+        self.entries.insert(key, LoggedRefusal { logged_ns: now_ns, repeats: 0 });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that one refusal per user, kind and interval is logged, with the number of suppressed
+    // ones, and that memory is bounded.
+    #[test]
+    fn refusals_are_logged_once() {
+        let mut log = RefusalLog::default();
+        let mut note = |payer, code, now_ns| log.note(payer, code, now_ns);
+        let user = Payer::User(7);
+        assert_eq!(note(user, PushErrorCode::Limit, 1), Some(0));
+        for repeat in 0..5 {
+            assert_eq!(note(user, PushErrorCode::Limit, 2 + repeat), None);
+        }
+        assert_eq!(note(user, PushErrorCode::Schema, 3), Some(0));
+        assert_eq!(note(Payer::Stranger, PushErrorCode::Denied, 3), Some(0));
+        assert_eq!(note(user, PushErrorCode::Limit, 1 + INTERVAL_NS), Some(5));
+        assert_eq!(note(user, PushErrorCode::Limit, 1 + 2 * INTERVAL_NS), Some(0));
+        for uid in 0..10_000 {
+            note(Payer::User(uid), PushErrorCode::Limit, 2 + 2 * INTERVAL_NS);
+        }
+        assert!(log.entries.len() <= ENTRIES_MAX);
+        assert_eq!(log.note(Payer::User(9_999), PushErrorCode::Limit, 3 + 3 * INTERVAL_NS), Some(0));
+    }
+}

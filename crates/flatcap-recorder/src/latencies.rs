@@ -1,0 +1,202 @@
+//! Latencies of all threads (median, tail latency, maximum), collected once a second: published for
+//! the self source and the live line, added up for the segment's footer and the run's summary.
+
+use std::sync::Arc;
+
+use flatcap_format::histogram::{LatencySummary, TotalHistogram};
+use flatcap_format::segment::SegmentWriter;
+
+use flatcap_metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
+
+/// Latencies of one run, except the latencies of sources.
+#[derive(Debug, Clone, Default)]
+pub struct RunLatencies {
+    /// Building a payload; one in 64 is timed.
+    pub build: TotalHistogram,
+    /// Queueing a slab.
+    pub enqueue: TotalHistogram,
+    /// From the queueing of a slab until the recorder takes it.
+    pub queue_wait: TotalHistogram,
+    /// The latency of an append to a segment.
+    pub write: TotalHistogram,
+    /// The latency of an fdatasync.
+    pub sync: TotalHistogram,
+}
+
+impl RunLatencies {
+    /// Number of histograms of a run.
+    pub const TOTALS: usize = size_of::<Self>() / size_of::<TotalHistogram>();
+    /// Number of histograms of a source: of the run, and of the open segment.
+    pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
+    /// Number of interval histograms of the recorder: queue wait, write and sync.
+    pub const INTERVALS: usize = 3;
+
+    fn allocated() -> Self {
+        Self {
+            build: TotalHistogram::allocated(),
+            enqueue: TotalHistogram::allocated(),
+            queue_wait: TotalHistogram::allocated(),
+            write: TotalHistogram::allocated(),
+            sync: TotalHistogram::allocated(),
+        }
+    }
+}
+
+/// Latencies of one source.
+#[derive(Debug, Clone)]
+enum SourceAggregate {
+    /// The latencies of the run, and of the open segment.
+    Open { run: Box<SourceLatencyTotals>, segment: Box<SourceLatencyTotals> },
+    /// The latencies of the run, for a removed source whose last latencies have arrived.
+    Closed(SourceLatencySummary),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct SourceLatencyTotals {
+    pub(super) lateness: TotalHistogram,
+    pub(super) read_duration: TotalHistogram,
+}
+
+impl SourceLatencyTotals {
+    fn allocated() -> Self {
+        Self { lateness: TotalHistogram::allocated(), read_duration: TotalHistogram::allocated() }
+    }
+}
+
+/// The latencies of one source, summarized.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SourceLatencySummary {
+    pub(super) lateness: LatencySummary,
+    pub(super) read_duration: LatencySummary,
+}
+
+impl SourceAggregate {
+    /// Returns the aggregate of a source that may have no latencies.
+    fn open() -> Self {
+        Self::Open { run: Box::default(), segment: Box::default() }
+    }
+
+    /// Returns the aggregate of a source at the start, in memory that is there already.
+    fn allocated() -> Self {
+        let totals = || Box::new(SourceLatencyTotals::allocated());
+        Self::Open { run: totals(), segment: totals() }
+    }
+
+    fn summary(&self) -> SourceLatencySummary {
+        match self {
+            Self::Open { run, .. } => SourceLatencySummary {
+                lateness: run.lateness.summary(),
+                read_duration: run.read_duration.summary(),
+            },
+            Self::Closed(summary) => *summary,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LatencyAggregator {
+    consumers: Vec<Consumer<GroupLatencies>>,
+    removed: Vec<u16>, // sources whose last latencies may still arrive
+    metrics: Arc<Metrics>,
+    sources: Vec<SourceAggregate>,
+    /// The recorder's own, since the last collection.
+    pub(super) queue_wait: IntervalHistogram,
+    pub(super) write: IntervalHistogram,
+    pub(super) sync: IntervalHistogram,
+    run: RunLatencies,
+}
+
+impl LatencyAggregator {
+    pub(super) fn new(consumers: Vec<Consumer<GroupLatencies>>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            consumers,
+            removed: Vec::new(),
+            sources: metrics.sources.iter().map(|_| SourceAggregate::allocated()).collect(),
+            metrics,
+            queue_wait: IntervalHistogram::default(),
+            write: IntervalHistogram::default(),
+            sync: IntervalHistogram::default(),
+            run: RunLatencies::allocated(),
+        }
+    }
+
+    /// Extends the aggregator to `sources` sources, measured by further `consumers`. Sources in
+    /// `removed` get no more latencies once their consumers are drained.
+    pub(super) fn update_sources(
+        &mut self,
+        sources: usize,
+        consumers: Vec<Consumer<GroupLatencies>>,
+        removed: Vec<u16>,
+    ) {
+        self.sources.resize_with(sources.max(self.sources.len()), SourceAggregate::open);
+        self.consumers.extend(consumers);
+        self.removed.extend(removed);
+    }
+
+    /// Collects everything measured since the last call.
+    pub(super) fn collect(&mut self) {
+        let is_last: Vec<bool> = self.consumers.iter_mut().map(Consumer::is_last).collect();
+        let (sources, run, metrics) = (&mut self.sources, &mut self.run, &self.metrics);
+        for consumer in &self.consumers {
+            consumer.drain(|group| {
+                for measured in &group.sources {
+                    let id = usize::from(measured.source);
+                    let (Some(aggregate), Some(published)) = (sources.get_mut(id), metrics.sources.get(id))
+                    else {
+                        continue;
+                    };
+                    published.lateness.publish(&measured.lateness);
+                    published.read_duration.publish(&measured.read_duration);
+                    let SourceAggregate::Open { run, segment } = aggregate else { continue };
+                    for totals in [run, segment] {
+                        measured.lateness.add_to(&mut totals.lateness);
+                        measured.read_duration.add_to(&mut totals.read_duration);
+                    }
+                }
+                metrics.recorder.build.publish(&group.build);
+                metrics.recorder.enqueue.publish(&group.enqueue);
+                group.build.add_to(&mut run.build);
+                group.enqueue.add_to(&mut run.enqueue);
+                group.clear();
+            });
+        }
+        let mut is_last = is_last.into_iter();
+        self.consumers.retain(|_| !is_last.next().unwrap_or(false));
+        for (interval, total, published) in [
+            (&mut self.queue_wait, &mut run.queue_wait, &metrics.recorder.queue_wait),
+            (&mut self.write, &mut run.write, &metrics.recorder.write),
+            (&mut self.sync, &mut run.sync, &metrics.recorder.sync),
+        ] {
+            published.publish(interval);
+            interval.add_to(total);
+            interval.clear();
+        }
+    }
+
+    /// Moves the segment's latencies into its writer and resets them for the next segment. Returns
+    /// the removed sources that are now closed.
+    pub(super) fn finish_segment(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
+        for (aggregate, id) in self.sources.iter_mut().zip(0..) {
+            if let (Some(totals), SourceAggregate::Open { segment, .. }) = (writer.totals_mut(id), aggregate)
+            {
+                totals.lateness = std::mem::take(&mut segment.lateness);
+                totals.read_duration = std::mem::take(&mut segment.read_duration);
+            }
+        }
+        if self.consumers.len() > self.metrics.groups.len() {
+            return Vec::new();
+        }
+        let closed = std::mem::take(&mut self.removed);
+        for id in &closed {
+            if let Some(aggregate) = self.sources.get_mut(usize::from(*id)) {
+                *aggregate = SourceAggregate::Closed(aggregate.summary());
+            }
+        }
+        closed
+    }
+
+    /// Returns the latencies of the run, and of each source in the order of ids.
+    pub(super) fn finish(self) -> (RunLatencies, Vec<SourceLatencySummary>) {
+        (self.run, self.sources.iter().map(SourceAggregate::summary).collect())
+    }
+}

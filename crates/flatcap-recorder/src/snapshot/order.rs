@@ -1,0 +1,186 @@
+//! The order of a snapshot, and the handle with which any thread orders one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use serde::{Deserialize, Serialize};
+
+use flatcap_os::host_log::HostLog;
+use flatcap_os::wake_event::WakeEvent;
+
+/// Maximum number of orders and extensions queued for the snapshot thread, which takes them within
+/// milliseconds; further ones are refused.
+const REQUESTS_MAX: usize = 64;
+
+/// The content of a snapshot, and the reason for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SnapshotOrder {
+    /// Ends the name of the directory, after the time: the name of the rule, or what a person
+    /// wrote. Characters that do not belong in a file name are replaced.
+    pub name: String,
+    /// The rule that fired, or `None` if a person or a signal ordered it.
+    pub rule: Option<String>,
+    /// The user whose application fired it, or `None` if a rule, a person or a signal did. Orders
+    /// of users are not joined with others, so that each keeps its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// The reason for people: the condition, or the text of `--reason`.
+    pub reason: String,
+    /// The expressions of the rule and their values, as text.
+    pub values: Vec<(String, String)>,
+    /// Logs of the host that the snapshot gets for its window.
+    pub capture: Vec<HostLog>,
+    /// The time at which the snapshot was ordered or the rule fired, in monotonic nanoseconds.
+    pub fired_mono_ns: u64,
+    /// Begin of the window, included, in monotonic nanoseconds.
+    pub first_mono_ns: u64,
+    /// End of the window, included, in monotonic nanoseconds; may be in the future.
+    pub last_mono_ns: u64,
+}
+
+/// Identifies an order of this run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderId(pub(super) u64);
+
+/// The reason why an order was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// Too many orders are queued.
+    #[error(
+        "{REQUESTS_MAX} snapshot orders are waiting already, the storage may be stalled; try again later"
+    )]
+    Busy,
+    /// The run is ending.
+    #[error("the recorder is stopping; nothing more is kept")]
+    Ending,
+    /// The order is not on disk. The snapshot is tried again at the end of its window, but a kill
+    /// before then loses it.
+    /// then loses it.
+    #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
+    NotWritten(String),
+}
+
+/// Receives the name of the snapshot once the order is on disk. Called on the snapshot thread.
+pub(super) struct OrderReply(Box<OrderCallback>);
+
+type OrderCallback = dyn FnOnce(Result<String, OrderError>) + Send;
+
+impl OrderReply {
+    pub(super) fn send(self, result: Result<String, OrderError>) {
+        (self.0)(result);
+    }
+}
+
+impl fmt::Debug for OrderReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrderReply").finish_non_exhaustive()
+    }
+}
+
+/// A request to the snapshot thread.
+#[derive(Debug)]
+pub(super) enum SnapshotRequest {
+    Order(OrderId, SnapshotOrder, OrderReply),
+    Extend(OrderId, u64),
+    CompleteInterrupted,
+    KeepRun(u64),
+}
+
+/// Orders snapshots from any thread; never waits.
+#[derive(Debug, Clone)]
+pub struct SnapshotHandle {
+    requests: Sender<SnapshotRequest>,
+    next_id: Arc<AtomicU64>,
+    wake: Arc<WakeEvent>,
+}
+
+/// The receiving end, for the snapshot thread.
+#[derive(Debug)]
+pub struct SnapshotRequests {
+    pub(super) receiver: Receiver<SnapshotRequest>,
+    pub(super) wake: Arc<WakeEvent>,
+}
+
+/// Creates both ends.
+pub fn snapshot_requests() -> (SnapshotHandle, SnapshotRequests) {
+    let (requests, receiver) = bounded(REQUESTS_MAX);
+    let wake = Arc::new(WakeEvent::new());
+    let next_id = Arc::new(AtomicU64::new(0));
+    (SnapshotHandle { requests, next_id, wake: Arc::clone(&wake) }, SnapshotRequests { receiver, wake })
+}
+
+impl SnapshotRequests {
+    /// Returns the event on which the thread sleeps.
+    pub fn wake(&self) -> Arc<WakeEvent> {
+        Arc::clone(&self.wake)
+    }
+}
+
+impl SnapshotHandle {
+    /// Orders a snapshot. If its window overlaps the window of an unfinished snapshot of the same
+    /// user, that snapshot is extended instead. `reply` receives the name of the snapshot once the
+    /// order is on disk and survives a kill, or the error; it is called on the snapshot thread, or
+    /// at once if the order is refused.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: no snapshot is taken.
+    pub fn order(
+        &self,
+        order: SnapshotOrder,
+        reply: impl FnOnce(Result<String, OrderError>) + Send + 'static,
+    ) -> Result<OrderId, OrderError> {
+        let id = OrderId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        match self.requests.try_send(SnapshotRequest::Order(id, order, OrderReply(Box::new(reply)))) {
+            Ok(()) => {
+                self.wake.set();
+                Ok(id)
+            }
+            Err(refused) => {
+                let error = if refused.is_full() { OrderError::Busy } else { OrderError::Ending };
+                if let SnapshotRequest::Order(_, _, reply) = refused.into_inner() {
+                    reply.send(Err(error.clone()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Has no effect
+    /// once the window has ended.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: the end is unchanged.
+    pub fn extend(&self, id: OrderId, last_mono_ns: u64) -> Result<(), OrderError> {
+        self.send(SnapshotRequest::Extend(id, last_mono_ns))
+    }
+
+    /// Requests completion of the snapshots that were interrupted by a kill of earlier runs. The
+    /// segments of these runs in the ring must have been recovered.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: the next start completes them.
+    pub fn complete_interrupted(&self) -> Result<(), OrderError> {
+        self.send(SnapshotRequest::CompleteInterrupted)
+    }
+
+    /// Requests a snapshot of everything that the ring has of an earlier run that crashed. The
+    /// run's segments in the ring must have been recovered.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: the samples stay in the ring only until they leave its window.
+    pub fn keep_run(&self, run_id: u64) -> Result<(), OrderError> {
+        self.send(SnapshotRequest::KeepRun(run_id))
+    }
+
+    fn send(&self, request: SnapshotRequest) -> Result<(), OrderError> {
+        self.requests
+            .try_send(request)
+            .map_err(|error| if error.is_full() { OrderError::Busy } else { OrderError::Ending })?;
+        self.wake.set();
+        Ok(())
+    }
+}

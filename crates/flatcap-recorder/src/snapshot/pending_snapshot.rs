@@ -1,0 +1,101 @@
+//! A snapshot that was ordered and is not published yet: its orders, and when to copy its window.
+
+use super::order::{OrderId, SnapshotOrder};
+use super::ring_segment::RingSegment;
+use flatcap_os::host_log::{HostLog, LogWindow};
+
+/// Maximum length of the window of joined orders: an hour before a firing, plus the longest episode
+/// after it. An order that would exceed it gets a snapshot of its own, so that each snapshot is
+/// eventually published.
+const JOINED_NS_MAX: u64 = 4_200_000_000_000;
+/// Maximum number of attempts to copy a window, because a disk may be full or fail only
+/// temporarily.
+const COPY_ATTEMPTS_MAX: u32 = 6;
+/// Time from the first attempt to the second, in nanoseconds. The delay doubles each time, so the
+/// last attempt is 31 s after the first. During this time, segments that the ring has removed stay
+/// in memory.
+const COPY_RETRY_NS: u64 = 1_000_000_000;
+
+/// A snapshot whose window has not ended or is not copied yet.
+#[derive(Debug, Default)]
+pub(super) struct PendingSnapshot {
+    /// The orders of this run; empty for a snapshot of an earlier run, which cannot be extended.
+    pub(super) ids: Vec<OrderId>,
+    pub(super) orders: Vec<SnapshotOrder>,
+    /// Name of the snapshot's directory.
+    pub(super) name: String,
+    pub(super) run_id: u64,
+    /// Added to monotonic time to get wall time, in nanoseconds.
+    pub(super) wall_offset_ns: i64,
+    /// In monotonic nanoseconds, both ends included.
+    pub(super) window: (u64, u64),
+    /// Open segments that the ring may remove before the window is copied.
+    pub(super) held: Vec<RingSegment>,
+    /// The failed attempts to copy it.
+    pub(super) failed: FailedAttempts,
+}
+
+/// Failed attempts to copy a window.
+#[derive(Debug, Default)]
+pub(super) struct FailedAttempts {
+    count: u32,
+    retry_ns: u64, // when the next one is made, in monotonic nanoseconds
+}
+
+impl PendingSnapshot {
+    /// Returns whether an order with this window and user joins this snapshot.
+    pub(super) fn joins(&self, window: (u64, u64), user: Option<u32>) -> bool {
+        if self.orders.first().is_none_or(|first| first.user != user) {
+            return false;
+        }
+        let (first, last) = self.window;
+        let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
+        first <= window.1 && window.0 <= last && is_short
+    }
+
+    /// Returns when to copy the window: its last samples reach the ring `settle_ns` after its end.
+    pub(super) fn due_ns(&self, settle_ns: u64) -> u64 {
+        self.window.1.saturating_add(settle_ns).max(self.failed.retry_ns)
+    }
+
+    /// Records a failed attempt to copy the window. Returns the time to the next attempt, in
+    /// nanoseconds, or `None` after the last attempt.
+    pub(super) fn retry_after(&mut self, now_ns: u64) -> Option<u64> {
+        let wait_ns = COPY_RETRY_NS << self.failed.count;
+        self.failed.count += 1;
+        self.failed.retry_ns = now_ns.saturating_add(wait_ns);
+        (self.failed.count < COPY_ATTEMPTS_MAX).then_some(wait_ns)
+    }
+
+    /// Returns the logs of the host that its orders request, without duplicates.
+    pub(super) fn captured(&self) -> impl Iterator<Item = HostLog> {
+        let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
+        HostLog::ALL.iter().copied().filter(is_wanted)
+    }
+
+    /// Returns the window on both clocks.
+    pub(super) fn log_window(&self) -> LogWindow {
+        let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
+        LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that orders of applications are joined only with orders of the same user, so that a
+    // person's snapshot never has the name of an application's trigger.
+    #[test]
+    fn orders_of_users_are_kept_apart() {
+        let users = [None, Some(7), Some(8)];
+        for (first, second) in users.iter().flat_map(|first| users.iter().map(move |second| (first, second)))
+        {
+            let order = SnapshotOrder { user: *first, ..SnapshotOrder::default() };
+            let pending =
+                PendingSnapshot { orders: vec![order], window: (10, 20), ..PendingSnapshot::default() };
+            assert_eq!(pending.joins((15, 30), *second), first == second, "{first:?} {second:?}");
+            assert!(!pending.joins((21, 30), *second));
+        }
+    }
+}

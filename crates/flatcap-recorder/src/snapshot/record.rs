@@ -1,0 +1,155 @@
+//! The description of a snapshot, `snapshot.json`, next to the segment in its directory.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+use flatcap_format::schema::to_visible_json_lines;
+use flatcap_format::storage::Storage;
+use serde::{Deserialize, Serialize};
+
+use super::order::SnapshotOrder;
+use flatcap_os::directory_tree::DirectoryTree;
+use flatcap_os::host_log::HostLog;
+
+/// Name of the file that describes a published snapshot.
+pub(super) const RECORD_NAME: &str = "snapshot.json";
+/// Name of the file with the orders of a directory that is not published yet.
+pub(super) const REQUEST_NAME: &str = "request.json";
+/// Name of the file that protects a snapshot from being removed for its age.
+pub(super) const KEEP_NAME: &str = "keep";
+/// Suffix of a directory that is not published.
+pub(super) const PARTIAL_SUFFIX: &str = ".partial";
+/// Maximum number of characters of an order's name in a directory name.
+const NAME_CHARS_MAX: usize = 48;
+/// Maximum length of the text of a marker, in bytes: the same as for marks of people.
+const MARKER_BYTES_MAX: usize = 4096;
+/// Maximum length of a file that is read, in bytes: far more than a description has.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A published snapshot. Fields are only ever added.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SnapshotRecord {
+    /// Name of the snapshot's directory.
+    pub name: String,
+    /// The rule that fired; `None` if a person or a signal ordered it.
+    pub rule: Option<String>,
+    /// The reason for people.
+    pub reason: String,
+    /// The expressions of the rule and their values.
+    pub values: Vec<(String, String)>,
+    /// The time at which the snapshot was ordered or the rule fired, in wall nanoseconds.
+    pub fired_wall_ns: i64,
+    /// The same, in monotonic nanoseconds.
+    pub fired_mono_ns: u64,
+    /// Begin of the first sample, in wall nanoseconds.
+    pub first_wall_ns: i64,
+    /// Begin of the last sample, in wall nanoseconds.
+    pub last_wall_ns: i64,
+    /// The window that was ordered, in monotonic nanoseconds, both ends included.
+    pub window_mono_ns: (u64, u64),
+    /// Samples of all sources.
+    pub samples: u64,
+    /// Samples in the window that the ring had lost.
+    pub lost: u64,
+    /// Whether the ring had the whole window.
+    pub complete: bool,
+    /// All orders, if several windows overlapped.
+    pub orders: Vec<SnapshotOrder>,
+    /// The logs of the host that were to be attached.
+    pub logs: Vec<CapturedLog>,
+}
+
+impl SnapshotRecord {
+    /// Returns the text of the marker at the moment of the order.
+    pub(super) fn marker_text(&self) -> String {
+        let mut text = match &self.rule {
+            // The same text as the recorder's marker of the firing.
+            Some(_) => self.reason.clone(),
+            None => format!("snapshot: {}", self.reason),
+        };
+        let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text
+    }
+}
+
+/// A log of the host in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapturedLog {
+    /// The kind of the log.
+    pub log: HostLog,
+    /// Name of the attachment; `None` if it is not attached.
+    pub attachment: Option<String>,
+    /// The reason why the log is not attached.
+    pub error: Option<String>,
+}
+
+/// The orders that a directory was begun for. With the ring, the next start can complete it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct SnapshotRequestFile {
+    pub(super) run_id: u64,
+    /// Added to monotonic time to get wall time, in nanoseconds.
+    pub(super) wall_offset_ns: i64,
+    pub(super) orders: Vec<SnapshotOrder>,
+}
+
+/// Returns the directory name of an order: the time of the order, and its name.
+pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(fired_wall_ns)).unwrap_or_default();
+    let name: String = order
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
+        .take(NAME_CHARS_MAX)
+        .collect();
+    let name = name.trim_matches('-');
+    format!("{}-{}", time.strftime("%Y%m%dT%H%M%S.%3fZ"), if name.is_empty() { "snapshot" } else { name })
+}
+
+/// Writes a small file atomically, and syncs it.
+pub(super) fn write_json<T: Serialize>(storage: &dyn Storage, name: &str, value: &T) -> io::Result<()> {
+    let text = to_visible_json_lines(value).map_err(io::Error::other)? + "\n";
+    let file = storage.create(name)?;
+    file.append_all(&mut [IoSlice::new(text.as_bytes())])?;
+    file.sync()
+}
+
+/// Reads a small file.
+pub(super) fn read_json<T: for<'de> Deserialize<'de>>(storage: &dyn Storage, name: &str) -> io::Result<T> {
+    let file = storage.open(name)?;
+    let length = file.length()?;
+    if length > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("{name} has {length} bytes, the limit is {FILE_BYTES_MAX}")));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    let read = file.read_all_at(&mut bytes, 0)?;
+    serde_json::from_slice(bytes.get(..read).unwrap_or_default()).map_err(io::Error::other)
+}
+
+/// Returns the description of the snapshot in a directory, or `None` if there is no snapshot.
+pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
+    let directory = DirectoryTree::open_existing(path.parent()?).ok()?;
+    let storage = directory.open(path.file_name()?.to_str()?).ok()?;
+    read_json(&storage, RECORD_NAME).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a directory's name starts with the time and contains only characters that all
+    // tools accept.
+    #[test]
+    fn names_are_plain() {
+        let named = |name: &str| {
+            let order = SnapshotOrder { name: name.to_owned(), ..SnapshotOrder::default() };
+            directory_name(&order, 1_700_000_000_123_456_789)
+        };
+        assert_eq!(named("io-stall"), "20231114T221320.123Z-io-stall");
+        assert_eq!(named("../a b\n\u{fc}"), "20231114T221320.123Z-a-b");
+        assert_eq!(named("/"), "20231114T221320.123Z-snapshot");
+        assert_eq!(named(&"x".repeat(500)).len(), 21 + NAME_CHARS_MAX);
+    }
+}

@@ -1,0 +1,452 @@
+//! Shared test rig: scripted samples, a recorder over them, and a reader of the result.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{
+    Advance, Damage, FrameKind, Gap, Leftovers, LiveCompressor, SampleView, SegmentHeader, SegmentReader,
+    SourceInfo, SourceKind,
+};
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
+use flatcap_stream::{ChecksumKind, Framer};
+
+use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::clock::{ClockChange, ClockChangeDetector, read_clocks};
+use flatcap_os::wake_event::WakeEvent;
+use crate::{
+    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RingSettings,
+    RunPlan, SyncPolicy, Thinner,
+};
+use flatcap_slab::{
+    Arena, Causes, Geometry, Inbox, LossLedger, OnFull, QueueSender, SampleMeta, SequenceCounters, Slab,
+    SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
+};
+
+pub(in crate) const SOURCES: u16 = 2;
+pub(in crate) const RUN_ID: u64 = 42;
+const SLAB_BYTES: usize = 1024;
+
+/// A run of two sources: its samples, which of them fail, and the recorder's settings. The seed
+/// determines the samples.
+#[derive(Debug, Clone)]
+pub(in crate) struct Script {
+    pub(in crate) seed: u64,
+    pub(in crate) samples: u64,
+    pub(in crate) segment_bytes: u64,
+    pub(in crate) sync: SyncPolicy,
+    pub(in crate) preallocate: u64,
+    pub(in crate) batch_slabs: usize,
+    pub(in crate) limits: RetentionLimits,
+    pub(in crate) compresses: bool, // while it records
+    /// Distance of the samples that the storage gets, in nanoseconds; 0 if it gets each of them.
+    pub(in crate) thinning_ns: u64,
+}
+
+/// Returns the frame of a sample with this payload.
+fn frame(source: u16, seq: u64, payload: &[u8]) -> Vec<u8> {
+    let stamp = Stamp {
+        mono_ns: Script::mono_ns(seq),
+        wall_ns: 0,
+        seq,
+        incomplete: Incomplete::NONE,
+        duration_ns: 0,
+    };
+    let mut buffer = vec![0; ENVELOPE_BYTES + payload.len()];
+    Envelope::new(source).write(&mut buffer, &stamp, payload);
+    let mut frame = Vec::new();
+    ChecksumKind::Xxh3.frame_and_write(&mut frame, &buffer).unwrap();
+    frame
+}
+
+/// Returns the frame of a sample of a source that no script has.
+pub(in crate) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
+    frame(source, seq, &seq.to_le_bytes())
+}
+
+impl Script {
+    /// A script of some segments.
+    pub(in crate) fn fixed(sync: SyncPolicy) -> Self {
+        Self {
+            seed: 0,
+            samples: 100,
+            segment_bytes: 14 << 10,
+            sync,
+            preallocate: 0,
+            batch_slabs: 1,
+            limits: RetentionLimits::NONE,
+            compresses: false,
+            thinning_ns: 0,
+        }
+    }
+
+    pub(in crate) fn random(seed: u64) -> Self {
+        let mut random = SimulationRandom::new(seed);
+        let sync = match random.below(4) {
+            0 => SyncPolicy::Never,
+            1 => SyncPolicy::Always,
+            2 => SyncPolicy::Interval(0),
+            _ => SyncPolicy::Interval(300_000),
+        };
+        Self {
+            seed,
+            samples: 20 + random.below(40) as u64,
+            segment_bytes: 11_000 + random.below(8000) as u64,
+            sync,
+            preallocate: [0, 4096, 6000][random.below(3)],
+            batch_slabs: 1 + random.below(4),
+            limits: RetentionLimits::NONE,
+            compresses: false,
+            thinning_ns: 0,
+        }
+    }
+
+    /// Returns this script, compressed while it is recorded.
+    pub(in crate) fn compressing(self) -> Self {
+        Self { compresses: true, ..self }
+    }
+
+    /// Returns the payload of a sample, or `None` if it fails.
+    pub(in crate) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
+        let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
+        let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
+        let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
+        (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
+    }
+
+    /// Returns whether the storage gets a sample that did not fail: the first one of each interval.
+    pub(in crate) fn keeps(&self, source: u16, seq: u64) -> bool {
+        let interval = |seq: u64| Self::mono_ns(seq).checked_div(self.thinning_ns);
+        let mut earlier =
+            (0..seq).rev().take_while(|earlier| self.thinning_ns > 0 && interval(*earlier) == interval(seq));
+        earlier.all(|earlier| self.payload(source, earlier).is_none())
+    }
+
+    /// Returns the memory of the run at its end: every complete frame, and the number of samples
+    /// begun.
+    pub(in crate) fn memory(&self) -> Leftovers {
+        let mut frames = Vec::new();
+        for seq in 0..self.samples {
+            for source in 0..SOURCES {
+                let Some(payload) = self.payload(source, seq) else { continue };
+                frames.push(frame(source, seq, &payload));
+            }
+        }
+        let begun = (0..SOURCES).map(|source| (source, self.samples)).collect();
+        Leftovers { frames, begun, ..Leftovers::default() }
+    }
+
+    /// Maximum number of frames in one write.
+    pub(in crate) fn batch_frames_max(&self) -> u64 {
+        (self.batch_slabs * SLAB_BYTES / ENVELOPE_BYTES) as u64
+    }
+
+    pub(in crate) fn mono_ns(seq: u64) -> u64 {
+        1_000_000 + seq
+    }
+
+    pub(in crate) fn header() -> SegmentHeader {
+        let source = |id: u16| SourceInfo {
+            id,
+            name: format!("source{id}"),
+            labels: Vec::new(),
+            kind: SourceKind::Synthetic,
+            period_ns: 1000,
+            root: "flatcap.synthetic.Point".into(),
+            schema: vec![0; 100],
+            next_seq: 0,
+        };
+        SegmentHeader {
+            segment: 0,
+            run_id: RUN_ID,
+            host: HostName { name: "test".into(), machine_id: None, boot_id: None, labels: Vec::new() },
+            agent_version: "test".into(),
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 1 << 16,
+            clocks: read_clocks(),
+            reorder_window_ns: 0,
+            sources: (0..SOURCES).map(source).collect(),
+            clock_table: Vec::new(),
+            recorder_pid: 0,
+        }
+    }
+
+    pub(in crate) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
+        for seq in 0..self.samples {
+            for source in 0..SOURCES {
+                let reading = SampleMeta { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
+                metrics.sources.get(usize::from(source)).unwrap().begun.set(seq + 1);
+                let Some(payload) = self.payload(source, seq) else {
+                    producer.lose(reading, Causes::READ_FAILED);
+                    continue;
+                };
+                let stamp = Stamp {
+                    mono_ns: reading.mono_ns,
+                    wall_ns: 0,
+                    seq,
+                    incomplete: Incomplete::NONE,
+                    duration_ns: 0,
+                };
+                producer.append(&reading, ENVELOPE_BYTES + payload.len(), |place| {
+                    Envelope::new(source).write(place, &stamp, &payload);
+                });
+            }
+        }
+        producer.finish(2_000_000);
+    }
+
+    /// Samples everything, with space for all of it, and then records. Only the syncer runs
+    /// concurrently. Returns `None` if the recorder could not start.
+    pub(in crate) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
+        self.record_with_clock(storage, Box::new(StillClock))
+    }
+
+    /// Does the same with this wall clock.
+    pub(in crate) fn record_with_clock(
+        &self,
+        storage: &SimulatedStorage,
+        clock_watch: Box<dyn ClockChangeDetector>,
+    ) -> Option<RecorderReport> {
+        // Every slab has space for at least three of the longest frames.
+        let slabs = usize::try_from(self.samples).unwrap() * usize::from(SOURCES) / 3 + 2;
+        let (mut settings, producer) = self.settings(storage, slabs, slabs);
+        settings.clock_watch = clock_watch;
+        self.sample(producer, &settings.metrics);
+        Some(start(settings).ok()?.run())
+    }
+
+    /// Samples and records at the same time, with little space in between.
+    pub(in crate) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
+        let (settings, producer) = self.settings(storage, 64, 48);
+        let metrics = Arc::clone(&settings.metrics);
+        let recorder = start(settings).unwrap();
+        let recorder = flatcap_os::thread::spawn("recorder", move || recorder.run()).unwrap();
+        self.sample(producer, &metrics);
+        recorder.join().unwrap()
+    }
+
+    /// Samples everything, and then records all of it in the ring, and then on the disk what the
+    /// ring's recorder passes on. Returns none if one of the recorders could not start.
+    pub(in crate) fn record_with_ring(
+        &self,
+        ring: &SimulatedStorage,
+        disk: &SimulatedStorage,
+    ) -> Option<(RecorderReport, RecorderReport)> {
+        let slabs = usize::try_from(self.samples).unwrap() * usize::from(SOURCES) / 3 + 2;
+        let (mut to_ring, producer) = self.settings(ring, 2 * slabs, slabs);
+        let (mut to_disk, _) = self.settings(disk, 1, 1);
+        let (sender, queue) = slab_queue(slabs, OnFull::DropNewest);
+        let begun = Arena::anonymous(geometry(1)).unwrap().sequence_counters();
+        let passing = producer_of((&to_ring.pool, &to_disk.ledger, &to_disk.wake), begun, sender);
+        to_disk.inbox = Inbox::new(vec![queue]);
+        to_disk.pool = Arc::clone(&to_ring.pool);
+        std::mem::swap(&mut to_disk.metrics, &mut to_ring.metrics);
+        for source in to_ring.plan.header.sources.iter_mut().chain(&mut to_disk.plan.header.sources) {
+            source.period_ns = 1;
+        }
+        let frames = (ChecksumKind::Xxh3, 1 << 16);
+        let thinner = Thinner::new(passing, frames, self.thinning_ns, SOURCES.into());
+        to_ring.ring = Some(RingSettings { thinner, sampled: Arc::clone(&to_disk.metrics) });
+        self.sample(producer, &to_disk.metrics);
+        let (to_disk, to_ring) = (start(to_disk).ok()?, start(to_ring).ok()?);
+        let in_ring = to_ring.run();
+        Some((in_ring, to_disk.run()))
+    }
+
+    pub(in crate) fn settings(
+        &self,
+        storage: &SimulatedStorage,
+        slabs: usize,
+        queued: usize,
+    ) -> (RecorderSettings, SlabProducer) {
+        let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
+        let metrics = Arc::new(Metrics::new(sources, SOURCES.into(), Box::default()));
+        let arena = Arena::anonymous(geometry(slabs)).unwrap();
+        let begun = arena.sequence_counters();
+        let pool = Arc::new(SlabPool::new(arena));
+        let ledger = Arc::new(LossLedger::new(SOURCES.into()));
+        let wake = Arc::new(WakeEvent::new());
+        let (sender, queue) = slab_queue(queued, OnFull::DropNewest);
+        let producer = producer_of((&pool, &ledger, &wake), begun, sender);
+        let plan = RunPlan {
+            compression: self.compresses.then(|| LiveCompressor::with_defaults(&Self::header())),
+            header: Self::header(),
+            attachments: Vec::new(),
+            segment_bytes: self.segment_bytes,
+            segment_age_ns: u64::MAX,
+            sync: self.sync,
+            preallocate: self.preallocate,
+            poll_interval_ns: 100_000,
+            batches: Vec::new(),
+            batch_slabs: self.batch_slabs,
+        };
+        let storage = Arc::new(storage.clone()) as Arc<dyn Storage>;
+        let settings = RecorderSettings {
+            plan,
+            storage: Arc::new(QuotaStorage::new(storage, self.limits)),
+            inbox: Inbox::new(vec![queue]),
+            pool,
+            ledger,
+            wake,
+            metrics,
+            latencies: Vec::new(),
+            clock_watch: Box::new(StillClock),
+            wall_offset: Arc::default(),
+            commands: crate::command_queue(Arc::default()).1,
+            ring: None,
+            rules: RecorderRules::default(),
+        };
+        (settings, producer)
+    }
+}
+
+fn geometry(slabs: usize) -> Geometry {
+    Geometry {
+        sources: SOURCES.into(),
+        slabs,
+        slab_bytes: SLAB_BYTES,
+        large_slabs: 1,
+        large_slab_bytes: 4096,
+    }
+}
+
+fn producer_of(
+    (pool, ledger, wake): (&Arc<SlabPool>, &Arc<LossLedger>, &Arc<WakeEvent>),
+    begun: Arc<SequenceCounters>,
+    queue: QueueSender<Box<Slab>>,
+) -> SlabProducer {
+    SlabProducer::new(SlabProducerSettings {
+        pool: Arc::clone(pool),
+        queue,
+        ledger: Arc::clone(ledger),
+        wake: Arc::clone(wake),
+        checksum: ChecksumKind::Xxh3,
+        frame_max: 1 << 16,
+        flush_interval_ns: u64::MAX,
+        sequence_counters: begun,
+        sources: SOURCES.into(),
+        metrics: Arc::default(),
+        stop: Arc::default(),
+    })
+}
+
+/// A wall clock that is never set.
+#[derive(Debug)]
+struct StillClock;
+
+impl ClockChangeDetector for StillClock {
+    fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)> {
+        None
+    }
+}
+
+/// Starts a recorder without back-off.
+fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
+    let mut recorder = Recorder::start(settings)?;
+    recorder.slot.back_off_ns = |_| 0;
+    Ok(recorder)
+}
+
+/// The content of a file, as a reader finds it.
+#[derive(Debug, Default)]
+pub(in crate) struct FileContent {
+    /// The header, or `None` if the file was rejected.
+    pub(in crate) header: Option<SegmentHeader>,
+    pub(in crate) items: Vec<FileItem>,
+    pub(in crate) damage: Vec<Damage>, // the torn tail last
+    pub(in crate) is_sealed: bool,
+    /// End of the intact frames from the start on.
+    pub(in crate) intact: u64,
+    pub(in crate) is_compressed: bool,
+}
+
+/// A frame and its offset in the file; in a compressed file, the offset of its block.
+#[derive(Debug)]
+pub(in crate) enum FileItem {
+    Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
+    Gap { offset: u64, gap: Gap },
+    Other { kind: FrameKind },
+}
+
+/// Reads images; caches the result for each content.
+#[derive(Debug)]
+pub(in crate) struct ImageReader {
+    folder: tempfile::TempDir,
+    cache: HashMap<Vec<u8>, Rc<FileContent>>,
+}
+
+impl ImageReader {
+    pub(in crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), cache: HashMap::new() }
+    }
+
+    /// Reads the files of an image, in the order of their names, which is the order of their
+    /// numbers.
+    pub(in crate) fn read_image(
+        &mut self,
+        image: &SimulatedStorage,
+    ) -> Vec<(String, Rc<FileContent>)> {
+        let names = image.names().into_iter();
+        names
+            .map(|name| {
+                let content = image.content(&name).unwrap();
+                let path = self.folder.path().join("segment");
+                let found = self.cache.entry(content).or_insert_with_key(|content| {
+                    std::fs::write(&path, content).unwrap();
+                    Rc::new(read(&path))
+                });
+                (name, Rc::clone(found))
+            })
+            .collect()
+    }
+}
+
+pub(in crate) fn read(path: &std::path::Path) -> FileContent {
+    let mut found = FileContent::default();
+    let Ok(mut reader) = SegmentReader::open(path) else { return found };
+    found.header = Some(reader.header().clone());
+    found.is_sealed = reader.is_sealed();
+    found.is_compressed = reader.compressed().is_some();
+    let mut intact = 0;
+    while let Some(advance) = reader.advance().unwrap() {
+        match advance {
+            Advance::Damage(damage) => {
+                found.damage.push(Damage { offset: file_offset(&reader, damage.offset), ..damage });
+            }
+            Advance::Frame(at) => {
+                if intact == at.offset {
+                    intact += at.bytes as u64;
+                }
+                let offset = file_offset(&reader, at.offset);
+                found.items.push(match at.kind {
+                    FrameKind::Telemetry => {
+                        let SampleView { source, seq, mono_ns, payload, .. } = reader.sample(at).unwrap();
+                        FileItem::Sample { offset, source, seq, mono_ns, payload: payload.to_vec() }
+                    }
+                    FrameKind::Gap => FileItem::Gap { offset, gap: Gap::decode(reader.payload(at)).unwrap() },
+                    kind => FileItem::Other { kind },
+                });
+            }
+        }
+    }
+    found.intact = match reader.compressed() {
+        // The compressed file's own footer and trailer are intact.
+        Some(packed) if packed.flaw().is_none() && found.is_sealed && intact == packed.raw_bytes() => {
+            packed.stored_bytes().unwrap()
+        }
+        _ => file_offset(&reader, intact),
+    };
+    found
+        .damage
+        .extend(reader.tail().map(|tail| Damage { offset: file_offset(&reader, tail.offset), ..tail }));
+    found
+}
+
+/// Converts an offset of the reader to an offset in the file.
+fn file_offset(reader: &SegmentReader, offset: u64) -> u64 {
+    reader.compressed().map_or(offset, |packed| packed.stored_offset(offset))
+}

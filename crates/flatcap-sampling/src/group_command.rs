@@ -1,0 +1,104 @@
+//! Commands of the daemon to a running group: one at a time, handled between two ticks.
+//!
+//! The wake-up event is the one that the group sleeps on anyway. The group looks for a command only
+//! when the event is set, so that commands cost a tick nothing.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::group_update::{GroupUpdate, RetiredSources};
+use flatcap_os::wake_event::WakeEvent;
+
+/// A command to a group.
+#[derive(Debug)]
+pub(super) enum GroupCommand {
+    /// Apply this update and return the sources that are no longer needed.
+    Update(Box<GroupUpdate>, Sender<RetiredSources>),
+    /// Queue the open slab for the recorder now.
+    Flush(Sender<()>),
+}
+
+/// The daemon's end.
+#[derive(Debug, Clone)]
+pub struct GroupHandle {
+    commands: Sender<GroupCommand>,
+    wake: Arc<WakeEvent>,
+}
+
+/// The group's end. The group stops when the stop event and then the wake-up event are set.
+#[derive(Debug)]
+pub struct CommandReceiver {
+    commands: Receiver<GroupCommand>,
+    pub(super) wake: Arc<WakeEvent>,
+    stop: Arc<WakeEvent>,
+}
+
+/// Creates both ends, for a group that ends when `stop` is set and the group is woken.
+pub fn command_channel(stop: Arc<WakeEvent>) -> (GroupHandle, CommandReceiver) {
+    let (to, words) = bounded(1);
+    let bell = Arc::new(WakeEvent::new());
+    (
+        GroupHandle { commands: to, wake: Arc::clone(&bell) },
+        CommandReceiver { commands: words, wake: bell, stop },
+    )
+}
+
+impl GroupHandle {
+    /// Wakes the group, so that it notices the stop event.
+    pub fn wake(&self) {
+        self.wake.set();
+    }
+
+    /// Reconfigures the group and waits until that is done. Dropping the returned sources may take
+    /// a while. Returns None if the group has ended.
+    pub fn update(&self, change: Box<GroupUpdate>) -> Option<RetiredSources> {
+        self.request(|reply| GroupCommand::Update(change, reply))
+    }
+
+    /// Makes the group queue its open slab, and waits until that is done. Returns None if the group
+    /// has ended.
+    pub fn flush(&self) -> Option<()> {
+        self.request(GroupCommand::Flush)
+    }
+
+    fn request<T>(&self, command: impl FnOnce(Sender<T>) -> GroupCommand) -> Option<T> {
+        let (reply, answer) = bounded(1);
+        self.commands.send(command(reply)).ok()?;
+        self.wake();
+        // A group that ends drops the command and the sender in it.
+        answer.recv().ok()
+    }
+}
+
+impl CommandReceiver {
+    /// Creates an end that receives no commands, only the stop event.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn stop_only(stop: Arc<WakeEvent>) -> Self {
+        Self { commands: bounded(1).1, wake: Arc::clone(&stop), stop }
+    }
+
+    /// Returns the next command after the wake-up event was set, or `Stop` if the group must end.
+    pub(super) fn receive(&self) -> ReceivedCommand {
+        if self.stop.is_set() {
+            return ReceivedCommand::Stop;
+        }
+        // Cleared before looking, so that a command sent afterwards sets it again.
+        self.wake.clear();
+        if self.stop.is_set() {
+            return ReceivedCommand::Stop;
+        }
+        self.commands.try_recv().map_or(ReceivedCommand::Nothing, ReceivedCommand::Command)
+    }
+}
+
+/// The result of looking for a command.
+#[derive(Debug)]
+pub(super) enum ReceivedCommand {
+    /// The group must end.
+    Stop,
+    /// No command: it has already been handled.
+    Nothing,
+    /// A command.
+    Command(GroupCommand),
+}

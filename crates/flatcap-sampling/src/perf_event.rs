@@ -1,0 +1,75 @@
+//! Performance counters of the `perf` source.
+
+use flatcap_os::keywords;
+
+/// Maximum number of processes that are counted one by one.
+pub const PROCESSES_MAX: usize = 16;
+
+keywords! {
+    /// An event that the kernel counts, named as in perf(1).
+    pub enum PerfEvent {
+        /// Processor cycles; their length varies with the frequency.
+        Cycles = "cycles",
+        /// Retired instructions.
+        Instructions = "instructions",
+        /// Accesses to the last-level cache, on most processors.
+        CacheReferences = "cache-references",
+        /// Accesses that missed the last-level cache.
+        CacheMisses = "cache-misses",
+        /// Branches.
+        Branches = "branches",
+        /// Mispredicted branches.
+        BranchMisses = "branch-misses",
+        /// Bus cycles.
+        BusCycles = "bus-cycles",
+        /// Cycles in which the front end delivered nothing.
+        StalledCyclesFrontend = "stalled-cycles-frontend",
+        /// Cycles in which the back end accepted nothing.
+        StalledCyclesBackend = "stalled-cycles-backend",
+        /// Cycles at a constant frequency.
+        RefCycles = "ref-cycles",
+        /// CPU time, by the processor's clock.
+        CpuClock = "cpu-clock",
+        /// Time that tasks ran.
+        TaskClock = "task-clock",
+        /// Page faults.
+        PageFaults = "page-faults",
+        /// Context switches.
+        ContextSwitches = "context-switches",
+        /// Migrations of tasks to another processor.
+        CpuMigrations = "cpu-migrations",
+        /// Page faults that needed no disk.
+        MinorFaults = "minor-faults",
+        /// Page faults that needed the disk.
+        MajorFaults = "major-faults",
+        /// Unaligned accesses that the kernel completed.
+        AlignmentFaults = "alignment-faults",
+        /// Instructions that the kernel emulated.
+        EmulationFaults = "emulation-faults",
+        /// Reads of the level-1 data cache.
+        L1DcacheLoads = "l1-dcache-loads",
+        /// Reads that missed the level-1 data cache.
+        L1DcacheLoadMisses = "l1-dcache-load-misses",
+        /// Fetches that missed the level-1 instruction cache.
+        L1IcacheLoadMisses = "l1-icache-load-misses",
+        /// Reads of the last-level cache.
+        LlcLoads = "llc-loads",
+        /// Reads that missed the last-level cache.
+        LlcLoadMisses = "llc-load-misses",
+        /// Reads that missed the data TLB and needed a page walk.
+        DtlbLoadMisses = "dtlb-load-misses",
+        /// Fetches that missed the instruction TLB and needed a page walk.
+        ItlbLoadMisses = "itlb-load-misses",
+        /// Reads of another NUMA node's memory.
+        NodeLoadMisses = "node-load-misses",
+    }
+}
+
+/// Settings of the `perf` source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfConfig {
+    /// The counted events; never empty, without duplicates.
+    pub events: Vec<PerfEvent>,
+    /// Processes that are also counted one by one: numbers, or names as in /proc/PID/comm.
+    pub processes: Vec<String>,
+}

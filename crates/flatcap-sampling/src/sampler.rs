@@ -1,0 +1,137 @@
+//! The interface between a sampler thread and the sources that it reads.
+
+use std::fmt::Debug;
+use std::io;
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap_format::frame::{FrameTemplate, Incomplete};
+
+use flatcap_os::program::KillHandle;
+
+/// An open source whose payloads are built from scratch each time. It owns its files and buffers.
+///
+/// The group calls [`read`](Self::read), timed by a clock read before and after it, and then
+/// [`build`](Self::build), which is not time-critical. Neither call allocates memory once the
+/// sampler is warm.
+pub trait Sampler: Debug + Send {
+    /// Reads the source into the sampler's own buffers. Only this call is timed, so it does nothing
+    /// else.
+    ///
+    /// # Errors
+    /// The file that could not be read; the sample then counts as lost (`ReadFailed`).
+    fn read(&mut self) -> Result<(), ReadError>;
+
+    /// Parses the data of the last [`read`](Self::read) and finishes the source's FlatBuffer in
+    /// `builder`, which is empty and forces defaults. `seq` is the number of this sample. Returns
+    /// which values are missing; these are marked absent in the payload.
+    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
+
+    /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in other threads
+    /// than the caller's.
+    fn helper_cpu_ns(&self) -> u64 {
+        0
+    }
+
+    /// Returns a handle by which another thread can interrupt a read that would outlast the run, if
+    /// the source supports that.
+    fn kill_handle(&self) -> Option<KillHandle> {
+        None
+    }
+}
+
+/// An open source whose payloads all have one shape: each is a copy of a template whose values are
+/// overwritten.
+///
+/// The group copies the template to the frame's final location and the sampler writes the values
+/// there: nothing is built, and nothing is copied twice.
+pub trait FixedSampler: Debug + Send {
+    /// As [`Sampler::read`].
+    ///
+    /// # Errors
+    /// The same errors as [`Sampler::read`].
+    fn read(&mut self) -> Result<(), ReadError>;
+
+    /// The template, a finished FlatBuffer. The template never changes.
+    fn template(&self) -> &FrameTemplate;
+
+    /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
+    /// `seq` is the number of this sample. Returns which values are missing; these are marked
+    /// absent in the payload.
+    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete;
+}
+
+/// An open source: its sampler, by how payloads are made.
+#[derive(Debug)]
+pub enum OpenedSampler {
+    /// Payloads are built from scratch: their shape changes with the host's devices.
+    Built(Box<dyn Sampler>),
+    /// Payloads are copied from a template and patched.
+    Fixed(Box<dyn FixedSampler>),
+}
+
+impl OpenedSampler {
+    /// Wraps a source whose payloads are built.
+    pub fn built(sampler: impl Sampler + 'static) -> Self {
+        Self::Built(Box::new(sampler))
+    }
+
+    /// Wraps a source whose payloads have one shape.
+    pub fn fixed(sampler: impl FixedSampler + 'static) -> Self {
+        Self::Fixed(Box::new(sampler))
+    }
+
+    /// Reads the source.
+    ///
+    /// # Errors
+    /// The same errors as [`Sampler::read`].
+    #[inline]
+    pub fn read(&mut self) -> Result<(), ReadError> {
+        match self {
+            Self::Built(sampler) => sampler.read(),
+            Self::Fixed(sampler) => sampler.read(),
+        }
+    }
+
+    /// As [`Sampler::helper_cpu_ns`].
+    pub fn helper_cpu_ns(&self) -> u64 {
+        match self {
+            Self::Built(sampler) => sampler.helper_cpu_ns(),
+            Self::Fixed(_) => 0,
+        }
+    }
+
+    /// As [`Sampler::kill_handle`].
+    pub fn kill_handle(&self) -> Option<KillHandle> {
+        match self {
+            Self::Built(sampler) => sampler.kill_handle(),
+            Self::Fixed(_) => None,
+        }
+    }
+
+    /// Returns the payload of the last read in newly allocated memory, for callers that are not
+    /// time-critical. Built in `builder`, which is empty and forces defaults.
+    pub fn payload(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> (Vec<u8>, Incomplete) {
+        match self {
+            Self::Built(sampler) => {
+                let shortfall = sampler.build(seq, builder);
+                (builder.finished_data().to_vec(), shortfall)
+            }
+            Self::Fixed(sampler) => {
+                let mut payload = sampler.template().payload().to_vec();
+                let shortfall = sampler.patch(seq, &mut payload);
+                (payload, shortfall)
+            }
+        }
+    }
+}
+
+/// A file that could not be read: the kernel's error and a name, so that nothing is allocated.
+#[derive(Debug, thiserror::Error)]
+#[error("/{file}: {error}")]
+pub struct ReadError {
+    /// The file's path without the leading slash.
+    pub file: &'static str,
+    /// The kernel's error.
+    #[source]
+    pub error: io::Error,
+}

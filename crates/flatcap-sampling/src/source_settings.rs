@@ -1,0 +1,144 @@
+//! Settings of a source that concern its sampler. The configuration checks them.
+
+use std::time::Duration;
+
+use super::name_filter::NameFilter;
+use super::pattern::Pattern;
+use super::perf_event::PerfConfig;
+use super::text_source::TextSource;
+use flatcap_os::keywords;
+
+/// Settings with which a source is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceSettings<'a> {
+    /// Time from one sample to the next.
+    pub period: Duration,
+    /// Share of one core that the source may use, in basis points.
+    pub budget: u32,
+    /// Patterns of the items to record; empty for all.
+    pub include: &'a [Pattern],
+    /// Patterns of items not to record, even if included.
+    pub exclude: &'a [Pattern],
+    /// Settings that only this source has.
+    pub own: OwnSettings<'a>,
+}
+
+/// Settings that only one source has.
+#[derive(Debug, Clone, Copy)]
+pub enum OwnSettings<'a> {
+    /// The source has no settings of its own.
+    None,
+    /// Settings of the `synthetic` source.
+    Synthetic(SyntheticConfig),
+    /// Settings of the `process` source.
+    Process(&'a ProcessConfig),
+    /// Settings of the `cgroup` source.
+    Cgroup(CgroupConfig),
+    /// Settings of the `perf` source.
+    Perf(&'a PerfConfig),
+    /// Settings of the `sched` source.
+    Sched(SchedConfig),
+    /// Settings of the `profile` source.
+    Profile(ProfileConfig),
+    /// The text that an instance reads, and the name of the instance.
+    Text(&'a TextSource, &'a str),
+}
+
+impl SourceSettings<'_> {
+    /// Returns the selection of items to record.
+    pub fn selection(&self) -> NameFilter {
+        NameFilter::new(self.include.to_vec(), self.exclude.to_vec())
+    }
+}
+
+keywords! {
+    /// The rank of processes, if only the top ones are recorded.
+    pub enum ProcessRank {
+        /// CPU time since the previous sample.
+        Cpu = "cpu",
+        /// Resident memory.
+        Memory = "memory",
+        /// Bytes read from and written to storage since the previous sample.
+        Io = "io",
+        /// Threads.
+        Threads = "threads",
+    }
+}
+
+keywords! {
+    /// The place at which samples are recorded that are batches of events, each with a time of its
+    /// own.
+    pub enum BatchMode {
+        /// In the data directory, and in the ring if there is one: all of them.
+        Always = "always",
+        /// In the ring alone, so that snapshots have them.
+        Armed = "armed",
+    }
+}
+
+/// Settings of the `process` source, besides `include` and `exclude` for process names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessConfig {
+    /// Patterns of user names or numbers; empty for all.
+    pub users: Vec<Pattern>,
+    /// Patterns of control group paths; empty for all.
+    pub cgroups: Vec<Pattern>,
+    /// Interval at which all processes are read.
+    pub full_interval: Duration,
+    /// Number of processes to read in between: the busiest by CPU time, and as many by I/O.
+    pub busiest: u32,
+    /// Number of processes to record, the top ones by `by`; 0 for all, at most 16,384.
+    pub top: u32,
+    /// The rank that `top` uses.
+    pub by: ProcessRank,
+    /// Whether command lines are recorded, which may contain secrets.
+    pub command_lines: bool,
+    /// Whether the paths of control groups are recorded.
+    pub cgroup_paths: bool,
+}
+
+/// Settings of the `cgroup` source, besides `include` and `exclude` for paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupConfig {
+    /// Levels below the root, 0 to 64.
+    pub depth: u32,
+}
+
+/// Settings of the `sched` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedConfig {
+    /// Whether wakeups are recorded, if this host allows it.
+    pub wakeups: bool,
+    /// Memory in which the kernel collects the events of one CPU, in bytes.
+    pub ring: usize,
+}
+
+/// Settings of the `profile` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProfileConfig {
+    /// Call chains per second of CPU time, 1 to 999.
+    pub frequency: u32,
+}
+
+/// Settings of the `synthetic` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyntheticConfig {
+    /// The layout of a sample.
+    pub shape: SyntheticLayout,
+    /// Seed of the values: the same seed gives the same values. At most 2^63 - 1.
+    pub seed: u64,
+}
+
+/// The layout of a synthetic sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyntheticLayout {
+    /// Three scalars: the smallest useful frame.
+    Point,
+    /// A vector of values and padding.
+    Wide {
+        /// Number of 64-bit values, 1 to 4096.
+        fields: u32,
+        /// Bytes of padding, up to 1 MiB.
+        payload_bytes: u32,
+    },
+}

@@ -1,0 +1,36 @@
+//! `memory`: memory by use, from /proc/meminfo.
+
+use std::time::Duration;
+
+use super::counter_tables::{CounterTableSampler, LINES};
+use super::counters::CounterFile;
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use flatcap_os::host::RecordStructure;
+use crate::OpenedSampler;
+
+const FILE: &str = "proc/meminfo";
+
+/// `include` and `exclude` match fields, such as `mem_free`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    name: "memory",
+    about: "Memory by use.",
+    root: "flatcap.host.Memory",
+    schema: include_bytes!("../../../../generated/host/memory.bfbs"),
+    files: &[FILE],
+    // As cpu, so that the two line up; a sample costs 5 us.
+    period: Duration::from_millis(10),
+    is_on_by_default: true,
+    may_block: false,
+    refresh: "some values hundreds of times a second, as memory is used",
+    selects: "fields, such as mem_free",
+    needs: &[],
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
+};
+
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let records = RecordStructure::One;
+    let file = CounterFile { path: FILE, layout: LINES, records, is_optional: false };
+    CounterTableSampler::open(context, &SPEC, &[file])
+}

@@ -1,0 +1,156 @@
+//! Series of a text: values that are identified by a name and labels, as tables of a payload.
+
+use std::fmt::Debug;
+
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
+
+use super::skipped_values::{SkipReason, SkippedValues};
+use crate::NameFilter;
+
+/// Maximum number of series in one sample.
+const SERIES_MAX: usize = 4096;
+/// Maximum length of a name, and of labels, in bytes. The longest label sets of Kubernetes have
+/// some 600; the series of a sample fit into the default `frame_max` in any case.
+const IDENTITY_BYTES_MAX: usize = 1024;
+
+/// The tables of a schema that hold series.
+pub(super) trait SeriesSchema: Debug + Send + 'static {
+    /// A series that only grows.
+    type Counter: Debug + Send;
+    /// Any other.
+    type Gauge: Debug + Send;
+
+    /// Writes a counter.
+    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter>;
+    /// Writes a gauge.
+    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge>;
+}
+
+/// The fields of a series in the payload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SeriesFields {
+    pub(super) name: WIPOffset<&'static str>,
+    pub(super) labels: WIPOffset<&'static str>,
+    pub(super) value: f64,
+}
+
+/// A series as it is found in a text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct FoundSeries<'t> {
+    pub(super) kind: SeriesKind,
+    pub(super) name: &'t str,
+    /// In the order of their names: `code="200",method="get"`.
+    pub(super) labels: &'t str,
+    /// NaN if the text has no finite number.
+    pub(super) value: f64,
+}
+
+/// Whether readers compute a rate of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeriesKind {
+    /// The value of the series only grows.
+    Counter,
+    /// A value that may rise and fall, or whose text does not state its type.
+    Gauge,
+}
+
+/// Writes series into a payload and keeps their offsets until the next one.
+#[derive(Debug)]
+pub(super) struct NamedSeries<S: SeriesSchema> {
+    filter: NameFilter,
+    found: usize, // wanted or not
+    last: LastName,
+    no_labels: Option<WIPOffset<&'static str>>,
+    counters: Vec<WIPOffset<S::Counter>>, // reused
+    gauges: Vec<WIPOffset<S::Gauge>>,     // reused
+}
+
+/// The name of the series before: a metric's series follow each other, so its name is written and
+/// compared with the filter once.
+#[derive(Debug, Default)]
+struct LastName {
+    name: String, // reused; empty before the first one
+    is_wanted: bool,
+    offset: Option<WIPOffset<&'static str>>,
+}
+
+impl<S: SeriesSchema> NamedSeries<S> {
+    /// Creates an empty list; the filter selects names.
+    pub(super) fn new(filter: NameFilter) -> Self {
+        Self {
+            filter,
+            found: 0,
+            last: LastName::default(),
+            no_labels: None,
+            counters: Vec::new(),
+            gauges: Vec::new(),
+        }
+    }
+
+    /// Forgets all series, and where their names are in the payload.
+    pub(super) fn clear(&mut self) {
+        self.found = 0;
+        self.last.name.clear();
+        self.last.offset = None;
+        self.no_labels = None;
+        self.counters.clear();
+        self.gauges.clear();
+    }
+
+    /// Writes a series if it is wanted and fits.
+    pub(super) fn add(
+        &mut self,
+        builder: &mut FlatBufferBuilder<'static>,
+        found: FoundSeries<'_>,
+        skipped: &mut SkippedValues,
+    ) {
+        self.found += 1;
+        if self.last.name != found.name || found.name.is_empty() {
+            self.last.name.clear();
+            self.last.name.push_str(found.name);
+            self.last.is_wanted = self.filter.matches(found.name.as_bytes());
+            self.last.offset = None;
+        }
+        if !self.last.is_wanted {
+            return;
+        }
+        let bytes_max = IDENTITY_BYTES_MAX;
+        if found.name.is_empty() || found.name.len() > bytes_max {
+            return skipped.add(SkipReason::Name { bytes_max }, found.name.as_bytes());
+        }
+        if found.labels.len() > bytes_max {
+            return skipped.add(SkipReason::Labels { bytes_max }, found.name.as_bytes());
+        }
+        if self.counters.len() + self.gauges.len() == SERIES_MAX {
+            return skipped.add(SkipReason::TooMany { values_max: SERIES_MAX }, found.name.as_bytes());
+        }
+        if found.value.is_nan() {
+            skipped.add(SkipReason::NotFinite, found.name.as_bytes());
+        }
+        let name = *self.last.offset.get_or_insert_with(|| builder.create_string(found.name));
+        let labels = match found.labels {
+            "" => *self.no_labels.get_or_insert_with(|| builder.create_string("")),
+            labels => builder.create_string(labels),
+        };
+        let fields = SeriesFields { name, labels, value: found.value };
+        match found.kind {
+            SeriesKind::Counter => self.counters.push(S::counter(builder, &fields)),
+            SeriesKind::Gauge => self.gauges.push(S::gauge(builder, &fields)),
+        }
+    }
+
+    /// Returns how many series were found, wanted or not.
+    pub(super) fn found(&self) -> usize {
+        self.found
+    }
+
+    /// Returns the counters, in the order of the text.
+    pub(super) fn counters(&self) -> &[WIPOffset<S::Counter>] {
+        &self.counters
+    }
+
+    /// Returns the gauges, in the order of the text.
+    pub(super) fn gauges(&self) -> &[WIPOffset<S::Gauge>] {
+        &self.gauges
+    }
+}

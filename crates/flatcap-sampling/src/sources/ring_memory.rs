@@ -1,0 +1,53 @@
+//! The memory of sources that read perf rings: the kernel's, and copies of what is in it.
+
+use super::core_list::{ONLINE, parse_core_list};
+use flatcap_os::host::HostRoot;
+use flatcap_os::perf_batch::BatchLimits;
+use flatcap_os::perf_ring::PerfRing;
+
+/// Memory of one kind that a source holds while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingMemory {
+    /// Number of buffers.
+    pub count: usize,
+    /// Kind of buffer, with the name of the source.
+    pub holder: &'static str,
+    /// Size of all buffers together, in bytes.
+    pub bytes: usize,
+}
+
+/// The rings of a source, and how they are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RingSizes {
+    /// Names of the rings, and of the copies of their content, for operators.
+    pub(super) holders: [&'static str; 2],
+    /// Size of the ring of a CPU, in bytes.
+    pub(super) ring_bytes: usize,
+    /// Limits of what is copied at once.
+    pub(super) limits: BatchLimits,
+}
+
+impl RingSizes {
+    /// Returns the memory for the online CPUs of the host. Without a list of CPUs the source cannot
+    /// be opened, so it needs no memory.
+    pub(super) fn memory(self, host: &HostRoot) -> [RingMemory; 2] {
+        let cpus = online_cpus(host);
+        let [rings, copies] = self.holders;
+        let rings_bytes = PerfRing::memory_bytes(self.ring_bytes).saturating_mul(cpus);
+        let copied_bytes = self.limits.copied_bytes_max(cpus, self.ring_bytes);
+        [
+            RingMemory { count: cpus, holder: rings, bytes: rings_bytes },
+            RingMemory { count: 1, holder: copies, bytes: copied_bytes },
+        ]
+    }
+}
+
+fn online_cpus(host: &HostRoot) -> usize {
+    let mut numbers = Vec::new();
+    if let Ok(mut online) = host.open(ONLINE)
+        && online.read().is_ok()
+    {
+        parse_core_list(online.content(), &mut numbers);
+    }
+    numbers.len()
+}

@@ -1,0 +1,345 @@
+//! The threads of the host: their processes and names, and which of them a sample mentions.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{CStr, CString};
+use std::io;
+
+use flatcap_tasks::schema::ScheduledThread;
+
+use flatcap_os::clock::NS_PER_S;
+use flatcap_os::host::{HostDirectory, HostRoot};
+use flatcap_os::perf_record::{THREAD_NAME_BYTES, ThreadId};
+use crate::sources::text;
+
+/// Maximum number of threads. Events of further ones count as lost.
+const THREADS_MAX: usize = 1 << 17;
+/// Maximum number of threads that a sample mentions: its events name them by 16 bits.
+const MENTIONS_MAX: usize = 1 << 16;
+/// Memory is reserved for twice the number of threads at the start, plus this many.
+const RESERVED_EXTRA: usize = 1024;
+/// A thread is known for this long after its end, which it reports before it runs for the last
+/// time.
+const FORGET_AFTER_NS: u64 = NS_PER_S;
+/// Number of samples without a mention after which a full table drops a thread, and number of
+/// samples between two such sweeps. The end of some threads is never recorded: a thread that blocks
+/// while it exits, or whose id another thread takes over when that one runs another program.
+const UNMENTIONED_SAMPLES: u64 = 6_000;
+const SWEEP_SAMPLES: u64 = 100;
+/// The name of the idle loop, which the kernel calls swapper.
+const IDLE_NAME: &[u8] = b"idle";
+
+pub(super) type ThreadName = [u8; THREAD_NAME_BYTES];
+
+/// The threads of the host.
+#[derive(Debug)]
+pub(super) struct ThreadTable {
+    threads: HashMap<u32, KnownThread>, // by thread id
+    ended: VecDeque<(u64, u32)>,        // when, and which; in the order of time
+    sample: u64,                        // number of the current sample
+    swept: u64,                         // in which one a full table forgot threads
+    mentioned: Vec<u32>,                // thread ids, in the order in which the sample mentions them
+    rows: Vec<ScheduledThread>,         // reused
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KnownThread {
+    process: u32, // 0 if it is not known
+    name: ThreadName,
+    ended_ns: u64, // 0 while it lives
+    sample: u64,   // the last one that mentions it
+    index: u16,    // in that sample
+}
+
+impl ThreadTable {
+    /// Creates a table of the idle loop alone.
+    pub(super) fn new() -> Self {
+        let mut table = Self {
+            threads: HashMap::new(),
+            ended: VecDeque::new(),
+            sample: 0,
+            swept: 0,
+            mentioned: Vec::new(),
+            rows: Vec::new(),
+        };
+        table.set_name(ThreadId { process: 0, thread: 0 }, truncated(IDLE_NAME));
+        table
+    }
+
+    /// Adds the threads that /proc lists, and reserves memory for as many again. Threads that end
+    /// during the listing are left out.
+    pub(super) fn add_existing(&mut self, host: &HostRoot) -> io::Result<()> {
+        let mut proc = host.directory("proc")?;
+        let mut processes = Vec::new();
+        proc.list(|name| processes.extend(number(name)))?;
+        let mut threads = Vec::new();
+        for process in processes {
+            threads.clear();
+            let Ok(tasks) = CString::new(format!("{process}/task")) else { continue };
+            if proc.list_subdirectory(&tasks, |name| threads.extend(number(name))).is_err() {
+                continue;
+            }
+            for thread in &threads {
+                if let Some(name) = name_in_proc(&proc, process, *thread) {
+                    self.set_name(ThreadId { process, thread: *thread }, name);
+                }
+            }
+        }
+        let reserved = self.threads.len() + RESERVED_EXTRA;
+        self.threads.reserve(reserved);
+        self.ended.reserve(reserved);
+        self.mentioned.reserve(2 * reserved);
+        self.rows.reserve(2 * reserved);
+        Ok(())
+    }
+
+    /// Begins a sample that mentions only the idle loop.
+    pub(super) fn begin_sample(&mut self) {
+        self.sample += 1;
+        self.mentioned.clear();
+        if self.threads.len() >= THREADS_MAX && self.sample >= self.swept + SWEEP_SAMPLES {
+            self.swept = self.sample;
+            let oldest = self.sample.saturating_sub(UNMENTIONED_SAMPLES);
+            self.threads.retain(|id, thread| *id == 0 || thread.sample >= oldest);
+        }
+        self.mention(ThreadId { process: 0, thread: 0 });
+    }
+
+    /// Returns the index of a thread in this sample. `None` if there are too many.
+    pub(super) fn mention(&mut self, id: ThreadId) -> Option<u16> {
+        let next = self.mentioned.len();
+        let sample = self.sample;
+        let thread = self.known(id)?;
+        if thread.sample != sample {
+            if next >= MENTIONS_MAX {
+                return None;
+            }
+            thread.sample = sample;
+            thread.index = u16::try_from(next).ok()?;
+            self.mentioned.push(id.thread);
+            return u16::try_from(next).ok();
+        }
+        Some(thread.index)
+    }
+
+    /// Returns the process of a thread; 0 if it is not known.
+    pub(super) fn process_of(&self, thread: u32) -> u32 {
+        self.threads.get(&thread).map_or(0, |known| known.process)
+    }
+
+    /// Returns whether a running thread has taken over the id of its process. A thread that
+    /// executes another program does so once the first thread has ended. The kernel reports the
+    /// exec later.
+    pub(super) fn has_taken_over(&self, running: ThreadId, now: ThreadId) -> bool {
+        now.thread == now.process
+            && running.process == now.process
+            && self.threads.get(&now.thread).is_some_and(|first| first.ended_ns != 0)
+    }
+
+    /// A thread begins, with the name of its parent.
+    pub(super) fn fork(&mut self, child: ThreadId, parent: ThreadId) {
+        let name = self.threads.get(&parent.thread).map_or([0; THREAD_NAME_BYTES], |parent| parent.name);
+        // A child may have the id of a thread that has ended.
+        if let Some(thread) = self.known(child) {
+            (thread.process, thread.name, thread.ended_ns) = (child.process, name, 0);
+        }
+    }
+
+    /// A thread gets a name.
+    pub(super) fn set_name(&mut self, id: ThreadId, name: ThreadName) {
+        if let Some(thread) = self.known(id) {
+            // It lives: a thread that runs another program takes over the id of the first one,
+            // whose end was recorded.
+            (thread.process, thread.name, thread.ended_ns) = (id.process, name, 0);
+        }
+    }
+
+    /// A thread ends.
+    pub(super) fn end(&mut self, id: ThreadId, time: u64) {
+        if let Some(thread) = self.known(id) {
+            thread.ended_ns = time.max(1);
+            // Each thread in the queue is in the table, or has been replaced by one with its id.
+            if self.ended.len() < THREADS_MAX {
+                self.ended.push_back((time.max(1), id.thread));
+            }
+        }
+    }
+
+    /// Returns the rows of the threads that this sample mentions, with their last names, and drops
+    /// threads that ended long before `end_ns`.
+    pub(super) fn end_sample(&mut self, end_ns: u64) -> &[ScheduledThread] {
+        let Self { threads, mentioned, rows, .. } = self;
+        rows.clear();
+        rows.extend(mentioned.iter().map(|thread| {
+            let known = threads.get(thread);
+            let (process, name) =
+                known.map_or((0, [0; THREAD_NAME_BYTES]), |known| (known.process, known.name));
+            ScheduledThread::new(*thread, process, &name)
+        }));
+        while let Some((ended_ns, thread)) = self.ended.front().copied()
+            && ended_ns.saturating_add(FORGET_AFTER_NS) < end_ns
+        {
+            self.ended.pop_front();
+            if self.threads.get(&thread).is_some_and(|known| known.ended_ns == ended_ns) {
+                self.threads.remove(&thread);
+            }
+        }
+        &self.rows
+    }
+
+    /// Returns a thread, new or known. `None` if the table is full.
+    fn known(&mut self, id: ThreadId) -> Option<&mut KnownThread> {
+        let is_full = self.threads.len() >= THREADS_MAX;
+        match self.threads.entry(id.thread) {
+            Entry::Occupied(entry) => {
+                let thread = entry.into_mut();
+                if thread.process == 0 {
+                    thread.process = id.process;
+                }
+                Some(thread)
+            }
+            Entry::Vacant(_) if is_full => None,
+            Entry::Vacant(entry) => Some(entry.insert(KnownThread {
+                process: id.process,
+                name: [0; THREAD_NAME_BYTES],
+                ended_ns: 0,
+                sample: 0,
+                index: 0,
+            })),
+        }
+    }
+}
+
+fn number(name: &CStr) -> Option<u32> {
+    text::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
+}
+
+fn name_in_proc(proc: &HostDirectory, process: u32, thread: u32) -> Option<ThreadName> {
+    let path = CString::new(format!("{process}/task/{thread}/comm")).ok()?;
+    // The kernel's own threads have longer names than others.
+    let mut buffer = [0; 64];
+    let file = proc.open_small_file(&path).ok()?;
+    Some(truncated(file.read(&mut buffer).ok()?.trim_ascii_end()))
+}
+
+/// Returns a name with at least one zero byte at its end.
+fn truncated(text: &[u8]) -> ThreadName {
+    let mut name = [0; THREAD_NAME_BYTES];
+    let places = name.iter_mut().take(THREAD_NAME_BYTES - 1);
+    places.zip(text).for_each(|(place, byte)| *place = *byte);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::sources::tests::{fixed_text, host_with};
+
+    fn id(process: u32, thread: u32) -> ThreadId {
+        ThreadId { process, thread }
+    }
+
+    /// Thread, process and name of each row.
+    fn rows(table: &mut ThreadTable, end_ns: u64) -> Vec<(u32, u32, String)> {
+        let rows = table.end_sample(end_ns).iter();
+        rows.map(|row| (row.thread(), row.process(), fixed_text(row.name()))).collect()
+    }
+
+    // Proves that each sample has its own indexes, that names are inherited and replaced, and that
+    // a thread which is new gets its process as soon as it is known.
+    #[test]
+    fn samples_mention_threads() {
+        let mut table = ThreadTable::new();
+        table.set_name(id(7, 7), truncated(b"shell"));
+        table.begin_sample();
+        assert_eq!(table.mention(id(7, 7)), Some(1));
+        table.fork(id(8, 8), id(7, 7));
+        assert_eq!((table.mention(id(0, 9)), table.mention(id(8, 8))), (Some(2), Some(3)));
+        assert_eq!((table.mention(id(7, 7)), table.mention(id(0, 0))), (Some(1), Some(0)));
+        table.set_name(id(7, 7), truncated(b"a name that is too long"));
+        let row = |thread, process, name: &str| (thread, process, name.to_owned());
+        assert_eq!(
+            rows(&mut table, 1),
+            [row(0, 0, "idle"), row(7, 7, "a name that is "), row(9, 0, ""), row(8, 8, "shell")]
+        );
+        table.begin_sample();
+        assert_eq!((table.mention(id(90, 9)), table.process_of(9)), (Some(1), 90));
+        assert_eq!(rows(&mut table, 2), [row(0, 0, "idle"), row(9, 90, "")]);
+    }
+
+    // Proves that a thread is known for a while after its end, and that one with the same id is
+    // another one.
+    #[test]
+    fn threads_are_forgotten() {
+        let mut table = ThreadTable::new();
+        for thread in [5, 6] {
+            table.set_name(id(5, thread), truncated(b"old"));
+            table.end(id(5, thread), 100);
+        }
+        table.fork(id(6, 6), id(1, 1));
+        rows(&mut table, 100 + FORGET_AFTER_NS);
+        assert_eq!(table.threads.len(), 3);
+        rows(&mut table, 101 + FORGET_AFTER_NS);
+        let mut left: Vec<u32> = table.threads.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!(left, [0, 6]);
+        assert!(table.ended.is_empty());
+    }
+
+    // Proves that a sample mentions at most as many threads as 16 bits can name, and the table has
+    // at most its limit.
+    #[test]
+    fn tables_are_bounded() {
+        let mut table = ThreadTable::new();
+        table.begin_sample();
+        let named = (0..70_000).filter(|thread| table.mention(id(1, *thread)).is_some()).count();
+        assert_eq!(named, MENTIONS_MAX);
+        let limit = u32::try_from(THREADS_MAX).unwrap();
+        (0..limit + 10).for_each(|thread| table.set_name(id(1, thread), truncated(b"x")));
+        assert_eq!(table.threads.len(), THREADS_MAX);
+        table.begin_sample();
+        assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 5))), (None, Some(1)));
+        for _ in 0..UNMENTIONED_SAMPLES + 2 * SWEEP_SAMPLES {
+            table.begin_sample();
+            table.mention(id(1, 7));
+        }
+        table.begin_sample();
+        assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 7))), (Some(1), Some(2)));
+        assert_eq!(table.threads.len(), 3, "those that nothing mentions are forgotten");
+    }
+
+    // Proves that a program that a thread runs which was not the first one of its process keeps its
+    // name: the first thread ends, and its id lives on.
+    #[test]
+    fn a_new_program_lives_on() {
+        let mut table = ThreadTable::new();
+        table.set_name(id(5, 5), truncated(b"old"));
+        table.end(id(5, 5), 100);
+        table.set_name(id(5, 5), truncated(b"new"));
+        table.begin_sample();
+        rows(&mut table, 101 + FORGET_AFTER_NS);
+        table.begin_sample();
+        table.mention(id(5, 5));
+        assert_eq!(rows(&mut table, 200)[1], (5, 5, "new".to_owned()));
+    }
+
+    // Proves that existing threads are found with their names, and that entries which are no
+    // threads do not matter.
+    #[test]
+    fn existing_threads_are_found() {
+        let host = host_with(&[
+            ("proc/7/task/7/comm", "shell\n"),
+            ("proc/7/task/8/comm", "a kernel thread's long name\n"),
+            ("proc/sys/kernel/x", "1\n"),
+            ("proc/9/stat", "9\n"),
+        ]);
+        let mut table = ThreadTable::new();
+        table.add_existing(&HostRoot::new(host.path())).unwrap();
+        assert_eq!(table.threads.len(), 3);
+        assert_eq!((table.process_of(7), table.process_of(8), table.process_of(9)), (7, 7, 0));
+        assert_eq!(table.threads[&8].name, truncated(b"a kernel thread"));
+        assert!(ThreadTable::new().add_existing(&HostRoot::new(Path::new("/nowhere"))).is_err());
+    }
+}

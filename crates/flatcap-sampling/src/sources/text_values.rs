@@ -1,0 +1,357 @@
+//! Values in any text, as the configuration describes it: pairs of name and number, matches of a
+//! regular expression, the Prometheus format, or JSON.
+
+use std::fmt::Debug;
+
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+use regex::bytes::CaptureLocations;
+
+use super::json_numbers::JsonParser;
+use super::named_series::{NamedSeries, SeriesSchema};
+use super::prometheus::PrometheusParser;
+use super::skipped_values::{SkipReason, SkippedValues};
+use super::text;
+use crate::{CachedNameFilter, Expression, Incomplete, NameFilter, ValueFormat};
+
+/// Maximum number of values in one sample.
+const VALUES_MAX: usize = 4096;
+/// Bytes of a name of a pair or match in the schemas, its terminating zero byte included.
+pub(super) const NAME_BYTES: usize = 56;
+/// Marks an integer that is missing: schemas mark such fields `absent: "min"`.
+pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
+
+/// The structs and tables of a schema that hold values from text files.
+pub(super) trait TextSchema: SeriesSchema {
+    /// A value with its name.
+    type Value: Debug + Send;
+
+    /// Builds the value from name, number and integer.
+    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> Self::Value;
+}
+
+/// Finds values and keeps them until the next text.
+#[derive(Debug)]
+pub(super) struct TextValues<S: TextSchema> {
+    format: ValueFormat,
+    locations: Option<CaptureLocations>, // reused
+    default_name: String,                // if the text has no names
+    prometheus: PrometheusParser,
+    json: JsonParser,
+    rows: ValueRows<S>,
+    series: NamedSeries<S>,
+    skipped: SkippedValues,
+}
+
+#[derive(Debug)]
+struct ValueRows<S: TextSchema> {
+    filter: CachedNameFilter,
+    found: usize,          // wanted or not
+    values: Vec<S::Value>, // reused
+}
+
+/// A list of tables in the payload.
+type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+
+impl<S: TextSchema> TextValues<S> {
+    /// Creates the parser of an instance of the source, by the format of its values and its name.
+    pub(super) fn new(source: &str, (format, instance): (&ValueFormat, &str), selection: NameFilter) -> Self {
+        let locations = match format {
+            ValueFormat::Regex(expression) => Some(expression.regex().capture_locations()),
+            ValueFormat::Pairs | ValueFormat::Prometheus | ValueFormat::Json => None,
+        };
+        Self {
+            format: format.clone(),
+            locations,
+            default_name: instance.to_owned(),
+            prometheus: PrometheusParser::default(),
+            json: JsonParser::default(),
+            rows: ValueRows {
+                filter: CachedNameFilter::new(selection.clone()),
+                found: 0,
+                values: Vec::new(),
+            },
+            series: NamedSeries::new(selection),
+            skipped: SkippedValues::new(format!("{source}.{instance}"), format.name()),
+        }
+    }
+
+    /// Forgets the values of the last text.
+    pub(super) fn clear(&mut self) {
+        self.rows.values.clear();
+        self.rows.found = 0;
+        self.series.clear();
+        self.skipped.clear();
+    }
+
+    /// Finds the values of a text, for the payload in `builder`.
+    pub(super) fn parse(&mut self, content: &[u8], builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        self.clear();
+        let Self { format, locations, default_name, prometheus, json, rows, series, skipped } = self;
+        let cut = match (format, locations) {
+            (ValueFormat::Regex(expression), Some(locations)) => {
+                let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let whole = content.get(..end).unwrap_or_default();
+                for_each_match(whole, expression, locations, default_name.as_bytes(), |name, value| {
+                    rows.add(name, value, skipped)
+                });
+                text::whole_lines(content).1
+            }
+            (ValueFormat::Prometheus, _) => prometheus.parse(content, skipped, |found, skipped| {
+                series.add(builder, found, skipped);
+            }),
+            (ValueFormat::Json, _) => json.parse(content, default_name, skipped, |found, skipped| {
+                series.add(builder, found, skipped);
+            }),
+            _ => {
+                let (lines, cut) = text::whole_lines(content);
+                for line in lines.map(<[u8]>::trim_ascii).filter(|line| !matches!(line, [] | [b'#', ..])) {
+                    let (name, value) = split_pair(line);
+                    if !rows.add(name, value, skipped) {
+                        break;
+                    }
+                }
+                cut
+            }
+        };
+        skipped.log_once();
+        cut | skipped.incomplete() | Incomplete::CUT.unless(rows.found + series.found() > 0)
+    }
+
+    /// Returns the pairs or matches of the last text.
+    pub(super) fn rows(&self) -> &[S::Value] {
+        &self.rows.values
+    }
+
+    /// Writes the counters of the last text, if its format has any.
+    pub(super) fn counters(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Counter>> {
+        self.has_series().then(|| builder.create_vector(self.series.counters()))
+    }
+
+    /// Writes the gauges of the last text, if its format has any.
+    pub(super) fn gauges(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Gauge>> {
+        self.has_series().then(|| builder.create_vector(self.series.gauges()))
+    }
+
+    fn has_series(&self) -> bool {
+        match self.format {
+            ValueFormat::Pairs | ValueFormat::Regex(_) => false,
+            ValueFormat::Prometheus | ValueFormat::Json => true,
+        }
+    }
+
+    /// Returns how many values of the last text are missing in the sample.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.count()
+    }
+}
+
+impl<S: TextSchema> ValueRows<S> {
+    /// Adds a value if it is wanted. Returns false if no more values fit.
+    fn add(&mut self, name: &[u8], value: &[u8], skipped: &mut SkippedValues) -> bool {
+        if self.found == VALUES_MAX {
+            skipped.add(SkipReason::TooMany { values_max: VALUES_MAX }, name);
+            return false;
+        }
+        let place = self.found;
+        self.found += 1;
+        if !self.filter.matches(place, name) {
+            return true;
+        }
+        // A name that does not fit is skipped: cut, it would be another name.
+        let Some(fixed) = text::name(name).filter(|name| name[0] != 0) else {
+            skipped.add(SkipReason::Name { bytes_max: NAME_BYTES - 1 }, name);
+            return true;
+        };
+        let (number, integer) = number(value);
+        if number.is_nan() {
+            skipped.add(SkipReason::NotANumber, name);
+        }
+        self.values.push(S::value(&fixed, number, integer));
+        true
+    }
+}
+
+/// Calls `add` with name and value of each match until it returns false.
+fn for_each_match(
+    whole: &[u8],
+    expression: &Expression,
+    locations: &mut CaptureLocations,
+    default_name: &[u8],
+    mut add: impl FnMut(&[u8], &[u8]) -> bool,
+) {
+    let mut at = 0;
+    while at <= whole.len() {
+        let Some(found) = expression.regex().captures_read_at(locations, whole, at) else { return };
+        // An empty match must not be found again.
+        at = if found.is_empty() { found.end() + 1 } else { found.end() };
+        let group = |group| locations.get(group).and_then(|(start, end)| whole.get(start..end));
+        // A group may not take part in a match.
+        let Some(value) = group(expression.value_group()) else { continue };
+        let name = match expression.name_group() {
+            Some(name) => group(name).unwrap_or_default(),
+            None => default_name,
+        };
+        if !add(name.trim_ascii(), value.trim_ascii()) {
+            return;
+        }
+    }
+}
+
+/// Splits a line into name and value. The name ends at a space, a tab, an equals sign, or a colon
+/// before a space or the end of the line; the value ends at the next space or tab.
+fn split_pair(line: &[u8]) -> (&[u8], &[u8]) {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let ends = |(at, byte): (usize, &u8)| match byte {
+        b' ' | b'\t' | b'=' => true,
+        b':' => line.get(at + 1).is_none_or(is_space),
+        _ => false,
+    };
+    let end = line.iter().enumerate().position(ends).unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    let rest = rest.trim_ascii_start();
+    let rest = rest.strip_prefix(b"=").or_else(|| rest.strip_prefix(b":")).unwrap_or(rest).trim_ascii_start();
+    let end = rest.iter().position(is_space).unwrap_or(rest.len());
+    (name, rest.get(..end).unwrap_or_default())
+}
+
+/// Parses a number as the nearest double, and exactly if it is an integer that fits; NaN and absent
+/// if it is not.
+fn number(text: &[u8]) -> (f64, i64) {
+    let plain = std::str::from_utf8(text).ok().filter(|_| text::is_plain(text));
+    let integer = plain.and_then(|text| text.parse::<i64>().ok());
+    (text::finite(text).unwrap_or(f64::NAN), integer.unwrap_or(ABSENT_INTEGER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::file;
+    use crate::test_settings::TestSettings;
+    use crate::OwnSettings;
+    use crate::sources::named_series::SeriesFields;
+    use crate::sources::tests::assert_damage_is_marked;
+    use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
+
+    type TestRow = (String, f64, i64);
+
+    /// A schema whose values are rows, and whose series are strings.
+    #[derive(Debug)]
+    struct TestSchema;
+
+    impl TextSchema for TestSchema {
+        type Value = TestRow;
+
+        fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> TestRow {
+            let end = name.iter().position(|byte| *byte == 0).unwrap();
+            (String::from_utf8_lossy(&name[..end]).into_owned(), number, integer)
+        }
+    }
+
+    impl SeriesSchema for TestSchema {
+        type Counter = FileCounter<'static>;
+        type Gauge = FileGauge<'static>;
+
+        fn counter(
+            builder: &mut FlatBufferBuilder<'static>,
+            fields: &SeriesFields,
+        ) -> WIPOffset<Self::Counter> {
+            let SeriesFields { name, labels, value } = *fields;
+            FileCounter::create(builder, &FileCounterArgs { name: Some(name), labels: Some(labels), value })
+        }
+
+        fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
+            let SeriesFields { name, labels, value } = *fields;
+            FileGauge::create(builder, &FileGaugeArgs { name: Some(name), labels: Some(labels), value })
+        }
+    }
+
+    fn values(keys: &str) -> TextValues<TestSchema> {
+        let settings = TestSettings::new(&file::SPEC, &format!("path = \"/x\"\n{keys}"));
+        let settings = settings.get();
+        let OwnSettings::Text(text, instance) = settings.own else { panic!() };
+        TextValues::new("file", (&text.format, instance), settings.selection())
+    }
+
+    fn parsed(keys: &str, text: &str) -> (Vec<TestRow>, Incomplete) {
+        let mut values = values(keys);
+        let incomplete = values.parse(text.as_bytes(), &mut FlatBufferBuilder::new());
+        (values.rows().to_vec(), incomplete)
+    }
+
+    fn rows(expected: &[(&str, f64, i64)]) -> Vec<TestRow> {
+        expected.iter().map(|(name, number, integer)| ((*name).to_owned(), *number, *integer)).collect()
+    }
+
+    // Proves that pairs are read in each notation that files use.
+    #[test]
+    fn pairs_are_read() {
+        let text =
+            "# comment\n\nMemTotal:     10 kB\na=1\nb = -2\nc 3 4\n  d\t+5\ne:f 0.25\ng : 1e3\nh== 6\n";
+        let expected = rows(&[
+            ("MemTotal", 10.0, 10),
+            ("a", 1.0, 1),
+            ("b", -2.0, -2),
+            ("c", 3.0, 3),
+            ("d", 5.0, 5),
+            ("e:f", 0.25, ABSENT_INTEGER),
+            ("g", 1000.0, ABSENT_INTEGER),
+        ]);
+        let (found, incomplete) = parsed("", text);
+        assert_eq!((&found[..7], incomplete), (&expected[..], Incomplete::UNREADABLE));
+        assert!(found[7].0 == "h" && found[7].1.is_nan(), "{found:?}");
+    }
+
+    // Proves that expressions find names and values, across lines too.
+    #[test]
+    fn expressions_are_read() {
+        let text = "md0 : active\n   97 blocks\nmd1 : active\n   98 blocks\n";
+        let expected = (rows(&[("md0", 97.0, 97), ("md1", 98.0, 98)]), Incomplete::NONE);
+        let regex = |pattern: &str| format!("format = \"regex\"\npattern = '{pattern}'");
+        assert_eq!(parsed(&regex(r"^(?<name>md\d) : active\n +(?<value>\d+)"), text), expected);
+        assert_eq!(parsed(&regex(r"^(md\d)[^\n]*\n\s+(\d+)"), text), expected);
+        let own = (rows(&[("own", 97.0, 97), ("own", 98.0, 98)]), Incomplete::NONE);
+        assert_eq!(parsed(&regex(r"(\d+) blocks$"), text), own);
+        assert_eq!(parsed(&regex(r"(\d+) bytes"), text), (Vec::new(), Incomplete::CUT));
+        assert_eq!(parsed(&regex(r"active|(?<value>9\d)"), text), own);
+        // An empty match moves on.
+        assert_eq!(parsed(&regex(r"(x*)"), "ab\n").0.len(), 4);
+        assert_eq!(
+            parsed(&(regex(r"(\w+) (\d+)") + "\nexclude = [\"a\"]"), "a 1\nb 2\n").0,
+            rows(&[("b", 2.0, 2)])
+        );
+    }
+
+    // Proves that a number is exact or absent, and that no word is a number.
+    #[test]
+    fn numbers_are_exact_or_absent() {
+        for (text, integer) in
+            [("9223372036854775807", i64::MAX), ("-9223372036854775807", -i64::MAX), ("+0", 0)]
+        {
+            assert_eq!(number(text.as_bytes()).1, integer);
+        }
+        for text in ["9223372036854775808", "-9223372036854775808", "1.0", "1e3", ".5", "5."] {
+            let (number, integer) = number(text.as_bytes());
+            assert_eq!((number, integer), (text.parse().unwrap(), ABSENT_INTEGER));
+        }
+        for text in ["", "inf", "nan", "1e999", "0x10", "1_0", "1,5", "45%", "--1", "e", "."] {
+            let (number, integer) = number(text.as_bytes());
+            assert!(number.is_nan() && integer == ABSENT_INTEGER, "{text}");
+        }
+    }
+
+    // Proves that no text panics, that a cut text is always marked, and that the number of values
+    // is limited, in both formats.
+    #[test]
+    fn damaged_text_is_marked() {
+        for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {
+            let mut values = values(keys);
+            assert_damage_is_marked(b"first 1\nsecond 22\n", |text| {
+                values.parse(text, &mut FlatBufferBuilder::new()).is_none() && values.rows().len() == 2
+            });
+        }
+        let long = "x".repeat(NAME_BYTES);
+        assert_eq!(parsed("", &format!("{long} 1\n")), (Vec::new(), Incomplete::UNREADABLE));
+        let (found, incomplete) = parsed("", &"x 1\n".repeat(VALUES_MAX + 1));
+        assert_eq!((found.len(), incomplete), (VALUES_MAX, Incomplete::TOO_MANY));
+    }
+}

@@ -1,0 +1,38 @@
+//! `vmstat`: counters of the kernel's memory management, from /proc/vmstat.
+
+use std::time::Duration;
+
+use super::counter_tables::{CounterTableSampler, LINES};
+use super::counters::CounterFile;
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use flatcap_os::host::RecordStructure;
+use crate::OpenedSampler;
+
+const FILE: &str = "proc/vmstat";
+/// Maximum length of a line: a name and a number, both far shorter in the kernel.
+const LINE_BYTES_MAX: usize = 128;
+
+/// `include` and `exclude` match fields, such as `pgfault`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    name: "vmstat",
+    about: "Counters of the kernel's memory management: page faults, reclaim, swapping.",
+    root: "flatcap.host.Vmstat",
+    schema: include_bytes!("../../../../generated/host/vmstat.bfbs"),
+    files: &[FILE],
+    // The most expensive default sample, 16 us, and used for rates rather than bursts.
+    period: Duration::from_millis(100),
+    is_on_by_default: true,
+    may_block: false,
+    refresh: "page faults hundreds of times a second; some counters are summed up once a second",
+    selects: "fields, such as pgfault",
+    needs: &[],
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
+};
+
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let records = RecordStructure::UpTo(LINE_BYTES_MAX);
+    let file = CounterFile { path: FILE, layout: LINES, records, is_optional: false };
+    CounterTableSampler::open(context, &SPEC, &[file])
+}

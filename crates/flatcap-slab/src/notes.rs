@@ -1,0 +1,46 @@
+//! The notes of a run: records that it appends to the file of its slabs after its start. A later
+//! run reads them if this one was killed.
+
+use std::io;
+
+use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
+
+use flatcap_os::shared_memory::SharedMemoryEnd;
+
+/// Maximum bytes of notes that are read, so that no file makes a recovery use more memory. The
+/// descriptors of all sources of a run are smaller.
+pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
+
+/// The notes of a run, for writing.
+#[derive(Debug)]
+pub struct RunNotes {
+    end: SharedMemoryEnd,
+    checksum: ChecksumKind,
+}
+
+impl RunNotes {
+    pub(super) fn new(end: SharedMemoryEnd, checksum: ChecksumKind) -> Self {
+        Self { end, checksum }
+    }
+
+    /// Adds a record. Never waits for a disk.
+    ///
+    /// # Errors
+    /// tmpfs is full, or any error of the underlying system call. Nothing was added.
+    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        let mut frame = vec![0; self.checksum.frame_bytes(record.len())];
+        self.checksum.frame_into(&mut frame, record).map_err(io::Error::other)?;
+        self.end.append(&frame)
+    }
+}
+
+/// Returns the records, up to the first incomplete one.
+pub(super) fn records(mut notes: &[u8], checksum: ChecksumKind) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    let deframer = KindDeframer::new(checksum);
+    while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(notes) {
+        records.push(frame.payload().to_vec());
+        notes = notes.get(frame.bytes().len()..).unwrap_or_default();
+    }
+    records
+}

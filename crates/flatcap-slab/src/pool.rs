@@ -1,0 +1,109 @@
+//! The pool of free slabs: an object pool, so that no buffer is allocated after the start.
+
+use crossbeam_queue::ArrayQueue;
+
+use super::arena::Arena;
+use super::slab::Slab;
+
+/// Number of standard slabs that circulate while the recorder keeps up: 512 KiB at the usual size,
+/// which stays in a processor's cache.
+const WARM_SLABS: usize = 8;
+
+/// Free slabs of two classes: standard, and large ones for frames that do not fit a standard slab.
+/// All slabs are created at the start; the pool is lock-free.
+#[derive(Debug)]
+pub struct SlabPool {
+    warm: ArrayQueue<Box<Slab>>, // circulating standard slabs: taken first
+    standard: ArrayQueue<Box<Slab>>,
+    large: ArrayQueue<Box<Slab>>,
+    standard_bytes: usize,
+}
+
+impl SlabPool {
+    /// Creates a pool of the slabs of an arena.
+    pub fn new(arena: Arena) -> Self {
+        let class = |slabs: Vec<Slab>| {
+            let queue = ArrayQueue::new(slabs.len().max(1));
+            for slab in slabs {
+                // Cannot be full: it was created for this number of slabs.
+                drop(queue.push(Box::new(slab)));
+            }
+            queue
+        };
+        let standard_bytes = arena.geometry.slab_bytes;
+        let warm = ArrayQueue::new(WARM_SLABS);
+        Self { warm, standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
+    }
+
+    /// Takes an empty slab with space for a frame of `bytes`, or returns `None` if all slabs of
+    /// that class are in use or none is large enough.
+    #[inline]
+    pub(super) fn take(&self, bytes: usize) -> Option<Box<Slab>> {
+        let mut slab = if bytes > self.standard_bytes {
+            self.large.pop()
+        } else {
+            // Try once more: a slab may have been returned between the two attempts.
+            self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
+        }?;
+        slab.clear();
+        Some(slab)
+    }
+
+    /// Returns a slab to the pool. It is released here, but cleared only when it is taken again:
+    /// clearing it here would move its memory into the cache of the recorder's processor, and a
+    /// sampler would have to wait for that memory.
+    pub fn give_back(&self, mut slab: Box<Slab>) {
+        slab.release();
+        let slab = if self.is_large(&slab) {
+            self.large.push(slab)
+        } else {
+            self.warm.push(slab).or_else(|slab| self.standard.push(slab))
+        };
+        // Cannot be full: every slab came from here.
+        drop(slab);
+    }
+
+    /// Returns whether a slab is a large one.
+    pub(super) fn is_large(&self, slab: &Slab) -> bool {
+        slab.capacity() > self.standard_bytes
+    }
+
+    /// Returns the current number of free standard slabs.
+    pub fn free(&self) -> usize {
+        self.warm.len() + self.standard.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Geometry;
+
+    // Proves that the most recently used slabs circulate, and that all others remain available.
+    #[test]
+    fn slabs_used_last_go_round() {
+        let geometry =
+            Geometry { sources: 1, slabs: 20, slab_bytes: 4096, large_slabs: 1, large_slab_bytes: 8192 };
+        let pool = SlabPool::new(Arena::anonymous(geometry).unwrap());
+        let address = |slab: &Slab| std::ptr::from_ref(slab).addr();
+        let first = pool.take(100).unwrap();
+        let warm = address(&first);
+        pool.give_back(first);
+        for _ in 0..100 {
+            let slab = pool.take(100).unwrap();
+            assert_eq!(address(&slab), warm);
+            pool.give_back(slab);
+        }
+        for _ in 0..2 {
+            let all: Vec<_> = std::iter::from_fn(|| pool.take(100)).collect();
+            assert_eq!((all.len(), pool.free()), (20, 0));
+            let large = pool.take(5000).unwrap();
+            assert!(pool.is_large(&large), "another class");
+            pool.give_back(large);
+            for slab in all {
+                pool.give_back(slab);
+            }
+            assert_eq!(pool.free(), 20);
+        }
+    }
+}
