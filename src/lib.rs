@@ -41,10 +41,6 @@ mod config;
 #[cfg(feature = "internals")]
 pub mod config;
 #[cfg(not(feature = "internals"))]
-mod control;
-#[cfg(feature = "internals")]
-pub mod control;
-#[cfg(not(feature = "internals"))]
 mod daemon;
 #[cfg(feature = "internals")]
 pub mod daemon;
@@ -52,17 +48,11 @@ pub mod daemon;
 mod export;
 #[cfg(feature = "internals")]
 pub mod export;
-mod human;
 #[cfg(not(feature = "internals"))]
 mod import;
 #[cfg(feature = "internals")]
 pub mod import;
 
-mod stack_names;
-#[cfg(all(feature = "view", not(feature = "internals")))]
-mod view;
-#[cfg(all(feature = "view", feature = "internals"))]
-pub mod view;
 
 
 /// Runs the program with the process's arguments and returns its exit status.

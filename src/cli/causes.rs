@@ -11,7 +11,7 @@ use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals};
 
 use super::time_printer::TimePrinter;
-use crate::human;
+use flatcap_text::human;
 
 /// Maximum number of unrecorded times on the screen.
 const UNRECORDED_SHOWN: usize = 4;

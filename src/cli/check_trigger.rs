@@ -14,6 +14,7 @@ use flatcap_trigger::{
 };
 use serde::Serialize;
 
+use flatcap_text::quantity::duration_argument;
 use super::configuration::layers;
 use super::error::CliError;
 use super::selection::RecordingSelection;
@@ -41,14 +42,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// How long the condition must hold [default: as configured, else 0s].
-    #[arg(long = "for", value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_argument)]
     for_time: Option<Duration>,
     /// Condition on which the rule may fire again [default: as configured, else that it does not
     /// hold].
     #[arg(long, value_name = "CONDITION")]
     clear: Option<String>,
     /// How long the rule does not fire after a firing [default: as configured, else 60s].
-    #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     hold_off: Option<Duration>,
     /// List all firings, without the limit of a day (`max_per_day`).
     #[arg(long)]

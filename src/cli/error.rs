@@ -9,12 +9,12 @@ use flatcap_format::segment::SegmentError;
 
 use super::ExitStatus;
 use crate::config::ConfigErrors;
-use crate::control::ClientError;
+use flatcap_control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
 use crate::export::ExportError;
 use crate::import::ImportError;
 #[cfg(feature = "view")]
-use crate::view::ViewError;
+use flatcap_view::ViewError;
 
 /// The reason why a verb failed.
 #[derive(Debug, thiserror::Error)]

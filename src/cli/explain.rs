@@ -16,6 +16,7 @@ use flatcap_tasks::CodeObjectInfo;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+use flatcap_text::quantity::duration_argument;
 use super::causes::{CausesScreen, FunctionNames};
 use super::causes_object::CausesObject;
 use super::error::CliError;
@@ -33,8 +34,8 @@ use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
-use crate::human;
-use crate::stack_names::StackNames;
+use flatcap_text::human;
+use flatcap_text::stack_names::StackNames;
 
 /// Columns for suspects, what they used, and fields, so that lines have 80.
 const SUSPECT_WIDTH: usize = 21;
@@ -73,11 +74,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     at: Option<String>,
     /// Length of the window.
-    #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = duration_argument)]
     window: Duration,
     /// Length of the baseline: the time before the window, with which the window is compared. At
     /// least twice the window.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_argument)]
     before: Duration,
     /// Look only at these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]

@@ -13,6 +13,7 @@ use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
+use flatcap_text::quantity::duration_argument;
 use super::checksum::checksum;
 use super::dump::{self, RowFormat};
 use super::error::CliError;
@@ -48,7 +49,7 @@ pub(super) struct Args {
     fields: Option<FieldList>,
     /// Export only the first sample of each source in each step of this length. For csv and jsonl
     /// as dump --every, and for openmetrics 1s unless stated. Not for stream.
-    #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "STEP", value_parser = duration_argument)]
     every: Option<Duration>,
     /// Parquet: write the elements of each list as rows of a file of their own,
     /// SOURCE.LIST.parquet.

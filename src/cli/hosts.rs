@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flatcap_format::replay::{HostIdentity, RecordedHost, RecordedHosts};
 
 use super::error::CliError;
-use crate::human;
+use flatcap_text::human;
 
 /// Returns the host that the value of `--host` names.
 ///

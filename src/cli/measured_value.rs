@@ -4,7 +4,7 @@
 use flatcap_explain::{FieldDeparture, ValueUnit};
 
 use super::sender_text::sender_text;
-use crate::human;
+use flatcap_text::human;
 
 /// A shorter part of an element's name says nothing.
 const ELEMENT_WIDTH_MIN: usize = 5;

@@ -66,7 +66,7 @@ pub use error::CliError;
 use flatcap_format::replay::Notice;
 use logging::Log;
 
-use crate::human;
+use flatcap_text::human;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///

@@ -17,8 +17,8 @@ use flatcap_os::host::random_u64;
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
-use crate::view::ViewError;
-use crate::view::web::{PageOptions, PageServer};
+use flatcap_view::ViewError;
+use flatcap_view::web::{PageOptions, PageServer};
 
 /// What opens an address in the user's browser.
 const OPENER: &str = "xdg-open";

@@ -8,6 +8,7 @@ use comfy_table::Table;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 
+use flatcap_text::quantity::duration_argument;
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
@@ -40,7 +41,7 @@ pub(super) struct Args {
     #[allow(dead_code, reason = "no value is accepted")]
     directory: Option<String>,
     /// Stop after this time: 250us, 10ms, 90s, 15m, "1h 30m", 7d.
-    #[arg(long = "for", short = 'f', value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long = "for", short = 'f', value_name = "DURATION", value_parser = duration_argument)]
     duration: Option<Duration>,
     /// Record only the sources that are named, optionally with a period. +NAME adds a source to the
     /// configured ones, or changes its period; -NAME removes one. Can be repeated.

@@ -10,7 +10,7 @@ use super::measured_value::{fitting_name, usual_range, value_text};
 use super::spikes::nothing_departed;
 use super::suspect_text::{suspect_name, what};
 use super::time_printer::{TimePrinter, zone_of};
-use crate::human::shell_word;
+use flatcap_text::human::shell_word;
 
 /// Maximum time at the end of a run that the answer is about: reading more would take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;

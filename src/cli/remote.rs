@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::ExitStatus;
 use super::error::CliError;
-use crate::control::{Client, ClientError, MARK_BYTES_MAX};
+use flatcap_control::{Client, ClientError, MARK_BYTES_MAX};
 
 /// Help of the filter. Not a doc comment, because a doc comment would need backticks, which the
 /// help shows.

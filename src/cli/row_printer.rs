@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
-use crate::human;
+use flatcap_text::human;
 use flatcap_slab::Causes;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.

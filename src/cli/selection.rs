@@ -12,12 +12,13 @@ use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{Advance, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs};
 use jiff::tz::TimeZone;
 
+use flatcap_text::quantity::duration_argument;
 use super::error::CliError;
 use super::hosts::find_host;
 use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
 use crate::config;
-use crate::human;
+use flatcap_text::human;
 use flatcap_os::clock::read_clocks;
 
 /// Length of the window around a time: what happened in the 300 ms around the spike?
@@ -54,7 +55,7 @@ pub(super) struct RecordingSelection {
     )]
     around: Option<String>,
     /// Length of the time that --around reads [default: 300ms].
-    #[arg(long, value_name = "DURATION", requires = "around", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", requires = "around", value_parser = duration_argument)]
     window: Option<Duration>,
     #[command(flatten)]
     pub(super) zone: ZoneOption,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flatcap_format::segment::SourceSender;
 
 use super::human;
-use crate::control::SenderStatus;
+use flatcap_control::SenderStatus;
 
 /// Maximum number of programs, and of names of sources for a program, that are listed.
 const NAMES_MAX: usize = 8;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use flatcap_format::schema::{to_visible_json, to_visible_json_lines};
 use serde::Serialize;
 
+use flatcap_text::quantity::duration_argument;
 use super::error::CliError;
 use super::recordings::{default_recordings, no_data_directory};
 use super::remote::RecorderSocket;
@@ -24,10 +25,10 @@ use flatcap_recorder::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder,
 #[derive(Debug, clap::Args)]
 pub(super) struct OrderArgs {
     /// How much of the past to keep.
-    #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     last: Duration,
     /// How much of the future to keep, too; at most 10m [default: nothing].
-    #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     after: Option<Duration>,
     /// Why: one line; it becomes part of the directory's name.
     #[arg(long, value_name = "TEXT", default_value = "")]

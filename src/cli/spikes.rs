@@ -18,7 +18,7 @@ use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::config;
-use crate::human;
+use flatcap_text::human;
 
 /// Columns that names of fields need: with fewer, they have lines of their own.
 const NAME_WIDTH_MIN: usize = 34;

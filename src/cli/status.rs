@@ -14,7 +14,7 @@ use super::tables::{SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
-use crate::control::{
+use flatcap_control::{
     CompressorStatus, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus, RingStatus,
     SegmentStatus, SourceStatus, Status, StorageStatus,
 };
@@ -448,7 +448,7 @@ fn long_time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::LatencyStatus;
+    use flatcap_control::LatencyStatus;
 
     fn status() -> Status {
         let source = |name: &str, lost| SourceStatus {

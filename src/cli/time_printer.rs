@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::human;
+use flatcap_text::human;
 
 const NS_PER_S: i64 = 1_000_000_000;
 

@@ -16,11 +16,11 @@ use super::recordings::{default_recordings, no_segments};
 use super::selection::wall_time;
 use super::terminal::Output;
 use super::time_printer::ZoneOption;
-use crate::control::{Client, ClientError};
+use flatcap_control::{Client, ClientError};
 use flatcap_os::clock::read_clocks;
-use crate::view::ViewError;
-use crate::view::terminal::{Appearance, Session, show};
-use crate::view::web::PageOptions;
+use flatcap_view::ViewError;
+use flatcap_view::terminal::{Appearance, Session, show};
+use flatcap_view::web::PageOptions;
 
 /// Show a recording on the terminal, or as a page with --web.
 ///

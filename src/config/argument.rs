@@ -1,25 +1,11 @@
-//! Durations, sizes and counts as arguments of the command line: the notation of the
+//! Sizes and counts as arguments of the command line: the notation of the
 //! configuration, and errors that say what to write.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
 use super::expected_value::ExpectedValue;
-use super::units::Quantity;
-
-/// Parses an argument that is a duration of more than zero.
-///
-/// # Errors
-/// The text is not a duration within the range. The message says what to write.
-pub fn duration_argument(text: &str) -> Result<Duration, String> {
-    let form = Quantity::Nanoseconds.form();
-    match Quantity::Nanoseconds.parse(text) {
-        Ok(0) => Err(format!("too small; {form}, more than 0s")),
-        Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
-        Err(error) => Err(format!("{error}; {form}")),
-    }
-}
+use flatcap_text::quantity::Quantity;
 
 /// Parses an argument that is a size within `range`.
 ///
@@ -48,13 +34,9 @@ pub fn count_argument<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<
 mod tests {
     use super::*;
 
-    // Proves that the error of each wrong duration, size or count says what to write.
+    // Proves that the error of each wrong size or count says what to write.
     #[test]
     fn errors_say_what_to_write() {
-        let duration = |text| duration_argument(text).unwrap_err();
-        assert_eq!(duration("10"), "no unit, as in 10s; write a number with ns, us, ms, s, m, h or d");
-        assert_eq!(duration("0s"), "too small; write a number with ns, us, ms, s, m, h or d, more than 0s");
-        assert_eq!(duration_argument("90sec"), Ok(Duration::from_secs(90)));
         let size = |text| size_argument(text, &(1024..=4096)).unwrap_err();
         let form = "write a number with B, KiB, MiB, GiB or TiB, from 1KiB to 4KiB";
         assert_eq!(size("1"), format!("no unit, as in 1MiB; {form}"));

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use flatcap_trigger::limits::CONDITION_BYTES_MAX;
 
 use super::compress::COMPRESS_SOURCES_MAX;
-use super::units::Quantity;
+use flatcap_text::quantity::Quantity;
 use flatcap_os::keyword::Keyword;
 use flatcap_sampling::{
     ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX, PROCESSES_MAX,

@@ -20,6 +20,7 @@ mod input_texts;
 mod instance_name;
 mod key;
 mod layers;
+mod limits;
 mod merge;
 mod name_hint;
 mod parse;
@@ -34,12 +35,11 @@ mod source_table;
 mod syntax;
 mod tables;
 mod trigger;
-mod units;
 mod unknown;
 mod validate;
 mod value_error;
 
-pub use argument::{count_argument, duration_argument, size_argument};
+pub use argument::{count_argument, size_argument};
 pub use compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
 pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX, Problem};
@@ -53,8 +53,8 @@ pub use settings::{
     BlackboxConfig, BufferingConfig, COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, Config, ControlConfig,
     GroupConfig, GroupConfigs, PushConfig, RecorderConfig, StorageConfig,
 };
-pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, SourceConfig};
+pub use source::{GROUP_FAST_PERIOD_MAX, SourceConfig};
 pub use trigger::{TRIGGERS_MAX, TriggerConfig};
-pub use units::{UnitError, format_duration, format_size};
+pub use flatcap_text::quantity::{CpuShare, UnitError, format_duration, format_size};
 pub use validate::MemoryRule;
 pub use value_error::ValueError;

@@ -21,8 +21,8 @@ use super::expected_value::{
     LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, PUSHED_SOURCE_BYTES_MAX, PUSHED_SOURCES_MAX,
     SOCKET_PATH_BYTES_MAX,
 };
-use super::source::CpuShare;
-use super::units::Quantity;
+use flatcap_text::quantity::CpuShare;
+use flatcap_text::quantity::Quantity;
 use super::value_error::ValueError;
 use flatcap_recorder::ingest::PayloadVerification;
 use flatcap_os::host_log::HostLog;

@@ -18,9 +18,10 @@ use super::expected_value::ExpectedValue::{
 };
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};
-use super::source::{CpuShare, SourceConfig};
+use super::source::SourceConfig;
+use flatcap_text::quantity::CpuShare;
 use super::trigger::TriggerConfig;
-use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
+use super::limits::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
 use flatcap_recorder::ingest::PayloadVerification;
 use flatcap_recorder::{MinFree, SyncPolicy};
 use flatcap_sampling::{GroupName, ThreadSettings, Timing};

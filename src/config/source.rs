@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::units::Quantity;
+use flatcap_text::quantity::CpuShare;
 use flatcap_sampling::{
     BatchMode, CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, ProfileConfig,
     SchedConfig, SourceSettings, SourceSpec, SyntheticConfig, TextOrigin, TextSource,
@@ -51,32 +51,6 @@ pub struct SourceConfig {
     pub mode: Option<BatchMode>,
     /// Set for instances only.
     pub text_source: Option<TextSource>,
-}
-
-/// A share of one core's time.
-// An integer, so that configurations can be compared and shares print exactly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CpuShare(u32);
-
-impl CpuShare {
-    /// All of a core.
-    pub const WHOLE: Self = Self(10_000);
-
-    /// Creates a share from hundredths of a percent.
-    pub(crate) const fn of_basis_points(points: u32) -> Self {
-        Self(points)
-    }
-
-    /// Returns the share in hundredths of a percent; at least 1.
-    pub fn basis_points(self) -> u32 {
-        self.0
-    }
-}
-
-impl std::fmt::Display for CpuShare {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&Quantity::BasisPoints.format(self.0.into()))
-    }
 }
 
 impl SourceConfig {

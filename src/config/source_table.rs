@@ -9,8 +9,9 @@ use super::expected_value::ExpectedValue::{
 };
 use super::key::{Key, Keyed, keys};
 use super::setting::variants;
-use super::source::{CpuShare, SourceConfig};
-use super::units::{KIB, MIB, MS, SECOND, US};
+use super::source::SourceConfig;
+use flatcap_text::quantity::CpuShare;
+use super::limits::{KIB, MIB, MS, SECOND, US};
 use flatcap_os::keyword::Keyword as _;
 use flatcap_sampling::{
     BatchMode, CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank,

@@ -10,7 +10,7 @@ use super::expected_value::ExpectedValue::{
     self, CommandOrNone, Condition, ConditionOrEmpty, Duration as Time, Flag, Number,
 };
 use super::key::{Key, Keyed, keys};
-use super::units::{DAY, HOUR};
+use super::limits::{DAY, HOUR};
 use flatcap_os::keyword::Keyword;
 use flatcap_os::host_log::HostLog;
 use flatcap_os::program_guard::Provenance;

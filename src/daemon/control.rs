@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
-use crate::control::{
+use flatcap_control::{
     Caller, ListenerBudget, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
 };
 use flatcap_metrics::Metrics;

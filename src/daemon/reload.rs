@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use super::last_good::LastGoodWriter;
 use super::reconfigure::{ReloadError, RunningConfig};
 use crate::config::{Config, CpuShare};
-use crate::control::{Answer, Call, Refusal, RefusalKind};
+use flatcap_control::{Answer, Call, Refusal, RefusalKind};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
@@ -280,7 +280,7 @@ fn busy(message: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Caller, Calls, ControlRequest, calls};
+    use flatcap_control::{Caller, Calls, ControlRequest, calls};
 
     /// Sends a request and waits. Returns the reply and the call as the daemon receives it.
     fn ask(

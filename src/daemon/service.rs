@@ -29,7 +29,7 @@ use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
-use crate::control::{
+use flatcap_control::{
     Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
 };
 use flatcap_metrics::{Metrics, SourceMetrics};
@@ -41,11 +41,10 @@ use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_recorder::{RecorderCommand, RecorderReport};
 use flatcap_recorder::snapshot::{SnapshotHandle, snapshot_requests};
-use crate::control;
 
 /// The two modules do not depend on each other, but the recorder must accept every mark that the
 /// control server accepts.
-const _: () = assert!(control::MARK_BYTES_MAX == flatcap_recorder::MARK_BYTES_MAX);
+const _: () = assert!(flatcap_control::MARK_BYTES_MAX == flatcap_recorder::MARK_BYTES_MAX);
 
 /// Poll interval of the main loop for events that do not wake it.
 const POLL_INTERVAL_NS: u64 = 200_000_000;

@@ -11,7 +11,7 @@ use flatcap_format::storage::Storage;
 
 use super::settings::{compression_plan, count, nanoseconds};
 use crate::config::{Config, format_duration};
-use crate::control::{Refusal, RefusalKind};
+use flatcap_control::{Refusal, RefusalKind};
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::directory_tree::DirectoryTree;

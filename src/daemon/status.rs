@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 
-use crate::control::{
+use flatcap_control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
     RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };

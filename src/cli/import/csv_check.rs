@@ -11,7 +11,7 @@ use super::{FindingObject, FlawObject, check_files, print_flaws, with_progress};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::TimePrinter;
-use crate::human;
+use flatcap_text::human;
 use crate::import::csv::{self, CsvCheck, CsvOptions, RowOrder};
 
 /// Column widths, in the order of the header. The table fits 80 characters.

@@ -27,7 +27,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
-use crate::control::FILTER_BYTES_MAX;
+use flatcap_control::FILTER_BYTES_MAX;
 use flatcap_os::journal::{self, JournalSocket};
 
 /// The default filter.

@@ -17,7 +17,7 @@ use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
-use crate::human::{self, printable};
+use flatcap_text::human::{self, printable};
 
 /// Time before the end of a recording that is looked at, so that the answer is there at once,
 /// however long the recording is.

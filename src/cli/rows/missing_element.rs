@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use flatcap_format::query::{FieldPath, Query, QueryError, Recording, RowItem, RowOptions, RowReader};
 
 use crate::cli::error::CliError;
-use crate::human::printable;
+use flatcap_text::human::printable;
 
 /// Maximum number of elements that are named.
 const NAMED_MAX: usize = 12;

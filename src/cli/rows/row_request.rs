@@ -7,6 +7,7 @@ use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps
 use flatcap_format::replay::ReplayFilter;
 use jiff::tz::TimeZone;
 
+use flatcap_text::quantity::duration_argument;
 use super::row_cell::UnitMode;
 use crate::cli::row_printer::TextRule;
 use crate::cli::selection::RecordingSelection;
@@ -131,7 +132,7 @@ fn without_units(text: &str) -> String {
 
 fn parse_steps(text: &str) -> Result<Steps, String> {
     let (step, aggregate) = text.split_once(':').map_or((text, None), |(step, name)| (step, Some(name)));
-    let step: Duration = config::duration_argument(step)?;
+    let step: Duration = duration_argument(step)?;
     let aggregate =
         aggregate.map(|name| name.parse::<Aggregate>().map_err(|error| format!("{name:?}: {error}")));
     Ok(Steps {

@@ -17,7 +17,7 @@ use crate::cli::marks::MarkRow;
 use crate::cli::row_printer::{GapRow, TextRule, gap_text, print_data, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
-use crate::human::printable;
+use flatcap_text::human::printable;
 
 /// Writes rows.
 pub(super) struct RowWriter<'a> {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::csv_type::{CsvType, NumberClass, is_bool, number_class};
 use super::numeral::{DecimalMark, numeral};
-use crate::human::shell_word;
+use flatcap_text::human::shell_word;
 use crate::import::findings::{FindingKind, ImportFindings, Tally, option_with};
 
 /// Words for missing values, in lower case. Any text in square brackets counts, too.

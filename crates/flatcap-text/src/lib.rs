@@ -1,0 +1,8 @@
+//! What flatcap's programs write for people and read from them: quantities with units, names, and
+//! the functions in stacks.
+//!
+//! Never reads a recording.
+
+pub mod human;
+pub mod quantity;
+pub mod stack_names;

@@ -1,0 +1,214 @@
+//! Names of functions in stacks, by the program `flatcap-export`, which has the libraries for them.
+//!
+//! Names are an addition: without the program, or if it takes too long, file and offset are shown.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use flatcap_tasks::schema::CodeKind;
+use flatcap_tasks::{CodeObjectInfo, StackTotals};
+use serde::{Deserialize, Serialize};
+
+use flatcap_os::program::{beside_this, run_with_input};
+
+/// The program that knows names.
+const PROGRAM: &str = "flatcap-export";
+
+/// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
+const WAIT_NS_MAX: u64 = 20_000_000_000;
+/// Maximum number of places that are asked about; later ones have no names.
+const PLACES_MAX: usize = 4096;
+
+/// The functions that have the code of stacks.
+#[derive(Debug, Default)]
+pub struct StackNames {
+    /// By object and offset.
+    names: HashMap<(CodeObjectInfo, u64), String>,
+}
+
+impl StackNames {
+    /// Asks the program for the functions of all places in stacks, which are of this boot of the
+    /// host. Looks for debug files in `directories` first.
+    pub fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
+        let Ok(program) = beside_this(PROGRAM) else { return Self::default() };
+        Self::ask(&program, (stacks, boot_id), directories)
+    }
+
+    /// Returns the function that has the code at an offset of an object; that into which others
+    /// were inlined, if some were.
+    pub fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
+        self.names.get(&(object.clone(), offset)).cloned()
+    }
+
+    fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
+        // A call returns to all places of a stack except the innermost place.
+        let totals = stacks.stacks();
+        let returns: HashSet<u32> =
+            totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();
+        let places = stacks.frames().iter().take(PLACES_MAX).zip(0..).filter_map(|(frame, number)| {
+            let object = stacks.object(*frame)?;
+            Some((object, frame.offset, returns.contains(&number)))
+        });
+        let places: Vec<(&CodeObjectInfo, u64, bool)> = places.collect();
+        let questions =
+            places.iter().map(|(object, offset, is_return)| question((object, boot_id), *offset, *is_return));
+        let input: String = questions.map(|line| line + "\n").collect();
+        let mut words: Vec<String> = program.to_str().map(str::to_owned).into_iter().collect();
+        words.push("symbolize".to_owned());
+        // The program has another working directory.
+        let absolute = directories.iter().filter_map(|directory| std::path::absolute(directory).ok());
+        words.extend(absolute.filter_map(|directory| Some(format!("--symbols={}", directory.to_str()?))));
+        let mut output = Vec::new();
+        // What it answered before it ended counts, however it ended.
+        if run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output).is_err() {
+            return Self::default();
+        }
+        let answers = output.split(|byte| *byte == b'\n');
+        let answers = answers.map_while(|line| serde_json::from_slice::<NamesAnswer>(line).ok());
+        let names = places.into_iter().zip(answers).filter_map(|((object, offset, _), answer)| {
+            let outer = answer.names.into_iter().last().filter(|_| answer.is_known)?;
+            Some(((object.clone(), offset), outer))
+        });
+        Self { names: names.collect() }
+    }
+}
+
+/// A question to the program: a line of its input.
+#[derive(Serialize)]
+struct PlaceQuestion<'p> {
+    kind: &'static str,
+    path: &'p str,
+    build_id: Option<String>,
+    /// The version of a file without a build id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<VersionQuestion>,
+    /// The process, for memory without a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<ProcessQuestion>,
+    /// The boot id, for a kernel and a process: addresses of modules and process ids change with
+    /// each boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_id: Option<&'p str>,
+    offset: u64,
+    is_return: bool,
+}
+
+#[derive(Serialize)]
+struct VersionQuestion {
+    bytes: u64,
+    modified_ns: i64,
+}
+
+#[derive(Serialize)]
+struct ProcessQuestion {
+    id: u32,
+    first_ns: u64,
+}
+
+/// The program's answer to a question.
+#[derive(Deserialize)]
+struct NamesAnswer {
+    names: Vec<String>,
+    is_known: bool,
+}
+
+fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_return: bool) -> String {
+    let kind = match object.kind {
+        CodeKind::File => "file",
+        CodeKind::Kernel => "kernel",
+        CodeKind::KernelAddress => "kernel_address",
+        _ => "unknown",
+    };
+    let digits = || object.build_id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    let build_id = (!object.build_id.is_empty()).then(digits);
+    let is_kernel = matches!(object.kind, CodeKind::Kernel | CodeKind::KernelAddress);
+    let boot_id = boot_id.filter(|_| is_kernel || object.process.is_some());
+    let version = object.version;
+    let version =
+        version.map(|version| VersionQuestion { bytes: version.bytes, modified_ns: version.modified_ns });
+    let process = object.process;
+    let process = process.map(|process| ProcessQuestion { id: process.id, first_ns: process.first_ns });
+    let place =
+        PlaceQuestion { kind, path: &object.path, build_id, version, process, boot_id, offset, is_return };
+    // A text and numbers always become JSON.
+    serde_json::to_string(&place).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_tasks::testing::ProfilePayload;
+    use flatcap_tasks::{FileVersion, ProfileBatch, SampledProcess, ThreadInfo};
+
+    use super::*;
+
+    fn stacks() -> StackTotals {
+        let payload = ProfilePayload {
+            end_ns: 100,
+            interval_ns: 10,
+            threads: vec![ThreadInfo { thread: 7, process: 7, ..ThreadInfo::default() }],
+            samples: vec![(1, 0, 0, 0)],
+            stacks: vec![vec![0, 1]],
+            frames: vec![(0, 0x10), (1, 0x20)],
+            objects: vec![
+                (CodeKind::Kernel, "[kernel]".to_owned(), Vec::new()),
+                (CodeKind::File, "/bin/\"a".to_owned(), vec![0xab, 0x1]),
+            ],
+            ..ProfilePayload::default()
+        };
+        let bytes = payload.bytes();
+        let mut stacks = StackTotals::new(0..100);
+        stacks.add(&ProfileBatch::read(&bytes).unwrap());
+        stacks
+    }
+
+    // Proves that a question has the version of a file and the process of memory.
+    #[test]
+    fn questions_identify_the_code() {
+        let object = CodeObjectInfo {
+            kind: CodeKind::File,
+            path: "/a".into(),
+            build_id: Box::default(),
+            version: Some(FileVersion { bytes: 9, modified_ns: -2 }),
+            process: None,
+        };
+        let file = "{\"kind\":\"file\",\"path\":\"/a\",\"build_id\":null,\
+                    \"version\":{\"bytes\":9,\"modified_ns\":-2},\"offset\":16,\"is_return\":false}";
+        assert_eq!(question((&object, Some("boot")), 16, false), file);
+        let process = Some(SampledProcess { id: 7, first_ns: 8 });
+        let memory = CodeObjectInfo { kind: CodeKind::Unknown, version: None, process, ..object };
+        let asked = "{\"kind\":\"unknown\",\"path\":\"/a\",\"build_id\":null,\
+                     \"process\":{\"id\":7,\"first_ns\":8},\"boot_id\":\"boot\",\"offset\":16,\"is_return\":true}";
+        assert_eq!(question((&memory, Some("boot")), 16, true), asked);
+    }
+
+    // Proves that each place is asked for, that answers are read as far as they go, and that a
+    // program that is missing, fails or says something else gives none.
+    #[test]
+    fn answers_are_read_as_far_as_they_go() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let stacks = stacks();
+        let ask = |text: &str| {
+            std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+            let names = StackNames::ask(&program, (&stacks, Some("b-o-o-t")), &[]);
+            let name = |(object, offset): (&CodeObjectInfo, u64)| names.function(object, offset);
+            let objects = stacks.objects();
+            [name((&objects[0], 0x10)), name((&objects[1], 0x20))]
+        };
+        let (f, g) =
+            ("{\"names\":[\"inlined\",\"f\"],\"is_known\":true}", "{\"names\":[\"g\"],\"is_known\":true}");
+        assert_eq!(ask(&format!("echo '{f}'; echo '{g}'; exit 1")), [Some("f".into()), Some("g".into())]);
+        assert_eq!(ask(&format!("echo '{f}'; echo '{{\"na'")), [Some("f".into()), None]);
+        assert_eq!(ask("cat"), [None, None]);
+        assert_eq!(ask("echo '{\"names\":[\"a+0x1\"],\"is_known\":false}'"), [None, None]);
+        let kernel = "{\"kind\":\"kernel\",\"path\":\"[kernel]\",\"build_id\":null,\"boot_id\":\"b-o-o-t\",\"offset\":16,\"is_return\":false}";
+        let file = "{\"kind\":\"file\",\"path\":\"/bin/\\\"a\",\"build_id\":\"ab01\",\"offset\":32,\"is_return\":true}";
+        let expects = |line: &str| format!("grep -qxF '{line}' && echo '{f}'");
+        assert_eq!(ask(&expects(kernel))[0].as_deref(), Some("f"));
+        assert_eq!(ask(&expects(file))[0].as_deref(), Some("f"));
+        let missing = program.with_file_name("missing");
+        assert!(StackNames::ask(&missing, (&stacks, None), &[]).names.is_empty());
+    }
+}

@@ -1,0 +1,306 @@
+//! The loop: reads keys and the recording, and writes frames to the terminal.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{self, Event, KeyEventKind};
+use flatcap_explain::{ExplainError, RecordingChoice, explain, find_causes};
+use flatcap_format::query::Recording;
+use flatcap_format::replay::{HostIdentity, TimeSpec};
+use jiff::tz::TimeZone;
+use ratatui::DefaultTerminal;
+use ratatui::layout::Rect;
+
+use super::appearance::Appearance;
+use super::causes_text::causes_lines;
+use super::explanation_text::explanation_lines;
+use super::feeds::Feeds;
+use super::frame::{draw, room_of};
+use super::state::{Movement, Panel, Request, ViewState};
+use flatcap_control::Client;
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_text::stack_names::StackNames;
+use crate::ViewError;
+use crate::sample_search::SampleSearch;
+
+/// Interval of frames while the time moves.
+const TICK_NS: u64 = 100_000_000;
+/// Longest reading between two frames.
+// Keys must be handled promptly.
+const READ_NS: u64 = 60_000_000;
+/// Interval at which the stop signal is checked while nothing moves.
+const IDLE: Duration = Duration::from_millis(250);
+/// Delay of a live view.
+// A sample is in the file within 15 ms.
+const LIVE_LAG_NS: i64 = 100_000_000;
+/// Ticks between two checks for new segments.
+const SEGMENT_TICKS: u64 = 10;
+/// Minimum length of an explained window, and of the baseline before it.
+const WINDOW_MIN_NS: i64 = 300_000_000;
+const BEFORE_MIN_NS: u64 = 10_000_000_000;
+
+/// The parameters of a view.
+#[derive(Debug)]
+pub struct Session {
+    /// Segment files, or directories of segments.
+    pub paths: Vec<PathBuf>,
+    /// The host to show; `None` if all segments are from one host.
+    pub host: Option<HostIdentity>,
+    /// Name of the host.
+    pub host_name: String,
+    /// First and last wall time of the recording.
+    pub span_ns: (i64, i64),
+    /// The time shown first; `None` for now, or for the end of a recording that does not grow.
+    pub at_ns: Option<i64>,
+    /// Whether a recorder adds to the recording.
+    pub is_growing: bool,
+    /// Whether the view starts live.
+    pub is_live: bool,
+    /// Connection to the recorder, if there is one.
+    pub client: Option<Client>,
+    /// The time zone of displayed times.
+    pub zone: TimeZone,
+    /// The capabilities of the terminal.
+    pub appearance: Appearance,
+}
+
+/// Restores the terminal on drop, also during a panic.
+struct RestoredTerminal;
+
+impl Drop for RestoredTerminal {
+    fn drop(&mut self) {
+        // If the terminal is gone, there is nothing to restore.
+        let _gone = ratatui::try_restore();
+    }
+}
+
+/// Shows a recording until the user or a signal ends it.
+///
+/// # Errors
+/// Standard output is not a terminal, the terminal fails, or the recording cannot be read.
+pub fn show(session: &Session) -> Result<(), ViewError> {
+    if !io::stdout().is_terminal() {
+        return Err(ViewError::NoTerminal("standard output"));
+    }
+    // A dumb terminal cannot move the cursor, so frames cannot be drawn.
+    if std::env::var_os("TERM").is_some_and(|name| name == "dumb") {
+        return Err(ViewError::NoTerminal("TERM=dumb"));
+    }
+    let recording = Recording::open(&session.paths)?;
+    // Signals are handled before the terminal changes, so that it is always restored.
+    let stop = Arc::new(WakeEvent::new());
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    // Created first, so that an initialization that fails halfway is undone, too.
+    let _restored = RestoredTerminal;
+    let mut terminal = ratatui::try_init()?;
+    let mut run = ViewRun::new(session, Feeds::new(recording, session.host.clone()));
+    run.show(&mut terminal, &stop)
+}
+
+/// The state of a running view.
+struct ViewRun<'s> {
+    session: &'s Session,
+    state: ViewState,
+    feeds: Feeds,
+    explanation: Option<Vec<String>>,
+    /// The request to run once the frame that announces it was drawn.
+    announced: Option<Request>,
+    ticks: u64,
+}
+
+impl<'s> ViewRun<'s> {
+    fn new(session: &'s Session, feeds: Feeds) -> Self {
+        let at_ns = session.at_ns.unwrap_or(session.span_ns.1);
+        let mut state = ViewState::new(session.span_ns, session.is_live && session.at_ns.is_none(), at_ns);
+        state.is_growing = session.is_growing;
+        Self { session, state, feeds, explanation: None, announced: None, ticks: 0 }
+    }
+
+    fn show(&mut self, terminal: &mut DefaultTerminal, stop: &WakeEvent) -> Result<(), ViewError> {
+        let mut next_tick_ns = monotonic_ns();
+        let mut is_changed = true;
+        while !stop.is_set() {
+            let now_ns = monotonic_ns();
+            if now_ns >= next_tick_ns {
+                next_tick_ns = now_ns + TICK_NS;
+                is_changed |= self.tick()?;
+            }
+            let is_complete = if is_changed { self.draw(terminal)? } else { true };
+            is_changed = !is_complete;
+            if let Some(request) = self.announced.take() {
+                self.act(request)?;
+                is_changed = true;
+                continue;
+            }
+            // More is to be read, so keys are only polled.
+            let wait = if !is_complete {
+                Duration::ZERO
+            } else if self.state.movement == Movement::Paused {
+                IDLE
+            } else {
+                Duration::from_nanos(next_tick_ns.saturating_sub(monotonic_ns()))
+            };
+            let mut has_event = event::poll(wait)?;
+            // All pending keys are handled before the next frame, so that a repeated key does not
+            // lag.
+            while has_event {
+                is_changed = true;
+                if self.handle(&event::read()?)? == Some(Request::Quit) {
+                    return Ok(());
+                }
+                has_event = event::poll(Duration::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Advances the displayed time. Returns whether the time changed.
+    fn tick(&mut self) -> Result<bool, ViewError> {
+        self.ticks += 1;
+        let now_ns = read_clocks().wall_ns.saturating_sub(LIVE_LAG_NS);
+        if self.state.movement == Movement::Live {
+            self.feeds.refresh(self.ticks.is_multiple_of(SEGMENT_TICKS))?;
+        }
+        self.state.tick(now_ns);
+        Ok(self.state.movement != Movement::Paused)
+    }
+
+    /// Reads and draws a frame. Returns whether everything was read.
+    fn draw(&mut self, terminal: &mut DefaultTerminal) -> Result<bool, ViewError> {
+        let size = terminal.size()?;
+        let room = room_of(Rect::new(0, 0, size.width, size.height), &self.state);
+        let deadline_ns = monotonic_ns() + READ_NS;
+        let is_complete = self.feeds.read(&mut self.state, room, &mut || monotonic_ns() < deadline_ns)?;
+        let mut shown = self.feeds.screenful(&mut self.state, room, self.session.appearance);
+        shown.host.clone_from(&self.session.host_name);
+        shown.explanation.clone_from(&self.explanation);
+        let (state, session) = (&self.state, self.session);
+        terminal.draw(|frame| draw(frame, state, &shown, session.appearance, &session.zone))?;
+        Ok(is_complete)
+    }
+
+    /// Handles a terminal event.
+    fn handle(&mut self, event: &Event) -> Result<Option<Request>, ViewError> {
+        let Event::Key(key) = event else { return Ok(None) };
+        // Some terminals also report the release of a key.
+        if key.kind == KeyEventKind::Release {
+            return Ok(None);
+        }
+        match self.state.press(*key) {
+            // Explaining may take seconds, so the message is drawn first.
+            Some(Request::Explain) => {
+                self.state.message = Some("explaining ...".to_owned());
+                self.announced = Some(Request::Explain);
+                Ok(None)
+            }
+            Some(Request::Quit) => Ok(Some(Request::Quit)),
+            Some(request) => self.act(request).map(|()| None),
+            None => Ok(None),
+        }
+    }
+
+    fn act(&mut self, request: Request) -> Result<(), ViewError> {
+        match request {
+            Request::Quit => {}
+            Request::NextSample => self.go_to_sample(true)?,
+            Request::SampleBefore => self.go_to_sample(false)?,
+            Request::Jump(text) => self.jump(&text),
+            Request::Mark(text) => self.mark(&text),
+            Request::Explain => self.explain(),
+        }
+        Ok(())
+    }
+
+    fn go_to_sample(&mut self, is_forward: bool) -> Result<(), ViewError> {
+        let Some(source) = self.feeds.leading_source(&self.state) else { return Ok(()) };
+        let search = SampleSearch { paths: self.session.paths.clone(), host: self.session.host.clone() };
+        let at_ns = self.state.at_ns;
+        let found = if is_forward {
+            search.after(&source, at_ns)?
+        } else {
+            search.before(&source, at_ns, self.state.span_ns.0)?
+        };
+        match found {
+            Some(wall_ns) => self.state.go_to(wall_ns),
+            None if is_forward => self.state.message = Some(format!("{source} has no later sample")),
+            None => self.state.message = Some(format!("{source} has no earlier sample")),
+        }
+        // Playing would leave the sample at once.
+        if self.state.movement == Movement::Playing {
+            self.state.movement = Movement::Paused;
+        }
+        Ok(())
+    }
+
+    fn jump(&mut self, text: &str) {
+        let (first_ns, last_ns) = self.state.span_ns;
+        let zone = &self.session.zone;
+        let wall_ns = match TimeSpec::parse(text, read_clocks().wall_ns, zone) {
+            Ok(TimeSpec::FromStart(ns)) => Some(first_ns.saturating_add_unsigned(ns)),
+            Ok(time) => time.wall_ns(last_ns, zone),
+            Err(_) => {
+                let forms = "14:03:07.25, -5m, +10s, 2026-11-21T14:03:07Z, @1700000000.5";
+                self.state.message = Some(format!("\"{text}\" is not a point in time; use {forms}"));
+                return;
+            }
+        };
+        match wall_ns.filter(|wall_ns| (first_ns..=last_ns).contains(wall_ns)) {
+            Some(wall_ns) => self.state.go_to(wall_ns),
+            None => {
+                self.state.message =
+                    Some(format!("{text} is outside of the recording; Home and End lead there"));
+            }
+        }
+    }
+
+    fn mark(&mut self, text: &str) {
+        self.state.message = Some(match &self.session.client {
+            None => "no recorder runs here: marks go into a running recording".to_owned(),
+            Some(client) => match client.mark(text) {
+                Ok(answer) => answer,
+                Err(error) => error.to_string(),
+            },
+        });
+    }
+
+    /// Explains the last step, or a longer time around it if the step is short.
+    fn explain(&mut self) {
+        let step_ns = self.state.step_ns();
+        let (middle_ns, length_ns) = if step_ns > WINDOW_MIN_NS {
+            (self.state.at_ns.saturating_sub(step_ns / 2), step_ns)
+        } else {
+            (self.state.at_ns, WINDOW_MIN_NS)
+        };
+        let choice = RecordingChoice {
+            paths: self.session.paths.clone(),
+            sources: std::collections::BTreeSet::default(),
+            host: self.session.host.clone(),
+        };
+        let before_ns = length_ns.unsigned_abs().saturating_mul(2).max(BEFORE_MIN_NS);
+        match explain(&choice, middle_ns, length_ns.unsigned_abs(), before_ns, &mut |_| {}) {
+            Ok(found) => {
+                let Session { zone, appearance, .. } = self.session;
+                let mut lines = explanation_lines(&found, zone, *appearance);
+                // The departures are useful even without their causes.
+                if let Ok(causes) = find_causes(&choice, found.window, before_ns, &mut |_| {}) {
+                    let boot_id = causes.stacks_boot_id.as_deref();
+                    let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
+                    lines.extend(causes_lines(&causes, &names.unwrap_or_default(), zone, *appearance));
+                }
+                self.explanation = Some(lines);
+                (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
+                self.state.message = None;
+                // Playing would move away from the explained time.
+                if self.state.movement == Movement::Playing {
+                    self.state.movement = Movement::Paused;
+                }
+            }
+            Err(ExplainError::NoSamples) => self.state.message = Some("no samples at this time".to_owned()),
+            Err(error) => self.state.message = Some(error.to_string()),
+        }
+    }
+}

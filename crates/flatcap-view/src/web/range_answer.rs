@@ -1,0 +1,199 @@
+//! Encodes the data of a chart: a JSON header, then columns of eight-byte numbers.
+
+use flatcap_format::query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
+use serde::Serialize;
+
+use crate::StepColumn;
+
+/// Maximum number of rows in an answer.
+// 56 bytes each, so that it stays below 1 MiB with its header.
+const ROWS_MAX: usize = 16_384;
+/// Maximum number of series in an answer.
+// Nobody can distinguish more lines.
+const SERIES_MAX: usize = 24;
+/// Length of the field before the header, which has the header's length.
+const LENGTH_BYTES: usize = 4;
+
+/// The data of a chart. The encoding starts with the length of the header (4 bytes) and the header,
+/// padded with spaces so that both take a multiple of eight bytes. Each series follows as seven
+/// columns of one number per row, all little-endian: first and last time (i64), smallest, largest,
+/// first and last value (f64) and number of values (u64). A row without values is a gap.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RangeAnswer {
+    pub(super) pixel_ns: u64,
+    /// Whether everything was read; if not, repeating the request reads further.
+    pub(super) is_complete: bool,
+    /// Minimum number of series that were left out.
+    pub(super) left_out: u64,
+    /// Number of damaged ranges and unreadable segments.
+    pub(super) unreadable: u64,
+    pub(super) series: Vec<RangeSeries>,
+}
+
+/// A line of a chart.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RangeSeries {
+    /// The element's label; `None` if the field is in no list.
+    pub(super) label: Option<String>,
+    /// Path of the field; empty if the value combines several fields.
+    pub(super) path: String,
+    pub(super) unit: String,
+    pub(super) rows: Vec<RangeRow>,
+}
+
+/// A pixel, or a gap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RangeRow {
+    pub(super) first_ns: i64,
+    pub(super) last_ns: i64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) first: f64,
+    pub(super) last: f64,
+    /// 0 for a gap.
+    pub(super) count: u64,
+}
+
+#[derive(Serialize)]
+struct RangeHeader<'a> {
+    /// Length of a pixel, in nanoseconds.
+    // A string, because a JavaScript number has only 53 bits of integer precision.
+    pixel_ns: String,
+    is_complete: bool,
+    left_out: u64,
+    unreadable: u64,
+    series: Vec<SeriesHeader<'a>>,
+}
+
+#[derive(Serialize)]
+struct SeriesHeader<'a> {
+    label: Option<&'a str>,
+    path: &'a str,
+    unit: &'a str,
+    rows: usize,
+}
+
+impl RangeRow {
+    /// Returns the gap between the last value before it and the first value after it.
+    pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
+        let none = f64::NAN;
+        Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
+    }
+
+    /// Converts steps to rows: one row per step with a value, and one per gap between values.
+    pub(super) fn of_steps(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<Self> {
+        let mut rows: Vec<Self> = Vec::new();
+        let mut gap_from = None;
+        for (column, number) in columns.iter().zip(first..) {
+            let start_ns = number.saturating_mul(step_ns);
+            let Some((min, max)) = column.extrema else {
+                gap_from = gap_from.or(Some(start_ns));
+                continue;
+            };
+            // Nothing is known before the first value, so this is not a gap.
+            if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
+                rows.push(Self::gap(from_ns, start_ns));
+            }
+            // A step has only extrema, which stand for its first and last value.
+            let last_ns = start_ns.saturating_add(step_ns - 1);
+            rows.push(Self { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
+        }
+        rows
+    }
+}
+
+impl RangeAnswer {
+    /// Converts an overview to units for people.
+    pub(super) fn of_overview(overview: Overview) -> Self {
+        Self {
+            pixel_ns: overview.pixel_ns,
+            is_complete: overview.is_complete,
+            left_out: overview.left_out,
+            unreadable: overview.unreadable,
+            series: overview.series.into_iter().map(RangeSeries::of_overview).collect(),
+        }
+    }
+
+    /// Removes the series that exceed the limit.
+    pub(super) fn limit(&mut self) {
+        self.left_out += keep_largest(&mut self.series);
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let series = self.series.iter().map(|series| SeriesHeader {
+            label: series.label.as_deref(),
+            path: &series.path,
+            unit: &series.unit,
+            rows: series.rows.len(),
+        });
+        let header = RangeHeader {
+            pixel_ns: self.pixel_ns.to_string(),
+            is_complete: self.is_complete,
+            left_out: self.left_out,
+            unreadable: self.unreadable,
+            series: series.collect(),
+        };
+        // Numbers and strings always serialize.
+        let mut header = serde_json::to_string(&header).unwrap_or_default();
+        // The page reads the columns as arrays of numbers, which must be aligned.
+        while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
+            header.push(' ');
+        }
+        let mut bytes = u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        for series in &self.series {
+            let rows = || series.rows.iter();
+            bytes.extend(rows().flat_map(|row| row.first_ns.to_le_bytes()));
+            bytes.extend(rows().flat_map(|row| row.last_ns.to_le_bytes()));
+            let values: [fn(&RangeRow) -> f64; 4] =
+                [|row| row.min, |row| row.max, |row| row.first, |row| row.last];
+            for value in values {
+                bytes.extend(rows().flat_map(|row| value(row).to_le_bytes()));
+            }
+            bytes.extend(rows().flat_map(|row| row.count.to_le_bytes()));
+        }
+        bytes
+    }
+}
+
+/// Keeps the series with the largest values, up to the limit. Returns the number of removed series.
+pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
+    let largest = |series: &RangeSeries| {
+        let values = series.rows.iter().filter(|row| row.count > 0);
+        values.map(|row| row.max).fold(f64::NEG_INFINITY, f64::max)
+    };
+    series.sort_by(|one, other| largest(other).total_cmp(&largest(one)));
+    let mut rows = 0;
+    let fitting = series.iter().take(SERIES_MAX).take_while(|series| {
+        rows += series.rows.len();
+        rows <= ROWS_MAX
+    });
+    let (all, kept) = (series.len(), fitting.count());
+    series.truncate(kept);
+    (all - kept) as u64
+}
+
+impl RangeSeries {
+    /// Converts the series of an overview to units for people.
+    pub(super) fn of_overview(series: OverviewSeries) -> Self {
+        let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);
+        let row = |row: &OverviewRow| match row {
+            OverviewRow::Gap(time) => RangeRow::gap(time.start, time.end),
+            OverviewRow::Pixel(pixel) => RangeRow {
+                first_ns: pixel.first_ns,
+                last_ns: pixel.last_ns,
+                min: unit.convert(pixel.min),
+                max: unit.convert(pixel.max),
+                first: unit.convert(pixel.first),
+                last: unit.convert(pixel.last),
+                count: pixel.count,
+            },
+        };
+        Self {
+            rows: series.rows.iter().map(row).collect(),
+            label: series.label.map(Into::into),
+            path: series.column.name,
+            unit: unit.name,
+        }
+    }
+}
