@@ -48,12 +48,6 @@ pub mod daemon;
 mod export;
 #[cfg(feature = "internals")]
 pub mod export;
-#[cfg(not(feature = "internals"))]
-mod import;
-#[cfg(feature = "internals")]
-pub mod import;
-
-
 
 /// Runs the program with the process's arguments and returns its exit status.
 pub fn main() -> std::process::ExitCode {

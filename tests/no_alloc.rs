@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatcap::config::Config;
+use flatcap_format::frame::Builders;
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::host::HostRoot;
@@ -28,8 +30,6 @@ use flatcap_sampling::{
 use flatcap_slab::{
     Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap_format::frame::Builders;
-use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_stream::ChecksumKind;
 
 thread_local! {

@@ -9,14 +9,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::storage::Storage;
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::{WallOffset, monotonic_ns};
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_recorder::RecorderReport;
 use flatcap_slab::{OnFull, SampleMeta, SlabProducer};
-use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::storage::Storage;
 
 use crate::numbers::ensure_equal;
 use crate::pipeline::Pipeline;

@@ -6,6 +6,9 @@ use std::thread::JoinHandle;
 
 use flatcap::config::Config;
 use flatcap::daemon::{LARGE_SLABS, MemoryBudget};
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{SegmentHeader, SourceInfo, SourceKind};
+use flatcap_format::storage::Storage;
 use flatcap_metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use flatcap_os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
 use flatcap_os::thread;
@@ -20,9 +23,6 @@ use flatcap_slab::{
     Arena, Geometry, Inbox, LossLedger, OnFull, Owner, QueueReceiver, QueueSender, SequenceCounters, Slab,
     SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap_format::host::HostName;
-use flatcap_format::segment::{SegmentHeader, SourceInfo, SourceKind};
-use flatcap_format::storage::Storage;
 use flatcap_stream::ChecksumKind;
 
 use crate::machine;

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::wake_event::WakeEvent;
-use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

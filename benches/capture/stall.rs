@@ -11,6 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use flatcap::config::Config;
+use flatcap_format::histogram::TotalHistogram;
 use flatcap_metrics::{Consumer, GroupLatencies, SourceMetrics};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::host::HostRoot;
@@ -19,7 +20,6 @@ use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_sampling::{GroupSource, OpenContext};
 use flatcap_slab::OnFull;
-use flatcap_format::histogram::TotalHistogram;
 
 use crate::hooked_storage::{HookedStorage, OperationKind};
 use crate::numbers::format_ns;

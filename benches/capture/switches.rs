@@ -10,9 +10,9 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::thread;
 
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread::pin_to_cpus;
-use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_tasks::{CpuHistory, Interval, RecordingFaults, SchedBatch, Timeline, TimelineObserver};
 
 use crate::MeasuredRows;

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::ENVELOPE_BYTES;
+use flatcap_os::storage::DataDirectory;
 
 use crate::MeasuredRows;
 use crate::frames::{ProduceUntil, produce, verify};

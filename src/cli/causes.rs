@@ -9,9 +9,9 @@ use flatcap_explain::{
 use flatcap_format::schema::text_of;
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals};
+use flatcap_text::human;
 
 use super::time_printer::TimePrinter;
-use flatcap_text::human;
 
 /// Maximum number of unrecorded times on the screen.
 const UNRECORDED_SHOWN: usize = 4;

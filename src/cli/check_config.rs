@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_os::environment;
+
 use super::ExitStatus;
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::recordings::SERVICE_STATE;
 use crate::config::{LoadedConfig, format_size};
 use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
-use flatcap_os::environment;
 
 /// The unit's `ConfigurationDirectory=`, for a call outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";

@@ -8,20 +8,20 @@ use std::time::Duration;
 use flatcap_format::replay::{MergedReader, ReplayItem, ReplaySample};
 use flatcap_format::schema::{CompiledSchema, to_visible_json};
 use flatcap_format::segment::{Marker, SourceInfo};
+use flatcap_text::quantity::duration_argument;
 use flatcap_trigger::{
     FIRINGS_PER_DAY_MAX, RuleError, RuleProblem, RuleScope, ScopedEngine, TriggerChange, TriggerCounts,
     TriggerEvent, TriggerRule,
 };
 use serde::Serialize;
 
-use flatcap_text::quantity::duration_argument;
 use super::configuration::layers;
 use super::error::CliError;
 use super::selection::RecordingSelection;
 use super::tables::left_aligned;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
-use crate::config::{self, TriggerConfig};
+use crate::config::TriggerConfig;
 
 /// Maximum number of listed firings: a rule that fires more often needs tuning.
 const LISTED_MAX: usize = 10_000;

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory, ValueEnum};
+use flatcap_sampling::sources::CATALOG;
 
 use super::error::CliError;
 use super::{Cli, ExitStatus};
-use flatcap_sampling::sources::CATALOG;
 
 /// The verbs whose --source takes names of sources.
 const VERBS_WITH_SOURCES: [&str; 5] = ["record", "dump", "replay", "export", "flame"];

@@ -11,6 +11,13 @@ use flatcap_format::block::{Codec, CompressionOptions, Layout};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{SealState, SegmentError, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::storage::{DataDirectory, DataDirectoryError};
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::compress::{
+    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceJob, ReplaceMode,
+    WorkSlice, compress_segment, remove_leftovers, restore_segment,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -18,17 +25,10 @@ use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::selection::unknown_source;
 use super::{ExitStatus, human};
-use flatcap_recorder::compress::{
-    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceJob, ReplaceMode,
-    WorkSlice, compress_segment, remove_leftovers, restore_segment,
-};
 use crate::config::{
     COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
 };
 use crate::daemon::DaemonError;
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::storage::{DataDirectory, DataDirectoryError};
-use flatcap_os::wake_event::WakeEvent;
 
 /// Compress sealed segments, or restore the raw ones.
 ///

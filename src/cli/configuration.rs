@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use flatcap_os::environment;
+
 use crate::config::{Layers, VARIABLE_PREFIX};
 use crate::daemon::memory_rule;
-use flatcap_os::environment;
 
 /// Help text about the origin of the configuration, after the options of the verbs that read one.
 pub(super) const HELP: &str = "\

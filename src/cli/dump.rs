@@ -9,6 +9,9 @@ use flatcap_format::query::Recording;
 use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
@@ -18,9 +21,6 @@ use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
-use flatcap_os::clock::{monotonic_ns, read_clocks};
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::wake_event::{WakeEvent, WakeReason};
 
 /// Interval at which `--follow` checks a growing recording.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;

@@ -3,16 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatcap_control::ClientError;
 use flatcap_explain::ExplainError;
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_import::ImportError;
 
 use super::ExitStatus;
 use crate::config::ConfigErrors;
-use flatcap_control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
 use crate::export::ExportError;
-use crate::import::ImportError;
 #[cfg(feature = "view")]
 use flatcap_view::ViewError;
 

@@ -13,10 +13,12 @@ use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::list;
 use flatcap_tasks::CodeObjectInfo;
+use flatcap_text::human;
+use flatcap_text::quantity::duration_argument;
+use flatcap_text::stack_names::StackNames;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use flatcap_text::quantity::duration_argument;
 use super::causes::{CausesScreen, FunctionNames};
 use super::causes_object::CausesObject;
 use super::error::CliError;
@@ -34,8 +36,6 @@ use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
-use flatcap_text::human;
-use flatcap_text::stack_names::StackNames;
 
 /// Columns for suspects, what they used, and fields, so that lines have 80.
 const SUSPECT_WIDTH: usize = 21;

@@ -10,10 +10,12 @@ use flatcap_format::query::{FieldPath, Steps};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent as Stop;
 use flatcap_stream::ChecksumKind;
+use flatcap_text::quantity::duration_argument;
 use serde::Serialize;
 
-use flatcap_text::quantity::duration_argument;
 use super::checksum::checksum;
 use super::dump::{self, RowFormat};
 use super::error::CliError;
@@ -23,10 +25,7 @@ use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
 use super::{ExitStatus, human, report_notice};
-use crate::config;
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::wake_event::WakeEvent as Stop;
 
 /// Export recordings to files of another format.
 ///

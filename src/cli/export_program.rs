@@ -9,9 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use flatcap_os::program::beside_this;
+
 use super::ExitStatus;
 use super::error::CliError;
-use flatcap_os::program::beside_this;
 
 /// The program's name.
 const PROGRAM: &str = "flatcap-export";

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use flatcap_format::replay::{HostIdentity, RecordedHost, RecordedHosts};
+use flatcap_text::human;
 
 use super::error::CliError;
-use flatcap_text::human;
 
 /// Returns the host that the value of `--host` names.
 ///

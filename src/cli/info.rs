@@ -15,6 +15,7 @@ use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
     SegmentReader, SourceSender, list, markers,
 };
+use flatcap_slab::Causes;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -29,7 +30,6 @@ use super::time_printer::{TimePrinter, ZoneOption};
 use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human};
 use crate::config;
-use flatcap_slab::Causes;
 
 /// Columns of the table of segments that a narrow terminal does not show, least important first.
 const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [

@@ -2,9 +2,9 @@
 //! 80 columns.
 
 use flatcap_explain::{FieldDeparture, ValueUnit};
+use flatcap_text::human;
 
 use super::sender_text::sender_text;
-use flatcap_text::human;
 
 /// A shorter part of an element's name says nothing.
 const ELEMENT_WIDTH_MIN: usize = 5;

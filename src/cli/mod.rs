@@ -64,9 +64,8 @@ mod view;
 
 pub use error::CliError;
 use flatcap_format::replay::Notice;
-use logging::Log;
-
 use flatcap_text::human;
+use logging::Log;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use flatcap_format::storage::linux::Directory;
 use flatcap_format::storage::open_regular;
-use tokio::sync::oneshot;
-
-use super::ExitStatus;
-use super::error::CliError;
 use flatcap_os::host::random_u64;
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_view::ViewError;
 use flatcap_view::web::{PageOptions, PageServer};
+use tokio::sync::oneshot;
+
+use super::ExitStatus;
+use super::error::CliError;
 
 /// What opens an address in the user's browser.
 const OPENER: &str = "xdg-open";

@@ -7,8 +7,11 @@ use std::time::Duration;
 use comfy_table::Table;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
-
+use flatcap_metrics::LimitingBudget;
+use flatcap_recorder::{RecorderReport, SourceReport};
+use flatcap_sampling::sources::find;
 use flatcap_text::quantity::duration_argument;
+
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
@@ -19,9 +22,6 @@ use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{
     self, Callbacks, LastGood, MemoryBudget, RunProgress, RunStart, RunSummary, memory_rule,
 };
-use flatcap_metrics::LimitingBudget;
-use flatcap_recorder::{RecorderReport, SourceReport};
-use flatcap_sampling::sources::find;
 
 /// Record this host until a signal or the end of --for.
 ///

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use flatcap_explain::{RecordingChoice, explain, find_spikes};
 use flatcap_format::replay::ReplayFilter;
+use flatcap_text::human::shell_word;
 use jiff::Timestamp;
 
 use super::measured_value::{fitting_name, usual_range, value_text};
 use super::spikes::nothing_departed;
 use super::suspect_text::{suspect_name, what};
 use super::time_printer::{TimePrinter, zone_of};
-use flatcap_text::human::shell_word;
 
 /// Maximum time at the end of a run that the answer is about: reading more would take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::file_names;
+use flatcap_os::storage::default_directory;
 
 use super::error::CliError;
-use flatcap_os::storage::default_directory;
 
 /// The unit's `StateDirectory=`, for a call outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";

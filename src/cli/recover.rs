@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentName};
 use flatcap_format::storage::Storage;
+use flatcap_os::shared_memory;
+use flatcap_os::storage::DataDirectory;
+use flatcap_slab::CrashedRun;
 use serde::Serialize;
 
 use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::{ExitStatus, human};
 use crate::daemon::{DaemonError, crashed_runs, existing_ring, recover_all};
-use flatcap_os::shared_memory;
-use flatcap_os::storage::DataDirectory;
-use flatcap_slab::CrashedRun;
 
 /// Recover the segments of a crashed recorder.
 ///

@@ -4,9 +4,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use flatcap_control::{Client, ClientError, MARK_BYTES_MAX};
+
 use super::ExitStatus;
 use super::error::CliError;
-use flatcap_control::{Client, ClientError, MARK_BYTES_MAX};
 
 /// Help of the filter. Not a doc comment, because a doc comment would need backticks, which the
 /// help shows.

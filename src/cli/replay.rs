@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use flatcap_format::replay::{MergedReader, Notice, ReplayClock, ReplayItem, Speed};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::sink::{ReplaySink, SinkAddress};
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
 
 use super::ExitStatus;
 use super::error::CliError;
 use super::report_notice;
 use super::selection::RecordingSelection;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::sink::{ReplaySink, SinkAddress};
-use flatcap_os::wake_event::{WakeEvent, WakeReason};
 
 /// Send recorded frames again, at their recorded pace.
 ///

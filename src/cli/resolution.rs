@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::config::{Config, format_duration};
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::host::HostRoot;
 use flatcap_os::wake_event::WakeEvent;
+use serde::Serialize;
+
+use crate::config::{Config, format_duration};
 
 /// Step of the times in /proc/stat: the kernel counts them in 1/100 s (`USER_HZ`).
 const STEP: Duration = Duration::from_millis(10);

@@ -9,13 +9,13 @@ use flatcap_format::schema::{
     append_json_value, is_terminal_unsafe, to_visible_json,
 };
 use flatcap_format::segment::{Gap, Marker, SampleView};
+use flatcap_slab::Causes;
+use flatcap_text::human;
 use serde::Serialize;
 
 use super::error::CliError;
 use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
-use flatcap_text::human;
-use flatcap_slab::Causes;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;

@@ -10,16 +10,15 @@ use flatcap_format::replay::{
 };
 use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{Advance, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs};
+use flatcap_os::clock::read_clocks;
+use flatcap_text::human;
+use flatcap_text::quantity::duration_argument;
 use jiff::tz::TimeZone;
 
-use flatcap_text::quantity::duration_argument;
 use super::error::CliError;
 use super::hosts::find_host;
 use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
-use crate::config;
-use flatcap_text::human;
-use flatcap_os::clock::read_clocks;
 
 /// Length of the window around a time: what happened in the 300 ms around the spike?
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_control::SenderStatus;
 use flatcap_format::segment::SourceSender;
 
 use super::human;
-use flatcap_control::SenderStatus;
 
 /// Maximum number of programs, and of names of sources for a program, that are listed.
 const NAMES_MAX: usize = 8;

@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap_format::schema::{to_visible_json, to_visible_json_lines};
+use flatcap_os::directory_tree::DirectoryTree;
+use flatcap_recorder::snapshot::{
+    ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept,
+};
+use flatcap_text::quantity::duration_argument;
 use serde::Serialize;
 
-use flatcap_text::quantity::duration_argument;
 use super::error::CliError;
 use super::recordings::{default_recordings, no_data_directory};
 use super::remote::RecorderSocket;
 use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
-use crate::config;
-use flatcap_os::directory_tree::DirectoryTree;
-use flatcap_recorder::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept};
 
 /// Keep the last seconds of every source at its own rate.
 ///

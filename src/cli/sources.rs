@@ -6,6 +6,8 @@ use std::time::Duration;
 use comfy_table::CellAlignment;
 use flatbuffers::FlatBufferBuilder;
 use flatcap_format::schema::to_visible_json;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_sampling::OpenedSampler;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -15,8 +17,6 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
-use flatcap_os::clock::monotonic_ns;
-use flatcap_sampling::OpenedSampler;
 
 /// Samples that are measured of each source; the median is reported.
 const MEASURED_SAMPLES: u64 = 101;

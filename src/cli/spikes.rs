@@ -8,6 +8,7 @@ use flatcap_explain::{
 };
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::SourceSender;
+use flatcap_text::human;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -18,7 +19,6 @@ use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::config;
-use flatcap_text::human;
 
 /// Columns that names of fields need: with fewer, they have lines of their own.
 const NAME_WIDTH_MIN: usize = 34;

@@ -5,6 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
+use flatcap_control::{
+    CompressorStatus, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus, RingStatus,
+    SegmentStatus, SourceStatus, Status, StorageStatus,
+};
 use flatcap_format::schema::visible_json;
 
 use super::error::CliError;
@@ -14,10 +18,6 @@ use super::tables::{SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
-use flatcap_control::{
-    CompressorStatus, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus, RingStatus,
-    SegmentStatus, SourceStatus, Status, StorageStatus,
-};
 
 /// Share of a limit above which it is highlighted.
 const HIGHLIGHT_SHARE: f64 = 0.9;
@@ -447,8 +447,9 @@ fn long_time(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_control::LatencyStatus;
+
+    use super::*;
 
     fn status() -> Status {
         let source = |name: &str, lost| SourceStatus {

@@ -3,10 +3,9 @@
 
 use std::io::{self, Write};
 
+use flatcap_text::human;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-
-use flatcap_text::human;
 
 const NS_PER_S: i64 = 1_000_000_000;
 

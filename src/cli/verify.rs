@@ -11,6 +11,7 @@ use flatcap_format::segment::{
     UnexplainedGap, Verification, VerificationReport, list,
 };
 use flatcap_format::storage::open_regular;
+use flatcap_slab::Causes;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -20,7 +21,6 @@ use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
-use flatcap_slab::Causes;
 
 /// Verify segments: read them in full and check everything.
 ///

@@ -4,9 +4,14 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use flatcap_control::{Client, ClientError};
 use flatcap_explain::ExplainError;
 use flatcap_format::replay::{HostIdentity, RecordedHosts, recording_span};
 use flatcap_format::segment::{ListedSegment, list};
+use flatcap_os::clock::read_clocks;
+use flatcap_view::ViewError;
+use flatcap_view::terminal::{Appearance, Session, show};
+use flatcap_view::web::PageOptions;
 
 use super::ExitStatus;
 use super::error::CliError;
@@ -16,11 +21,6 @@ use super::recordings::{default_recordings, no_segments};
 use super::selection::wall_time;
 use super::terminal::Output;
 use super::time_printer::ZoneOption;
-use flatcap_control::{Client, ClientError};
-use flatcap_os::clock::read_clocks;
-use flatcap_view::ViewError;
-use flatcap_view::terminal::{Appearance, Session, show};
-use flatcap_view::web::PageOptions;
 
 /// Show a recording on the terminal, or as a page with --web.
 ///

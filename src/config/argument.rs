@@ -4,8 +4,9 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use super::expected_value::ExpectedValue;
 use flatcap_text::quantity::Quantity;
+
+use super::expected_value::ExpectedValue;
 
 /// Parses an argument that is a size within `range`.
 ///

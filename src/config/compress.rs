@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use flatcap_format::block::{Codec, Layout};
-
-use super::instance_name::is_instance_name;
 use flatcap_sampling::SourceSpec;
 use flatcap_sampling::sources::find;
+
+use super::instance_name::is_instance_name;
 
 /// Maximum number of sources with a codec or layout of their own.
 pub const COMPRESS_SOURCES_MAX: usize = 256;

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 
+use flatcap_text::quantity::format_size;
+
 use super::expected_value::{ExpectedValue, listed};
 use super::instance_name::INSTANCE_NAME_BYTES_MAX;
 use super::name_hint::NameHint;
-use flatcap_text::quantity::format_size;
 use super::value_error::ValueError;
 
 /// Errors that are kept; a file with more is not a configuration, and the rest is only counted.

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use flatcap_trigger::limits::CONDITION_BYTES_MAX;
-
-use super::compress::COMPRESS_SOURCES_MAX;
-use flatcap_text::quantity::Quantity;
 use flatcap_os::keyword::Keyword;
 use flatcap_sampling::{
     ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX, PROCESSES_MAX,
 };
+use flatcap_text::quantity::Quantity;
+use flatcap_trigger::limits::CONDITION_BYTES_MAX;
+
+use super::compress::COMPRESS_SOURCES_MAX;
 
 /// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
 /// bytes for the temporary name while the socket is being created.

@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use flatcap_os::program_guard::{OwnerAndMode, Provenance};
 use rustix::fs::OFlags;
 
 use super::error::{ConfigError, ConfigLocation, Problem};
 use super::input_texts::line_and_column;
-use flatcap_os::program_guard::{OwnerAndMode, Provenance};
 
 /// Largest size of a file, and of all files and variables together, in bytes. A full configuration
 /// with all its comments has a fiftieth of this.

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use flatcap_os::program_guard::Provenance;
+use flatcap_sampling::{TextOrigin, TextSource};
+
 use super::env;
 use super::error::{ConfigError, ConfigErrors, ConfigLocation, printable};
 use super::file::{ConfigFile, DropIns, FILE_BYTES_MAX, SkippedFiles};
@@ -13,8 +16,6 @@ use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
 use super::validate::{CheckScope, MemoryRule};
-use flatcap_os::program_guard::Provenance;
-use flatcap_sampling::{TextOrigin, TextSource};
 
 /// Name of the drop-in directory beside a configuration file.
 pub const DROP_IN_DIRECTORY: &str = "conf.d";
@@ -222,11 +223,11 @@ mod tests {
     use std::fs;
     use std::os::unix::ffi::OsStringExt;
 
+    use flatcap_recorder::SyncPolicy;
     use proptest::prelude::*;
 
     use super::*;
     use crate::config::DROP_INS_MAX;
-    use flatcap_recorder::SyncPolicy;
 
     /// A directory with `flatcap.toml` and drop-ins.
     struct ConfigDir(tempfile::TempDir);

@@ -45,6 +45,7 @@ pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
 pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX, Problem};
 pub use expected_value::{ExpectedValue, SOCKET_PATH_BYTES_MAX};
 pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, SkippedFiles};
+pub use flatcap_text::quantity::{CpuShare, UnitError, format_duration, format_size};
 pub use instance_name::{INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX};
 pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use reference::{ReferenceKey, ReferencePart, reference};
@@ -55,6 +56,5 @@ pub use settings::{
 };
 pub use source::{GROUP_FAST_PERIOD_MAX, SourceConfig};
 pub use trigger::{TRIGGERS_MAX, TriggerConfig};
-pub use flatcap_text::quantity::{CpuShare, UnitError, format_duration, format_size};
 pub use validate::MemoryRule;
 pub use value_error::ValueError;

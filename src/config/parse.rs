@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_sampling::sources::CATALOG;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{At, Diagnostics, Findings, label};
@@ -21,7 +22,6 @@ use super::tables::{TRIGGER_TABLE, joined};
 use super::trigger::{TRIGGERS_MAX, TriggerConfig};
 use super::unknown;
 use super::validate::{self, CheckScope};
-use flatcap_sampling::sources::CATALOG;
 
 impl Config {
     /// Parses and checks a text; `file_name` is used in messages only. Whether all buffers fit into
@@ -181,17 +181,17 @@ fn table_at<'a, 't>(tree: &'a mut DeTable<'t>, path: &str) -> Option<&'a mut DeT
 #[cfg(test)]
 mod tests {
     use flatcap_format::block::{Codec, Layout};
+    use flatcap_recorder::{MinFree, SyncPolicy};
+    use flatcap_sampling::{
+        BatchMode, GroupName, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
+        TextSource, ValueFormat,
+    };
     use flatcap_stream::ChecksumKind;
     use proptest::prelude::*;
 
     use super::*;
     use crate::config::{
         BufferingConfig, CompressConfig, ControlConfig, CpuShare, RecorderConfig, StorageConfig,
-    };
-    use flatcap_recorder::{MinFree, SyncPolicy};
-    use flatcap_sampling::{
-        BatchMode, GroupName, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
-        TextSource, ValueFormat,
     };
 
     /// Returns the sources without instances.

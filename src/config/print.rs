@@ -1,10 +1,11 @@
 //! Prints a configuration in full as TOML, in the order of the reference.
 
+use flatcap_sampling::GroupName;
+
 use super::layers::ValueLocations;
 use super::settings::Config;
 use super::source::SourceConfig;
 use super::tables::joined;
-use flatcap_sampling::GroupName;
 
 /// Words in the name of a key whose value is a secret.
 const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
@@ -80,6 +81,17 @@ mod tests {
     use std::time::Duration;
 
     use flatcap_format::block::{Codec, Layout};
+    use flatcap_format::testing::effort;
+    use flatcap_os::host_log::HostLog;
+    use flatcap_recorder::ingest::PayloadVerification;
+    use flatcap_recorder::{MinFree, SyncPolicy};
+    use flatcap_sampling::sources::{CATALOG, find};
+    use flatcap_sampling::{
+        CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
+        ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
+        TextSource, Timing, ValueFormat,
+    };
+    use flatcap_slab::OnFull;
     use flatcap_stream::ChecksumKind;
     use proptest::prelude::*;
 
@@ -91,17 +103,6 @@ mod tests {
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
         PushConfig, RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
-    use flatcap_recorder::ingest::PayloadVerification;
-    use flatcap_os::host_log::HostLog;
-    use flatcap_recorder::{MinFree, SyncPolicy};
-    use flatcap_sampling::sources::{CATALOG, find};
-    use flatcap_sampling::{
-        CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
-        ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
-        TextSource, Timing, ValueFormat,
-    };
-    use flatcap_slab::OnFull;
-    use flatcap_format::testing::effort;
 
     #[test]
     fn secrets_are_redacted() {

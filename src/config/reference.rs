@@ -1,10 +1,11 @@
 //! The reference of the configuration: every table and key with its meaning, limits and default.
 //! config/flatcap.toml and flatcap.toml(5) are two forms of it.
 
+use flatcap_sampling::sources::{CATALOG, find};
+
 use super::key::{KeySpec, Table};
 use super::source_table::COMMON;
 use super::tables::{ANY_INSTANCE, with_every_key};
-use flatcap_sampling::sources::{CATALOG, find};
 
 /// The text between the keys.
 const PROSE: &str = include_str!("reference.md");

@@ -1,11 +1,11 @@
 //! Compiles the configured rules against the schemas of the configured sources.
 
 use flatcap_format::schema::CompiledSchema;
+use flatcap_sampling::sources::synthetic;
 use flatcap_trigger::{RuleError, RuleProblem, RuleSource, TriggerEngine, TriggerRule};
 
 use super::settings::Config;
 use super::source::SourceConfig;
-use flatcap_sampling::sources::synthetic;
 
 impl Config {
     /// Returns the rules that are enabled.

@@ -140,8 +140,9 @@ fn at_argument(location: String, problem: Problem) -> ConfigError {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use flatcap_sampling::sources::CATALOG;
+
+    use super::*;
 
     const NO_RULE: MemoryRule = |_| Ok(());
 

@@ -10,7 +10,19 @@ use std::time::Duration;
 
 use flatcap_format::block::{Codec, Layout};
 use flatcap_format::schema::nearest_name;
+use flatcap_os::host_log::HostLog;
+use flatcap_os::keyword::Keyword;
+use flatcap_recorder::ingest::PayloadVerification;
+use flatcap_recorder::{MinFree, SyncPolicy};
+use flatcap_sampling::sources::CATALOG;
+use flatcap_sampling::{
+    ARG_BYTES_MAX, ARGV_MAX, BatchMode, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern,
+    PerfEvent, ProcessRank, SyntheticLayout, Timing, ValueFormat,
+};
+use flatcap_slab::{OnFull, PAGE_BYTES};
 use flatcap_stream::ChecksumKind;
+use flatcap_text::quantity::CpuShare;
+use flatcap_text::quantity::Quantity;
 use flatcap_trigger::{RuleError, TriggerCondition};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -21,19 +33,7 @@ use super::expected_value::{
     LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, PUSHED_SOURCE_BYTES_MAX, PUSHED_SOURCES_MAX,
     SOCKET_PATH_BYTES_MAX,
 };
-use flatcap_text::quantity::CpuShare;
-use flatcap_text::quantity::Quantity;
 use super::value_error::ValueError;
-use flatcap_recorder::ingest::PayloadVerification;
-use flatcap_os::host_log::HostLog;
-use flatcap_os::keyword::Keyword;
-use flatcap_recorder::{MinFree, SyncPolicy};
-use flatcap_sampling::sources::CATALOG;
-use flatcap_sampling::{
-    ARG_BYTES_MAX, ARGV_MAX, BatchMode, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern, PerfEvent,
-    ProcessRank, SyntheticLayout, Timing, ValueFormat,
-};
-use flatcap_slab::{OnFull, PAGE_BYTES};
 
 /// Written instead of a codec to turn compression off.
 const OFF: &str = "off";

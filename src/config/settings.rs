@@ -9,7 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_format::block::{Codec, Layout};
+use flatcap_recorder::ingest::PayloadVerification;
+use flatcap_recorder::{MinFree, SyncPolicy};
+use flatcap_sampling::{GroupName, ThreadSettings, Timing};
+use flatcap_slab::OnFull;
 use flatcap_stream::ChecksumKind;
+use flatcap_text::quantity::CpuShare;
 
 use super::compress::SourceCompressionConfig;
 use super::expected_value::ExpectedValue::{
@@ -17,15 +22,10 @@ use super::expected_value::ExpectedValue::{
     Labels, Number, Numbers, Pages, Path, PathOrEmpty, PushedSources, Size, SocketAddress, SocketPath,
 };
 use super::key::{Key, key, settings};
+use super::limits::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
 use super::setting::{SYNC_INTERVAL_NS, variants};
 use super::source::SourceConfig;
-use flatcap_text::quantity::CpuShare;
 use super::trigger::TriggerConfig;
-use super::limits::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
-use flatcap_recorder::ingest::PayloadVerification;
-use flatcap_recorder::{MinFree, SyncPolicy};
-use flatcap_sampling::{GroupName, ThreadSettings, Timing};
-use flatcap_slab::OnFull;
 
 /// Smaller blocks hold too few rows; larger ones make a seek decode too much, and need several
 /// times their size as memory.

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use flatcap_text::quantity::CpuShare;
 use flatcap_sampling::{
     BatchMode, CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, ProfileConfig,
     SchedConfig, SourceSettings, SourceSpec, SyntheticConfig, TextOrigin, TextSource,
 };
+use flatcap_text::quantity::CpuShare;
 
 /// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
 /// to 50 us of another source's slow sample is visible; at longer periods it is not.

@@ -3,21 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::expected_value::ExpectedValue::{
-    self, AbsolutePath, Command, CpuShare as Percent, Duration as Time, Expression as AnyExpression, Flag,
-    Number, Patterns, Processes, Size,
-};
-use super::key::{Key, Keyed, keys};
-use super::setting::variants;
-use super::source::SourceConfig;
-use flatcap_text::quantity::CpuShare;
-use super::limits::{KIB, MIB, MS, SECOND, US};
 use flatcap_os::keyword::Keyword as _;
 use flatcap_sampling::{
     BatchMode, CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank,
     ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource,
     ValueFormat,
 };
+use flatcap_text::quantity::CpuShare;
+
+use super::expected_value::ExpectedValue::{
+    self, AbsolutePath, Command, CpuShare as Percent, Duration as Time, Expression as AnyExpression, Flag,
+    Number, Patterns, Processes, Size,
+};
+use super::key::{Key, Keyed, keys};
+use super::limits::{KIB, MIB, MS, SECOND, US};
+use super::setting::variants;
+use super::source::SourceConfig;
 
 impl Keyed for SourceConfig {
     fn keys(&self) -> Vec<&'static Key<Self>> {

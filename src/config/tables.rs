@@ -1,5 +1,7 @@
 //! All tables of a configuration with their names, in the order of the reference.
 
+use flatcap_sampling::sources::CATALOG;
+
 use super::expected_value::ExpectedValue;
 use super::key::{KeySpec, Table};
 use super::settings::{
@@ -8,7 +10,6 @@ use super::settings::{
 };
 use super::source_table::{by_default, instance};
 use super::trigger::TriggerConfig;
-use flatcap_sampling::sources::CATALOG;
 
 /// Stands for the name of an instance where no instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";

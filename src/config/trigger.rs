@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatcap_os::host_log::HostLog;
+use flatcap_os::keyword::Keyword;
+use flatcap_os::program_guard::Provenance;
 use flatcap_trigger::limits::RULES_MAX;
 use flatcap_trigger::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, TriggerCondition, TriggerRule, TriggerTimes};
 
@@ -11,9 +14,6 @@ use super::expected_value::ExpectedValue::{
 };
 use super::key::{Key, Keyed, keys};
 use super::limits::{DAY, HOUR};
-use flatcap_os::keyword::Keyword;
-use flatcap_os::host_log::HostLog;
-use flatcap_os::program_guard::Provenance;
 
 /// Maximum number of rules in one configuration.
 pub const TRIGGERS_MAX: usize = RULES_MAX;

@@ -1,5 +1,6 @@
 //! Rules between settings, and the defaults that depend on other settings.
 
+use flatcap_sampling::{BatchMode, SyntheticLayout};
 use flatcap_trigger::RuleProblem;
 
 use super::diagnostics::{At, Diagnostics, label};
@@ -7,7 +8,6 @@ use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::setting::quoted;
 use super::settings::Config;
 use super::tables::{TRIGGER_TABLE, joined};
-use flatcap_sampling::{BatchMode, SyntheticLayout};
 
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;

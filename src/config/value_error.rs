@@ -1,10 +1,10 @@
 //! The reasons why a key does not accept a value.
 
+use flatcap_text::quantity::{UnitError, format_size};
 use toml::de::DeValue;
 
 use super::expected_value::ExpectedValue;
 use super::name_hint::NameHint;
-use flatcap_text::quantity::{UnitError, format_size};
 
 /// The reason why a key does not accept a value. The key decides what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flatcap_format::storage::Storage;
-
-use super::settings::compression_plan;
-use flatcap_recorder::compress::{CompressWorker, CompressWorkerHandle, new_worker};
-use crate::config::Config;
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::thread;
+use flatcap_recorder::compress::{CompressWorker, CompressWorkerHandle, new_worker};
+
+use super::settings::compression_plan;
+use crate::config::Config;
 
 /// Maximum time that the end of a run waits for the thread. A block of a slow codec may take longer
 /// and is then abandoned: the next start removes its temporary file.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
 use flatcap_control::{
     Caller, ListenerBudget, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
 };
@@ -13,6 +12,8 @@ use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use flatcap_os::shared_memory::create_private_directory;
 use flatcap_os::thread;
+
+use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum time that the server may take to end. It drops its connections, so it takes longer only
 /// if the host gives it no CPU time.

@@ -1,9 +1,10 @@
 //! Keeps the whole recorder within its CPU budget: updates the CPU governor and publishes its cap.
 
-use crate::config::{CpuShare, RecorderConfig};
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::process_cpu_ns;
 use flatcap_sampling::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
+
+use crate::config::{CpuShare, RecorderConfig};
 
 /// The CPU governor and its schedule: one update per second.
 #[derive(Debug)]

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::sources::SourceError;
 use flatcap_os::environment;
 use flatcap_os::storage::DataDirectoryError;
+
+use super::sources::SourceError;
 
 /// The reason why a run could not start or ended abnormally.
 #[derive(Debug, thiserror::Error)]

@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossbeam_channel::Sender;
 use flatcap_lane::{LaneHeader, LaneResumption};
-
-use flatcap_recorder::ingest::LeftLane;
 use flatcap_os::descriptor_store::{DescriptorStore, stored_descriptors};
+use flatcap_recorder::ingest::LeftLane;
 
 /// Prefix of the names of lanes in the store.
 const PREFIX: &str = "lane";

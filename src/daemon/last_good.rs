@@ -9,11 +9,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::storage::linux::OutputDirectory;
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_sampling::TextOrigin;
 
 use super::reconfigure::RunningConfig;
 use crate::config::{Config, SourceConfig};
-use flatcap_os::program_guard::ProgramGuard;
-use flatcap_sampling::TextOrigin;
 
 /// The first lines of the file.
 const HEADER: &str = "\

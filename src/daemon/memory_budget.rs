@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use flatcap_format::frame::Builders;
 use flatcap_format::histogram::TotalHistogram;
-use flatcap_stream::HEADER_BYTES_MAX;
-
-use crate::config::{Config, Problem, format_size};
 use flatcap_metrics::{EXCHANGE_SETS, GroupLatencies, IntervalHistogram, SourceLatencies, SourceMetrics};
 use flatcap_os::host::HostRoot;
 use flatcap_recorder::{LOSS_BYTES, RunLatencies};
@@ -16,6 +13,9 @@ use flatcap_sampling::GroupName;
 use flatcap_sampling::sources::ring_memory;
 use flatcap_sampling::sources::self_source::SelfSampler;
 use flatcap_slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
+use flatcap_stream::HEADER_BYTES_MAX;
+
+use crate::config::{Config, Problem, format_size};
 
 /// Bytes per write of the recorder: a larger write is not cheaper per byte and stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;

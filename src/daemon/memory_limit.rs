@@ -1,9 +1,10 @@
 //! Fits the configuration to the control group's memory limit, so that the kernel does not kill the
 //! recorder repeatedly. Pure.
 
+use flatcap_os::control_group::MemoryLimit;
+
 use super::memory_budget::MemoryBudget;
 use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
-use flatcap_os::control_group::MemoryLimit;
 
 /// Memory in addition to the buffers of `memory_max` and to compression. With the default
 /// configuration 75 MB are resident, 8 MB of them outside the buffers: program, stacks and the

@@ -6,11 +6,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::status_line::{RecordingState, StatusLine};
-use super::watchdog::{RecorderActivity, Watchdog, WatchdogAction};
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::service_manager::{ServiceManager, ServiceState};
+
+use super::status_line::{RecordingState, StatusLine};
+use super::watchdog::{RecorderActivity, Watchdog, WatchdogAction};
 
 /// Minimum watchdog interval: a shorter one may kill a recorder that only sleeps, because
 /// `poll_interval` can be one second.

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flatcap_lane::{LaneBudget, LaneHeader, SLAB_BYTES_MIN};
-
-use super::memory_budget::RUN_SOURCES_MAX;
-use super::push_target::RunTarget;
-use super::settings::{count, nanoseconds};
-use crate::config::Config;
-use flatcap_recorder::ingest::{AllowedAccounts, LANE_SLAB_BYTES, PushLimits, PushStop, PushWorker, PushWorkerSettings};
 use flatcap_metrics::{Metrics, SourceMetrics};
 use flatcap_os::clock::{NS_PER_S, WallOffset};
 use flatcap_os::host::boot_id_number;
 use flatcap_os::packet_socket::PacketListener;
 use flatcap_os::shared_memory::{create_private_directory, default_directory};
 use flatcap_os::thread;
+use flatcap_recorder::ingest::{
+    AllowedAccounts, LANE_SLAB_BYTES, PushLimits, PushStop, PushWorker, PushWorkerSettings,
+};
 use flatcap_slab::SlabProducer;
+
+use super::memory_budget::RUN_SOURCES_MAX;
+use super::push_target::RunTarget;
+use super::settings::{count, nanoseconds};
+use crate::config::Config;
 
 /// The socket's name in the runtime directory.
 const SOCKET_NAME: &str = "push.sock";

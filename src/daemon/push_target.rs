@@ -7,16 +7,16 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
 use flatcap_lane::LaneHeader;
+use flatcap_os::clock::{WallOffset, monotonic_ns};
+use flatcap_recorder::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
+use flatcap_recorder::snapshot::SnapshotHandle;
+use flatcap_recorder::{RecorderCommand, RecorderHandle};
+use flatcap_sampling::sources::is_reserved;
 
 use super::lane_store::{LaneStore, StoredLane};
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::run_sources::{AddSourceError, RunSources};
 use super::snapshots::{self, OrderedWindow};
-use flatcap_recorder::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
-use flatcap_os::clock::{WallOffset, monotonic_ns};
-use flatcap_recorder::{RecorderCommand, RecorderHandle};
-use flatcap_sampling::sources::is_reserved;
-use flatcap_recorder::snapshot::SnapshotHandle;
 
 /// Adds sources to the run, and fires triggers of applications.
 pub(super) struct RunTarget {

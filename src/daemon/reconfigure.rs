@@ -8,6 +8,12 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
+use flatcap_metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::host::HostRoot;
+use flatcap_os::memory;
+use flatcap_recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
+use flatcap_sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
 use super::ring::{ring_compression, ring_limits, ring_plan, thinned_plan};
@@ -17,12 +23,6 @@ use super::run_sources::description_bytes;
 use super::settings::{compression_plan, lock_memory, retention, run_plan};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, SourceConfig};
-use flatcap_metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
-use flatcap_os::clock::{monotonic_ns, read_clocks};
-use flatcap_os::host::HostRoot;
-use flatcap_os::memory;
-use flatcap_recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
-use flatcap_sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 /// Maximum number of differences listed.
 const DIFFERENCES_MAX: usize = 32;

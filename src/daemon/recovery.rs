@@ -11,7 +11,6 @@ use flatcap_format::segment::{
     SegmentName, SegmentReader, SourceInfo,
 };
 use flatcap_format::storage::Storage;
-
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::thread;
 use flatcap_recorder::QuotaStorage;

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
-
-use super::last_good::LastGoodWriter;
-use super::reconfigure::{ReloadError, RunningConfig};
-use crate::config::{Config, CpuShare};
 use flatcap_control::{Answer, Call, Refusal, RefusalKind};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_recorder::{CommandError, flush};
+
+use super::last_good::LastGoodWriter;
+use super::reconfigure::{ReloadError, RunningConfig};
+use crate::config::{Config, CpuShare};
 
 /// Minimum interval between two reloads.
 const INTERVAL_NS: u64 = NS_PER_S;
@@ -279,8 +279,9 @@ fn busy(message: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_control::{Caller, Calls, ControlRequest, calls};
+
+    use super::*;
 
     /// Sends a request and waits. Returns the reply and the call as the daemon receives it.
     fn ask(

@@ -14,15 +14,15 @@ use flatcap_format::segment::{
     supplement,
 };
 use flatcap_format::storage::Storage;
-
-use super::lane_store::{LaneStore, StoredLane};
-use flatcap_recorder::ingest::{
-    LEFT_LANES_MAX, LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification,
-};
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_recorder::QuotaStorage;
+use flatcap_recorder::ingest::{
+    LEFT_LANES_MAX, LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification,
+};
+
+use super::lane_store::{LaneStore, StoredLane};
 
 /// Lanes that arrive within this time after each other are rescued together, because each rescue
 /// writes a segment.

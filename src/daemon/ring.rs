@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 use flatcap_format::storage::Storage;
-
-use super::compression::CompressionThread;
-use super::error::DaemonError;
-use super::settings::{compression_plan, nanoseconds, run_dir};
-use flatcap_recorder::compress::{
-    CompressSettings, CompressWorker, CompressWorkerHandle, CompressionBudget, new_worker,
-};
-use crate::config::Config;
 use flatcap_metrics::{Metrics, SourceMetrics};
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::shared_memory;
 use flatcap_os::storage::DataDirectory;
+use flatcap_recorder::compress::{
+    CompressSettings, CompressWorker, CompressWorkerHandle, CompressionBudget, new_worker,
+};
 use flatcap_recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SourceThinning, SyncPolicy};
 use flatcap_sampling::BatchMode;
+
+use super::compression::CompressionThread;
+use super::error::DaemonError;
+use super::settings::{compression_plan, nanoseconds, run_dir};
+use crate::config::Config;
 
 /// Age at which a segment of the ring is sealed. An open segment is uncompressed, and only whole
 /// segments are removed from the ring: 5 s of six sources at 1 kHz are a few megabytes.

@@ -6,13 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use jiff::Timestamp;
-use serde::Serialize;
-
 use flatcap_os::program::{self, start_with_input};
 use flatcap_os::program_guard::ProgramGuard;
 use flatcap_os::thread;
 use flatcap_recorder::snapshot::SNAPSHOTS_NAME;
+use jiff::Timestamp;
+use serde::Serialize;
 
 /// Maximum number of programs of rules that run at a time; a further one is not started. A rule
 /// that fires often must not fill the host with hanging programs.

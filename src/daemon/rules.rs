@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::SourceInfo;
+use flatcap_os::host_log::HostLog;
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_recorder::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
+use flatcap_recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
 use flatcap_trigger::{
     ComparedQuantity, RuleProblem, RuleScope, ScopedEngine, TriggerChange, TriggerEvent, TriggerRule,
 };
 
 use super::rule_programs::{FiringReport, ProgramStarter, ReportedValue, RuleProgram};
 use crate::config::{Config, TriggerConfig, missing_source};
-use flatcap_os::host_log::HostLog;
-use flatcap_os::program_guard::ProgramGuard;
-use flatcap_recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
-use flatcap_recorder::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
 
 /// The receivers of firings.
 #[derive(Clone)]

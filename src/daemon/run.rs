@@ -6,6 +6,23 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use flatcap_format::segment::SegmentHeader;
+use flatcap_metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
+use flatcap_os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
+use flatcap_os::memory;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::compress::CompressWorkerHandle;
+use flatcap_recorder::ingest::LeftLane;
+use flatcap_recorder::snapshot::SnapshotHandle;
+use flatcap_recorder::{
+    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
+    Thinner, command_queue, flush_until,
+};
+use flatcap_sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
+use flatcap_slab::{
+    Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, RunNotes, SequenceCounters, Slab, SlabPool,
+    SlabProducer, SlabProducerSettings, slab_queue,
+};
 
 use super::error::{DaemonError, cannot_start};
 use super::lane_store::LaneStore;
@@ -20,24 +37,7 @@ use super::settings::{
     assert_slabs, count, header, lock_memory, nanoseconds, queues, remove_memory, run_plan,
 };
 use super::sources::OpenedSource;
-use flatcap_recorder::compress::CompressWorkerHandle;
 use crate::config::Config;
-use flatcap_recorder::ingest::LeftLane;
-use flatcap_metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
-use flatcap_os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
-use flatcap_os::memory;
-use flatcap_os::thread;
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_recorder::{
-    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
-    Thinner, command_queue, flush_until,
-};
-use flatcap_sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
-use flatcap_slab::{
-    Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, RunNotes, SequenceCounters, Slab, SlabPool,
-    SlabProducer, SlabProducerSettings, slab_queue,
-};
-use flatcap_recorder::snapshot::SnapshotHandle;
 
 /// Maximum time for the samplers to end. Samplers need the time of one read to stop. A read that
 /// hangs in the kernel is abandoned after this.

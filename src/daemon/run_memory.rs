@@ -4,13 +4,14 @@
 use std::io;
 use std::sync::Arc;
 
+use flatcap_os::clock::monotonic_ns;
+use flatcap_slab::{Arena, CrashedRun};
+
 use super::error::{DaemonError, cannot_start};
 use super::recovery::RecoveryThread;
 use super::run::RunStorage;
 use super::settings::{anonymous_arena, kept_arena, run_dir};
 use crate::config::Config;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_slab::{Arena, CrashedRun};
 
 /// Maximum time that a start waits for the memory of a killed run to be recovered and removed, if
 /// there is not enough space for both. Sampling then starts in any case. Recovering the memory

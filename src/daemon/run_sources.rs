@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use flatcap_format::segment::SourceInfo;
-
-use super::memory_budget::RUN_SOURCES_MAX;
 use flatcap_metrics::{Metrics, SourceMetrics};
 use flatcap_recorder::RecorderHandle;
 use flatcap_slab::RunNotes;
+
+use super::memory_budget::RUN_SOURCES_MAX;
 
 /// Space of a source in each segment in addition to schema and names: its counts and histograms in
 /// the footer.

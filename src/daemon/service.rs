@@ -4,7 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatcap_control::{
+    Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
+};
 use flatcap_format::storage::Storage;
+use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, read_clocks};
+use flatcap_os::control_group::{MemoryLimit, memory_limit};
+use flatcap_os::host::random_u64;
+use flatcap_os::reopening_directory::ReopeningDirectory;
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_recorder::snapshot::{SnapshotHandle, snapshot_requests};
+use flatcap_recorder::{RecorderCommand, RecorderReport};
 
 use super::compression::{self, CompressionThread};
 use super::control::ControlThread;
@@ -29,18 +41,6 @@ use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
-use flatcap_control::{
-    Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
-};
-use flatcap_metrics::{Metrics, SourceMetrics};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, read_clocks};
-use flatcap_os::control_group::{MemoryLimit, memory_limit};
-use flatcap_os::host::random_u64;
-use flatcap_os::reopening_directory::ReopeningDirectory;
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_recorder::{RecorderCommand, RecorderReport};
-use flatcap_recorder::snapshot::{SnapshotHandle, snapshot_requests};
 
 /// The two modules do not depend on each other, but the recorder must accept every mark that the
 /// control server accepts.

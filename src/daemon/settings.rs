@@ -8,20 +8,20 @@ use std::time::Duration;
 use flatcap_format::block::{Codec, CompressionOptions};
 use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
 use flatcap_format::storage::Storage;
-
-use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
-use flatcap_recorder::compress::{self, CompressionBudget, NamedSourceCompression};
-use crate::config::{Config, SourceCompressionConfig};
-use flatcap_recorder::ingest::IDLE_INTERVAL_NS;
 use flatcap_metrics::DirectoryMetrics;
 use flatcap_os::clock::read_clocks;
 use flatcap_os::host::{HostRoot, boot_id_number, host_name};
 use flatcap_os::{shared_memory, storage};
+use flatcap_recorder::compress::{self, CompressionBudget, NamedSourceCompression};
+use flatcap_recorder::ingest::IDLE_INTERVAL_NS;
 use flatcap_recorder::{QuotaStorage, RetentionLimits, RunPlan};
 use flatcap_sampling::GroupName;
 use flatcap_slab::{
     Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, arena_file_name, slab_queue,
 };
+
+use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
+use crate::config::{Config, SourceCompressionConfig};
 
 /// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two frames of this size.

@@ -7,11 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use flatcap_format::storage::Storage;
-
-use super::settings::{compression_plan, count, nanoseconds};
-use crate::config::{Config, format_duration};
 use flatcap_control::{Refusal, RefusalKind};
+use flatcap_format::storage::Storage;
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::directory_tree::DirectoryTree;
@@ -19,11 +16,14 @@ use flatcap_os::host_log::HostLog;
 use flatcap_os::storage::DataDirectory;
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
-use flatcap_recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
 use flatcap_recorder::snapshot::{
     OrderError, SNAPSHOTS_NAME, SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests,
     SnapshotSettings, SnapshotWorker,
 };
+use flatcap_recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
+
+use super::settings::{compression_plan, count, nanoseconds};
+use crate::config::{Config, format_duration};
 
 /// Maximum time that a snapshot waits for the ring to have all queued samples. After it the
 /// snapshot is taken anyway, and marked as incomplete.

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flatcap_format::segment::{SourceInfo, SourceKind};
-
-use super::memory_budget::RUN_SOURCES_MAX;
-use super::settings::{count, nanoseconds};
-use crate::config::{Config, SourceConfig};
 use flatcap_metrics::{GroupMetrics, Metrics, SourceMetrics};
 use flatcap_os::host::{HostFile, HostRoot};
 use flatcap_sampling::sources::self_source::SelfSampler;
 use flatcap_sampling::sources::synthetic;
 use flatcap_sampling::{GroupName, OpenContext, OpenedSampler, SourceOpener, Unavailable};
+
+use super::memory_budget::RUN_SOURCES_MAX;
+use super::settings::{count, nanoseconds};
+use crate::config::{Config, SourceConfig};
 
 /// A configured source that this host has.
 #[derive(Debug)]

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
-
 use flatcap_control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
     RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };
+use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 use flatcap_metrics::{
     CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
 };

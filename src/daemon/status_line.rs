@@ -185,8 +185,9 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_metrics::SourceMetrics;
+
+    use super::*;
 
     fn metrics() -> Metrics {
         let sources = ["cpu", "disk"].map(|name| SourceMetrics::new(name.to_owned(), NS_PER_S));

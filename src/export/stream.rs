@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
+use flatcap_os::file_name::{sanitized_name, unique_name};
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{ExportError, ExportEvent, ExportOptions, ExportReport, ExportedFile};
-use flatcap_os::file_name::{sanitized_name, unique_name};
 
 /// Maximum number of sources in one export: as many as a segment can have (docs/FORMAT.md, section
 /// 2).

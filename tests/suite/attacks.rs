@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use flatcap_recorder::compress::{CompressJob, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment};
-use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::CompressionOptions;
 use flatcap_format::segment::{DirectoryRecovery, Leftovers, SegmentName};
 use flatcap_format::storage::Storage;
+use flatcap_import::{ImportLimits, ImportSource, RunWriter};
+use flatcap_os::storage::DataDirectory;
+use flatcap_recorder::compress::{
+    CompressJob, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment,
+};
 use flatcap_stream::ChecksumKind;
 
 use crate::crafted::{every_frame_kind, fixture};

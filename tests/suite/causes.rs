@@ -5,13 +5,13 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_stream::{ChecksumKind, SliceFramer};
 use flatcap_tasks::schema::{CodeKind, KMSG, KMSG_ROOT, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT};
 use flatcap_tasks::testing::{KmsgPayload, ProfilePayload, SchedPayload};

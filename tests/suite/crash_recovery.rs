@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flatcap_format::schema::frame::TelemetryFrame;
 use flatcap_os::clock::monotonic_ns;
 use flatcap_sampling::sources::synthetic::{point, value};
 use flatcap_schemas::synthetic::Point;
 use flatcap_slab::CrashedRun;
-use flatcap_format::schema::frame::TelemetryFrame;
 use serde_json::Value;
 
 use crate::independent_reader;

@@ -5,8 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap_os::storage::DataDirectory;
-use flatcap_schemas::host::{Process, ProcessArgs, ProcessCounters, ProcessExit};
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
@@ -14,6 +12,8 @@ use flatcap_format::segment::{
     SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
+use flatcap_schemas::host::{Process, ProcessArgs, ProcessCounters, ProcessExit};
 use flatcap_stream::{ChecksumKind, SliceFramer};
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Sources that share a name: every verb reads each of them, and never mixes their values.
 
-use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::host::HostName;
 use flatcap_format::testing::effort;
 use flatcap_format::testing::shared_names::{KnownSample, write_recording};
+use flatcap_import::{ImportLimits, ImportSource, RunWriter};
+use flatcap_os::storage::DataDirectory;
 use serde_json::{Value, json};
 
 use crate::rig::Rig;

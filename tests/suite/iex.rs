@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_schemas::market::iex::Message;
 use flatcap_format::segment::{Advance, FrameKind, list};
+use flatcap_schemas::market::iex::Message;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;

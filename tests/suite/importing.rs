@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use flatcap::import::{ImportLimits, ImportSource, RunWriter};
+use flatcap_import::{ImportLimits, ImportSource, RunWriter};
 use flatcap_os::storage::DataDirectory;
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde_json::Value;

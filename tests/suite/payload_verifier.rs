@@ -4,10 +4,10 @@ use std::path::Path;
 
 use flatbuffers::{FlatBufferBuilder, VerifierOptions};
 use flatcap::config::Config;
+use flatcap_format::schema::CompiledSchema;
 use flatcap_os::host::HostRoot;
 use flatcap_sampling::sources::find;
 use flatcap_sampling::{OpenContext, SourceSpec};
-use flatcap_format::schema::CompiledSchema;
 
 /// The code that flatc generates for all sources.
 mod host {

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flatcap_os::clock::monotonic_ns;
-use flatcap_sampling::sources::synthetic::{point, value};
 use flatcap_format::testing::effort;
+use flatcap_os::clock::monotonic_ns;
 use flatcap_push::OnFullLane;
+use flatcap_sampling::sources::synthetic::{point, value};
 
 use crate::pushing::{self, SEED, client_named, gaps, orders, payload, rows, verified_lost};
 use crate::rig::{Process, Rig, eventually, number, signal};

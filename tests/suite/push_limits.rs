@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flatcap::cli::{self, ExitStatus};
-use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap_os::storage::DataDirectory;
-use flatcap_sampling::sources::is_reserved;
 use flatcap_format::host::HostName;
 use flatcap_format::schema::{is_plain_field_name, is_plain_source_name};
 use flatcap_format::testing::effort;
+use flatcap_import::{ImportLimits, ImportSource, RunWriter};
+use flatcap_os::storage::DataDirectory;
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, SourceOptions};
+use flatcap_sampling::sources::is_reserved;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
 

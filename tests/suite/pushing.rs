@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap_sampling::sources::synthetic::point;
-use flatcap_schemas::synthetic::{Point, PointArgs};
 use flatcap_lane::{PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION};
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushError, PushSource, SourceOptions};
+use flatcap_sampling::sources::synthetic::point;
+use flatcap_schemas::synthetic::{Point, PointArgs};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{

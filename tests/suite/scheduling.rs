@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use flatcap_os::thread::pin_to_cpus;
 use flatcap_format::schema::frame::TelemetryFrame;
+use flatcap_os::thread::pin_to_cpus;
 use flatcap_tasks::schema::{Sched, Switch, TaskEvent, Wakeup};
 
 use crate::independent_reader;

@@ -4,7 +4,6 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::ClockReading;
 use flatcap_format::host::HostName;
@@ -14,6 +13,7 @@ use flatcap_format::segment::{
     SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind, list, select,
 };
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_stream::{ChecksumKind, SliceFramer};
 use proptest::prelude::*;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use flatbuffers_reflection::reflection::root_as_schema;
 use flatcap::config::{Config, SourceConfig, format_duration};
+use flatcap_format::schema::{CompiledSchema, MetricKind};
 use flatcap_sampling::sources::{CATALOG, find, synthetic};
 use flatcap_sampling::{OwnKeys, SourceOpener, SourceSpec};
-use flatcap_format::schema::{CompiledSchema, MetricKind};
 
 use super::settings_file::settings_file;
 

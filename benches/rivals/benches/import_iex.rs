@@ -15,8 +15,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use flatcap::import::iex::{self, Feed};
-use flatcap::import::{ImportJob, ImportLimits, ImportProgress, ProgressUpdate};
+use flatcap_import::iex::{self, Feed};
+use flatcap_import::{ImportJob, ImportLimits, ImportProgress, ProgressUpdate};
 use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::median;
 use rustix::time::{ClockId, clock_gettime};

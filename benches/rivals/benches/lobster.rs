@@ -23,7 +23,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
+use flatcap_import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap_os::storage::DataDirectory;
 use flatcap_schemas::market::lobster as wire;
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList};

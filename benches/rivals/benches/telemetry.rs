@@ -15,8 +15,8 @@
 
 use std::path::PathBuf;
 
-use flatcap::import::iex::{self, Feed};
-use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
+use flatcap_import::iex::{self, Feed};
+use flatcap_import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap_rivals::packers::{Flatcap, HEAD, Packer, Parquet, chunked, compare, print};

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flatcap_os::local_socket::{account_name, connect_to, file_access, is_socket};
+use flatcap_text::quantity::format_duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -17,8 +19,6 @@ use tokio::time::timeout;
 use super::route::SnapshotBody;
 use super::socket_path::candidates;
 use super::status::Status;
-use flatcap_text::quantity::format_duration;
-use flatcap_os::local_socket::{account_name, connect_to, file_access, is_socket};
 
 /// Longest wait for a status. Only a stopped or stuck recorder needs longer.
 const STATUS_WAIT: Duration = Duration::from_secs(5);

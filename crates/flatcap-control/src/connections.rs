@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::time::{sleep, timeout};
-
 use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
 use flatcap_os::throttle::Throttle;
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{sleep, timeout};
 
 /// Connections per listener. A further one displaces the oldest that has sent no request, or else
 /// waits for a slot.

@@ -7,6 +7,8 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use flatcap_metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
+use flatcap_os::process_usage::ProcessUsage;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -19,8 +21,6 @@ use super::metric_table::{
     ProcessSnapshot, RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
 };
 use super::seconds::seconds;
-use flatcap_metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
-use flatcap_os::process_usage::ProcessUsage;
 
 /// The text format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,8 +238,9 @@ fn to_older_format(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_metrics::{GroupMetrics, IntervalHistogram, RuleMetrics, SourceMetrics};
+
+    use super::*;
 
     fn exposition() -> (Exposition, Arc<Metrics>) {
         let sources =

@@ -1,12 +1,13 @@
 //! The table of all metrics: name, help text and where the value comes from.
 
-use super::seconds::{now_s, seconds, wall_seconds};
 use flatcap_metrics::{
     CompressionMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics, PublishedLatency,
     PushMetrics, RecorderMetrics, RuleMetrics, SourceMetrics,
 };
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::process_usage::ProcessUsage;
+
+use super::seconds::{now_s, seconds, wall_seconds};
 
 /// The value of a metric.
 #[derive(Debug, Clone, Copy)]

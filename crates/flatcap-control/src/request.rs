@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use tokio::sync::oneshot;
-
 use flatcap_os::wake_event::WakeEvent;
+use tokio::sync::oneshot;
 
 /// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use flatcap_os::local_socket::PeerCredentials;
+use flatcap_text::quantity::duration_argument;
 use hyper::{Method, StatusCode};
 
 use super::request::{ControlRequest, Refusal, RefusalKind, SnapshotWindow};
-use flatcap_text::quantity::duration_argument;
-use flatcap_os::local_socket::PeerCredentials;
 
 /// Size limit for the text of a mark.
 pub const MARK_BYTES_MAX: usize = 4096;

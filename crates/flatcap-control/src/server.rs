@@ -12,6 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::NS_PER_S;
+use flatcap_os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
+use flatcap_os::throttle::Throttle;
+use flatcap_text::quantity::CpuShare;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
@@ -29,11 +34,6 @@ use super::connections::{FirstDone, ListenerState, first};
 use super::exposition::{Exposition, ExpositionFormat, RunLabels};
 use super::request::{Answer, Caller};
 use super::route::{ClientOrigin, Rejection, Route, may_change};
-use flatcap_text::quantity::CpuShare;
-use flatcap_metrics::Metrics;
-use flatcap_os::clock::NS_PER_S;
-use flatcap_os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
-use flatcap_os::throttle::Throttle;
 
 /// Time limit for the request line and headers. After this time the connection is closed.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use flatcap_os::model::check;
 use loom::thread;
 
 use super::counter::Counter;
 use super::exchange::exchange;
-use flatcap_os::model::check;
 
 // Proves that every filled set arrives once, with all its counts, while the consumer drains
 // concurrently with a producer that publishes twice and ends.

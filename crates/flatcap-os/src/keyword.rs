@@ -56,5 +56,3 @@ macro_rules! keywords {
         }
     };
 }
-
-

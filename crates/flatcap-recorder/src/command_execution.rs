@@ -1,12 +1,12 @@
 //! Execution of commands, between two batches.
 
 use flatcap_format::segment::{Marker, MarkerOrigin};
+use flatcap_os::clock::monotonic_ns;
 
 use super::commands::{COMMANDS_MAX, CommandError, CommandQueue, PlanUpdate, QueuedCommand, RecorderCommand};
 use super::rule_watch::RuleWatch;
 use super::segment_slot::SegmentSlot;
 use super::thinner::Thinner;
-use flatcap_os::clock::monotonic_ns;
 
 /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
 pub(super) fn run(
@@ -165,6 +165,7 @@ mod tests {
 
     use flatcap_format::segment::FrameKind;
     use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
+    use flatcap_slab::{Causes, Loss, SlabProducer};
 
     use super::super::SyncPolicy;
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue, flush_until};
@@ -173,7 +174,6 @@ mod tests {
     use super::*;
     use crate::RecorderRules;
     use crate::tests::rig::{FileItem, ImageReader, Script};
-    use flatcap_slab::{Causes, Loss, SlabProducer};
 
     /// A recorder that runs step by step, the handle to send it commands, and its answers.
     struct CommandRig {

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use flatcap_format::segment::{Marker, SourceInfo};
+use flatcap_metrics::{Consumer, GroupLatencies};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::wake_event::WakeEvent;
 
 use super::recorder_rules::RecorderRules;
 use super::retention::RetentionLimits;
 use super::run_plan::RunPlan;
-use flatcap_metrics::{Consumer, GroupLatencies};
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::wake_event::WakeEvent;
 
 /// Maximum number of waiting commands, without the commands being executed; more are refused as
 /// [`CommandError::Busy`].

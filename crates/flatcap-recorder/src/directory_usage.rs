@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use flatcap_format::segment::{SealState, SegmentName, SideFile};
 use flatcap_format::storage::{DiskSpace, FileEntry, StorageFile};
+use flatcap_os::clock::NS_PER_S;
 
 use super::receipts::{Receipts, SegmentKey};
 use super::removed_list::StoredSegments;
 use super::retention::{
     DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
-use flatcap_os::clock::NS_PER_S;
 
 /// Retry interval for a file that could not be removed: short for an operator who corrects its
 /// permissions, and long compared with the interval of removals.

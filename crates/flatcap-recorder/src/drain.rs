@@ -5,6 +5,10 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flatcap_format::segment::{Frames, Gap, SampleSpan, SegmentWriter};
+use flatcap_metrics::Metrics;
+use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError};
 
 use super::command_execution;
 use super::commands::CommandQueue;
@@ -18,10 +22,6 @@ use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
 use super::thinner::{SourceThinning, Thinner};
 use super::{GroupReport, RecorderReport, SourceReport};
-use flatcap_metrics::Metrics;
-use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError};
 
 /// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;

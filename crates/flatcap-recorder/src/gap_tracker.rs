@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use flatcap_format::segment::Gap;
+use flatcap_metrics::Metrics;
+use flatcap_slab::{LossLedger, RANGES_MAX, SampleRange};
 use flatcap_stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
 
 use super::losses::{LossTracker, LostPart};
-use flatcap_metrics::Metrics;
-use flatcap_slab::{LossLedger, RANGES_MAX, SampleRange};
 
 /// Maximum length of a gap frame, in bytes.
 const GAP_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 100;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use flatcap_format::histogram::{LatencySummary, TotalHistogram};
 use flatcap_format::segment::SegmentWriter;
-
 use flatcap_metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
 
 /// Latencies of one run, except the latencies of sources.

@@ -49,7 +49,6 @@ pub use settings::{RecorderSettings, RingSettings};
 pub use thinner::{SourceThinning, Thinner};
 
 use flatcap_format::histogram::LatencySummary;
-
 use flatcap_metrics::LimitingBudget;
 use flatcap_slab::Causes;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use flatcap_format::host::ClockReading;
 use flatcap_format::segment::{ClockCause, ClockSync, Marker, MarkerOrigin};
-
-use super::segment_slot::SegmentSlot;
 use flatcap_metrics::LimitingBudget;
 use flatcap_os::clock::{ClockChange, ClockChangeDetector, NS_PER_S, WallOffset, monotonic_ns};
 use flatcap_slab::SlabPool;
+
+use super::segment_slot::SegmentSlot;
 
 /// Interval at which latencies are collected.
 const COLLECT_INTERVAL_NS: u64 = NS_PER_S;

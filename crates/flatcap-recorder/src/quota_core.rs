@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_format::segment::{REMOVED_NAME, SegmentName};
 use flatcap_format::storage::{FileEntry, Storage, StorageFile};
+use flatcap_metrics::DirectoryMetrics;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 
 use super::directory_usage::{DirectoryUsage, EvictionDecision, RESERVE_NAME};
 use super::removed_list::{Hole, list_holes};
 use super::retention::RetentionLimits;
 use super::retention::{Shortage, StoredFile, kept_bytes, reserve_length, usable_bytes};
-use flatcap_metrics::DirectoryMetrics;
-use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 
 /// The unit in which file systems allocate space.
 pub(super) const BLOCK_BYTES: u64 = 4096;

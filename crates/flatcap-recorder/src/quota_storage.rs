@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
+use flatcap_metrics::DirectoryMetrics;
+use flatcap_os::clock::monotonic_ns;
 
 use super::directory_usage::DirectoryUsage;
 use super::quota_core::{OVERHEAD_BYTES, QuotaCore, SpaceResult};
 use super::quota_file::QuotaFile;
 use super::receipts::Receipts;
 use super::retention::RetentionLimits;
-use flatcap_metrics::DirectoryMetrics;
-use flatcap_os::clock::monotonic_ns;
 
 /// A storage with a quota.
 #[derive(Debug)]

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use flatcap_format::schema::envelope;
 use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
+use flatcap_metrics::{Metrics, RuleMetrics};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use flatcap_os::throttle::Throttle;
+use flatcap_slab::Slab;
 use flatcap_trigger::{ScopedEngine, TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
 
 use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
-use flatcap_metrics::{Metrics, RuleMetrics};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use flatcap_os::throttle::Throttle;
-use flatcap_slab::Slab;
 
 /// CPU budget of rules, in nanoseconds per second: 5 % of a core, about 200 rules on samples at 1
 /// kHz. The queues bridge far longer delays.

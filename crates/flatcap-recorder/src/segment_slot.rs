@@ -9,6 +9,8 @@ use flatcap_format::segment::{
     SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo,
 };
 use flatcap_format::storage::Storage;
+use flatcap_metrics::{Metrics, RecorderMetrics};
+use flatcap_os::clock::monotonic_ns;
 
 use super::gap_tracker::GapTracker;
 use super::latencies::LatencyAggregator;
@@ -18,8 +20,6 @@ use super::quota_core::{is_history_kept, is_limit};
 use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
-use flatcap_metrics::{Metrics, RecorderMetrics};
-use flatcap_os::clock::monotonic_ns;
 
 /// Maximum number of abandoned segments whose removal is tried again. Recovery removes the others.
 const GIVEN_UP_MAX: usize = 64;

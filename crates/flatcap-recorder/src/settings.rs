@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use flatcap_metrics::{Consumer, GroupLatencies, Metrics};
+use flatcap_os::clock::{ClockChangeDetector, WallOffset};
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_slab::{Inbox, LossLedger, SlabPool};
+
 use super::commands::CommandQueue;
 use super::quota_storage::QuotaStorage;
 use super::recorder_rules::RecorderRules;
 use super::run_plan::RunPlan;
 use super::thinner::Thinner;
-use flatcap_metrics::{Consumer, GroupLatencies, Metrics};
-use flatcap_os::clock::{ClockChangeDetector, WallOffset};
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_slab::{Inbox, LossLedger, SlabPool};
 
 /// The inputs of a recorder. Shared parts are shared with the sampler groups.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use flatcap_format::segment::{SealedSegment, SegmentName, SegmentWriter};
 use flatcap_format::storage::{Storage, StorageFile};
-
-use super::quota_storage::QuotaStorage;
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::thread;
+
+use super::quota_storage::QuotaStorage;
 
 /// Minimum length of a run before it reserves space: for a shorter run it would only load the file
 /// system.

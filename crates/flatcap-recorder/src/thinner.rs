@@ -7,10 +7,10 @@
 //! longer stall.
 
 use flatcap_format::schema::envelope;
+use flatcap_slab::{Causes, Loss, LossLedger, SampleMeta, SampleRange, Slab, SlabProducer};
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
 use super::losses::LossTracker;
-use flatcap_slab::{Causes, Loss, LossLedger, SampleMeta, SampleRange, Slab, SlabProducer};
 
 /// Passes on samples from the slabs of one recorder to the queue of another.
 #[derive(Debug)]

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_metrics::{GroupLatencies, LimitingBudget, Metrics, Producer};
+use flatcap_os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
+use flatcap_os::wake_event::{WakeEvent, WakeReason};
+use flatcap_slab::{Causes, SampleMeta, SlabProducer};
 
 use super::budget::{BudgetDecision, CpuMeter, Overhead, SampleCost, StrideChange};
 use super::group_command::{CommandReceiver, GroupCommand, ReceivedCommand};
@@ -20,10 +24,6 @@ use super::sampler::{OpenedSampler, ReadError};
 use super::schedule::{Due, Schedule};
 use super::thread_settings::{GroupName, ThreadSettings};
 use super::wait::Waiter;
-use flatcap_metrics::{GroupLatencies, LimitingBudget, Metrics, Producer};
-use flatcap_os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
-use flatcap_os::wake_event::{WakeEvent, WakeReason};
-use flatcap_slab::{Causes, SampleMeta, SlabProducer};
 
 /// One build in this number is timed per source: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
@@ -536,14 +536,14 @@ fn cap(metrics: &Metrics) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_metrics::{SourceMetrics, exchange};
+    use flatcap_os::thread;
+    use flatcap_slab::{Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducerSettings, slab_queue};
     use flatcap_stream::ChecksumKind;
 
     use super::*;
-    use crate::test_settings::fast_thread;
-    use flatcap_metrics::{SourceMetrics, exchange};
-    use flatcap_os::thread;
     use crate::sources::synthetic::SyntheticSampler;
-    use flatcap_slab::{Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducerSettings, slab_queue};
+    use crate::test_settings::fast_thread;
 
     const PERIOD_NS: u64 = 10_000_000;
 

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use flatcap_os::wake_event::WakeEvent;
 
 use super::group_update::{GroupUpdate, RetiredSources};
-use flatcap_os::wake_event::WakeEvent;
 
 /// A command to a group.
 #[derive(Debug)]

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use flatcap_format::frame::Envelope;
+use flatcap_metrics::SourceMetrics;
+use flatcap_slab::SampleMeta;
 
 use super::budget::SourceBudget;
 use super::odd_text;
 use super::offloaded_read::OffloadedRead;
 use super::sampler::OpenedSampler;
 use super::{Incomplete, sources};
-use flatcap_metrics::SourceMetrics;
-use flatcap_slab::SampleMeta;
 
 /// A source of a group, opened.
 #[derive(Debug)]

@@ -6,13 +6,13 @@
 //! stay keep their deadlines, sequence numbers, budgets and files.
 
 use crossbeam_channel::Sender;
+use flatcap_metrics::{GroupLatencies, Producer};
+use flatcap_slab::OnFull;
 
 use super::budget::SourceBudget;
 use super::group_source::{ActiveSource, ReadySource};
 use super::schedule::{Schedule, Tick};
 use super::thread_settings::ThreadSettings;
-use flatcap_metrics::{GroupLatencies, Producer};
-use flatcap_slab::OnFull;
 
 /// The new state of a group.
 #[derive(Debug)]
@@ -155,6 +155,13 @@ mod tests {
     use crossbeam_channel::{Receiver, bounded};
     use flatbuffers::FlatBufferBuilder;
     use flatcap_format::frame::Incomplete;
+    use flatcap_metrics::{Consumer, Metrics, SourceMetrics, exchange};
+    use flatcap_os::clock::monotonic_ns;
+    use flatcap_os::wake_event::WakeEvent;
+    use flatcap_slab::{
+        Arena, Causes, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer,
+        SlabProducerSettings, slab_queue,
+    };
     use flatcap_stream::ChecksumKind;
 
     use super::super::group::{OFFLOADED_END_NS, SamplerGroup};
@@ -164,16 +171,9 @@ mod tests {
     use super::super::wait::Waiter;
     use super::*;
     use crate::Timing;
-    use crate::test_settings::fast_thread;
-    use flatcap_metrics::{Consumer, Metrics, SourceMetrics, exchange};
-    use flatcap_os::clock::monotonic_ns;
-    use flatcap_os::wake_event::WakeEvent;
     use crate::sources::synthetic::SyntheticSampler;
+    use crate::test_settings::fast_thread;
     use crate::{GroupName, GroupSettings, ReadError, Sampler};
-    use flatcap_slab::{
-        Arena, Causes, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer,
-        SlabProducerSettings, slab_queue,
-    };
 
     const MS: u64 = 1_000_000;
 
@@ -414,7 +414,8 @@ mod tests {
                 assert!(group.producer.on_full() == on_full && group.thread == *thread);
                 allowed_cpus()
             };
-            let (before, unpinned) = (allowed_cpus(), ThreadSettings { timing: Timing::Relaxed, ..fast_thread() });
+            let (before, unpinned) =
+                (allowed_cpus(), ThreadSettings { timing: Timing::Relaxed, ..fast_thread() });
             let cpu = before.split(['-', ',']).next().unwrap();
             let pinned = ThreadSettings { cpus: vec![cpu.parse().unwrap()], ..unpinned.clone() };
             assert_eq!(apply(&pinned, OnFull::DropOldest), cpu);

@@ -8,12 +8,12 @@ use std::panic::resume_unwind;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-
-use super::sampler::{OpenedSampler, ReadError};
 use flatcap_os::clock::{monotonic_ns, thread_cpu_ns};
 use flatcap_os::program::KillHandle;
 use flatcap_os::thread;
 use flatcap_slab::SampleMeta;
+
+use super::sampler::{OpenedSampler, ReadError};
 
 /// A sampler that its thread has returned.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Scheduling settings of a sampler thread. If the kernel refuses one, a warning is logged and
 //! sampling continues without it.
 
-use super::thread_settings::{GroupName, ThreadSettings, Timing};
 use flatcap_os::thread;
+
+use super::thread_settings::{GroupName, ThreadSettings, Timing};
 
 /// Resets the settings of the calling thread that are no longer configured, and applies the new
 /// ones.

@@ -5,7 +5,6 @@ use std::io;
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap_format::frame::{FrameTemplate, Incomplete};
-
 use flatcap_os::program::KillHandle;
 
 /// An open source whose payloads are built from scratch each time. It owns its files and buffers.

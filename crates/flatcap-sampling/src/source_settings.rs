@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use flatcap_os::keywords;
+
 use super::name_filter::NameFilter;
 use super::pattern::Pattern;
 use super::perf_event::PerfConfig;
 use super::text_source::TextSource;
-use flatcap_os::keywords;
 
 /// Settings with which a source is opened.
 #[derive(Debug, Clone, Copy)]

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use flatcap_os::host::{HostFile, HostRoot};
+
 use super::name_filter::NameFilter;
 use super::sampler::OpenedSampler;
 use super::source_settings::SourceSettings;
-use flatcap_os::host::{HostFile, HostRoot};
 
 /// Everything that is known of a source before it is opened. Each source states it in its own file;
 /// configuration, documents and commands take it from there.

@@ -125,11 +125,15 @@ impl OwnedSettings {
             (Self::Process(process), "command_lines") => process.command_lines = value.as_bool().unwrap(),
             (Self::Process(process), "cgroup_paths") => process.cgroup_paths = value.as_bool().unwrap(),
             (Self::Cgroup(cgroup), "depth") => cgroup.depth = number(value),
-            (Self::Perf(perf), "events") => perf.events = list(value).iter().map(|word| found(word)).collect(),
+            (Self::Perf(perf), "events") => {
+                perf.events = list(value).iter().map(|word| found(word)).collect()
+            }
             (Self::Perf(perf), "processes") => perf.processes = list(value),
             (Self::Sched(sched), "wakeups") => sched.wakeups = value.as_bool().unwrap(),
             (Self::Profile(profile), "frequency") => profile.frequency = number(value),
-            (Self::Text(TextSource { origin: TextOrigin::File(path), .. }), "path") => *path = text(value).into(),
+            (Self::Text(TextSource { origin: TextOrigin::File(path), .. }), "path") => {
+                *path = text(value).into()
+            }
             (Self::Text(TextSource { origin: TextOrigin::Command(command), .. }), "command") => {
                 command.argv = list(value);
             }

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regex::bytes::{Regex, RegexBuilder};
-
 use flatcap_os::program_guard::Provenance;
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Largest length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;

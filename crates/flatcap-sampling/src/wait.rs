@@ -4,10 +4,11 @@
 use std::hint::spin_loop;
 use std::sync::Arc;
 
-use super::spin_margin::SpinMargin;
-use super::thread_settings::Timing;
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::wake_event::{WakeEvent, WakeReason};
+
+use super::spin_margin::SpinMargin;
+use super::thread_settings::Timing;
 
 /// Waits for one deadline after another on one thread.
 #[derive(Debug)]

@@ -14,9 +14,8 @@ use std::process::{Command, Output, Stdio};
 
 use flatcap_format::query::{ColumnValues, Query, QueryItem, Recording};
 use flatcap_format::replay::ReplayFilter;
-use serde_json::{Value, json};
-
 use recordings::{LOST, SOURCES, TestSegment, write_run};
+use serde_json::{Value, json};
 
 #[path = "../src/recordings.rs"]
 #[allow(dead_code, reason = "the tests of the library use the rest")]

@@ -27,11 +27,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flatcap_os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
 use flatcap_stream::ChecksumKind;
 
 use super::notes::RunNotes;
 use super::slab::Slab;
-use flatcap_os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
 
 pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
 /// Alignment of each part, and the unit of the sizes of slabs: a page of mapped memory.

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use flatcap_format::schema::envelope;
 use flatcap_format::storage::ReadAt;
+use flatcap_os::host;
+use flatcap_os::shared_memory::SharedMemoryFile;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
 use super::arena::{
@@ -17,8 +19,6 @@ use super::arena::{
     is_arena_file_name,
 };
 use super::notes::{self, NOTES_BYTES_MAX};
-use flatcap_os::host;
-use flatcap_os::shared_memory::SharedMemoryFile;
 
 /// A killed process releases its memory within milliseconds; a process that hangs in the kernel is
 /// waited for at most this long.
@@ -265,14 +265,12 @@ mod tests {
     use std::sync::Arc;
 
     use flatcap_format::schema::frame::FrameHeader;
+    use flatcap_os::wake_event::WakeEvent;
     use proptest::prelude::*;
 
     use super::*;
-    use flatcap_os::wake_event::WakeEvent;
     use crate::arena::{Arena, Owner, arena_file_name};
-    use crate::{
-        LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
-    };
+    use crate::{LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue};
 
     const DIRECTORY: (u64, u64) = (7, 8);
     const SOURCES: u16 = 3;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use flatcap_os::model::check;
+use flatcap_os::wake_event::WakeEvent;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::ledger::{Causes, Loss, LossLedger};
 use super::queue::{OnFull, QueueReceiver, TryRecvError, slab_queue};
-use flatcap_os::model::check;
-use flatcap_os::wake_event::WakeEvent;
 
 fn loss(first_seq: u64) -> Loss {
     Loss { source: 0, first_seq, count: 1, causes: Causes::QUEUE_FULL }

@@ -3,9 +3,8 @@
 
 use std::io;
 
-use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
-
 use flatcap_os::shared_memory::SharedMemoryEnd;
+use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
 
 /// Maximum bytes of notes that are read, so that no file makes a recovery use more memory. The
 /// descriptors of all sources of a run are smaller.

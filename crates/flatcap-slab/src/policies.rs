@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatcap_metrics::GroupMetrics;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
 use flatcap_stream::ChecksumKind;
 use proptest::prelude::*;
 
@@ -13,10 +17,6 @@ use super::{
     Causes, Inbox, Loss, LossLedger, OnFull, SampleMeta, Slab, SlabPool, SlabProducer, SlabProducerSettings,
     TryRecvError, slab_queue,
 };
-use flatcap_metrics::GroupMetrics;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::thread;
-use flatcap_os::wake_event::WakeEvent;
 
 const SOURCES_A_GROUP: u16 = 2;
 const SLAB_BYTES: usize = 256;

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use flatcap_metrics::GroupMetrics;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::wake_event::WakeEvent;
 use flatcap_stream::ChecksumKind;
 
 use super::arena::SequenceCounters;
@@ -10,9 +13,6 @@ use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
 use super::queue::{OnFull, QueueSender, TrySendError};
 use super::slab::{FrameMeta, Slab};
-use flatcap_metrics::GroupMetrics;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::wake_event::WakeEvent;
 
 /// Maximum time to the next tick for an old slab to stay open during a backlog, so that it is
 /// filled.

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use flatcap_stream::HEADER_BYTES_MAX;
-
 use flatcap_os::shared_memory::{SharedNumber, SharedSlice};
+use flatcap_stream::HEADER_BYTES_MAX;
 
 /// Maximum number of sample ranges in one slab; a slab with more is queued early. A range ends
 /// where a source's numbers jump, so this limits the losses that one slab can represent, not its
@@ -224,8 +223,9 @@ impl Slab {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_os::shared_memory::SharedMemory;
+
+    use super::*;
 
     fn empty(bytes: usize) -> Slab {
         let mut memory = SharedMemory::anonymous(bytes + 64).unwrap();

@@ -5,11 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use flatcap_os::program::{beside_this, run_with_input};
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
-
-use flatcap_os::program::{beside_this, run_with_input};
 
 /// The program that knows names.
 const PROGRAM: &str = "flatcap-export";

@@ -12,14 +12,13 @@ use flatcap_format::segment::{
     SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Storage;
-use flatcap_stream::{ChecksumKind, SliceFramer};
-use flatcap_tasks::schema;
-
 use flatcap_os::storage::DataDirectory;
 use flatcap_schemas::host::{
     Cgroup, CgroupArgs, CgroupCounters, CoreTimes, Cpu, CpuArgs, CpuTimes, Disk, DiskArgs, DiskCounters,
     InterfaceCounters, Network, NetworkArgs, Process, ProcessArgs, ProcessCounters,
 };
+use flatcap_stream::{ChecksumKind, SliceFramer};
+use flatcap_tasks::schema;
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
 /// Monotonic time of the first tick.

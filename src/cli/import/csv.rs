@@ -3,16 +3,16 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use flatcap_import::csv::{
+    self, CsvColumns, CsvOptions, CsvType, DecimalMark, RowOrder, TextEncoding, TimeForm,
+};
+use flatcap_import::stated_zone;
 use jiff::tz::TimeZone;
 
 use super::{ImportArgs, csv_check, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::zone_of;
-use crate::import::csv::{
-    self, CsvColumns, CsvOptions, CsvType, DecimalMark, RowOrder, TextEncoding, TimeForm,
-};
-use crate::import::stated_zone;
 
 /// Import CSV files with a header, a time column and value columns.
 ///

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use flatcap_format::schema::to_visible_json;
+use flatcap_import::csv::{self, CsvCheck, CsvOptions, RowOrder};
+use flatcap_text::human;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::{FindingObject, FlawObject, check_files, print_flaws, with_progress};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::TimePrinter;
-use flatcap_text::human;
-use crate::import::csv::{self, CsvCheck, CsvOptions, RowOrder};
 
 /// Column widths, in the order of the header. The table fits 80 characters.
 const TITLE_WIDTH: usize = 20;

@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
+use flatcap_import::iex;
+
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
-use crate::import::iex;
 
 /// Import IEX DEEP 1.0 from captures: pcap or pcapng, optionally gzipped.
 #[derive(Debug, clap::Args)]

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use flatcap_import::lobster;
 use jiff::civil::Date;
 
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::human;
-use crate::import::lobster;
 
 /// Import LOBSTER files: messages and order books, plain or in ZIP archives.
 ///

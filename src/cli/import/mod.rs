@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use flatcap_format::schema::to_visible_json;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
-
-use super::error::CliError;
-use super::{ExitStatus, human};
-use crate::daemon::DaemonError;
-use crate::import::{
+use flatcap_import::{
     FindingKind, ImportError, ImportFinding, ImportFlaw, ImportJob, ImportLimits, ImportProgress,
     ImportReport,
 };
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::storage::DataDirectory;
 use flatcap_os::wake_event::WakeEvent;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::error::CliError;
+use super::{ExitStatus, human};
+use crate::daemon::DaemonError;
 
 mod csv;
 mod csv_check;
@@ -131,7 +131,7 @@ fn with_progress<T>(
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
     let bar = progress_bar(files);
-    let mut watch = |progress: crate::import::ProgressUpdate| {
+    let mut watch = |progress: flatcap_import::ProgressUpdate| {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} frames", progress.frames));
         !stop.is_set()

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
+use flatcap_import::sar::{self, SarOptions};
+use flatcap_import::stated_zone;
 use jiff::tz::TimeZone;
 
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::zone_of;
-use crate::import::sar::{self, SarOptions};
-use crate::import::stated_zone;
 
 /// Import sar archives that sadf has converted to JSON: sadf -j FILE -- -A > FILE.json.
 ///

@@ -4,14 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use flatcap_format::frame::ENVELOPE_BYTES;
+use flatcap_import::ImportError;
+use flatcap_import::stream::{self, PayloadSchema};
 
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::checksum::{DetectableChecksum, checksum_or_auto};
 use crate::cli::error::CliError;
 use crate::config::size_argument;
-use crate::import::ImportError;
-use crate::import::stream::{self, PayloadSchema};
 
 /// Range of --frame-max in bytes: the smallest and largest limit of a reader (docs/FORMAT.md,
 /// section 2).
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
     };
     let options = stream::StreamOptions { checksum: args.checksum.0, schema, names: args.names.clone() };
-    let importer = |files: &[PathBuf], mut job: crate::import::ImportJob<'_, '_>| {
+    let importer = |files: &[PathBuf], mut job: flatcap_import::ImportJob<'_, '_>| {
         job.limits.frame_max = u32::try_from(args.frame_max + ENVELOPE_BYTES as u64).unwrap_or(u32::MAX);
         stream::import(files, &options, job)
     };

@@ -15,7 +15,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flatcap_control::FILTER_BYTES_MAX;
 use flatcap_os::clock::read_clocks;
+use flatcap_os::journal::{self, JournalSocket};
 use jiff::Timestamp;
 use journal_record::JournalLayer;
 use tracing::Subscriber;
@@ -27,8 +29,6 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
-use flatcap_control::FILTER_BYTES_MAX;
-use flatcap_os::journal::{self, JournalSocket};
 
 /// The default filter.
 const DEFAULT_FILTER: &str = "info";

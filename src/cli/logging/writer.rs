@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::thread;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::thread;
 
 /// Maximum number of waiting lines; more are lost and counted. Most have 200 bytes.
 const LINES_MAX: usize = 512;

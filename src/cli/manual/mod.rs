@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use flatcap_format::storage::linux::OutputDirectory;
+use flatcap_os::clock::read_clocks;
 use jiff::civil::Date;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
-use flatcap_os::clock::read_clocks;
 
 mod command_pages;
 mod config_page;

@@ -7,6 +7,7 @@ use flatcap_format::query::{Query, QueryItem, QueryResults, Recording, SourceFie
 use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
 use flatcap_format::schema::MetricKind;
 use flatcap_format::segment::list;
+use flatcap_text::human::{self, printable};
 
 use super::movement::{Movements, series_path};
 use super::report_summary;
@@ -17,7 +18,6 @@ use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
-use flatcap_text::human::{self, printable};
 
 /// Time before the end of a recording that is looked at, so that the answer is there at once,
 /// however long the recording is.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use flatcap_format::query::{FieldPath, Query, QueryError, Recording, RowItem, RowOptions, RowReader};
+use flatcap_text::human::printable;
 
 use crate::cli::error::CliError;
-use flatcap_text::human::printable;
 
 /// Maximum number of elements that are named.
 const NAMED_MAX: usize = 12;

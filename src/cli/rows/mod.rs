@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use flatcap_format::query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
-
-use super::error::CliError;
-use super::{ExitStatus, report_notice};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::{WakeEvent, WakeReason};
 use row_request::{Follow, RowOutput, RowRequest};
 use row_writer::RowWriter;
+
+use super::error::CliError;
+use super::{ExitStatus, report_notice};
 
 pub(super) mod digest;
 mod missing_element;

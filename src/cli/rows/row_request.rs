@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
 use flatcap_format::replay::ReplayFilter;
+use flatcap_text::quantity::duration_argument;
 use jiff::tz::TimeZone;
 
-use flatcap_text::quantity::duration_argument;
 use super::row_cell::UnitMode;
 use crate::cli::row_printer::TextRule;
 use crate::cli::selection::RecordingSelection;

@@ -6,6 +6,7 @@ use flatcap_format::query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStam
 use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::{FieldValue, append_json_value};
 use flatcap_format::segment::{Gap, Marker, list};
+use flatcap_text::human::printable;
 use jiff::tz::TimeZone;
 
 use super::row_cell::{UnitMode, unit_of, write_value};
@@ -17,7 +18,6 @@ use crate::cli::marks::MarkRow;
 use crate::cli::row_printer::{GapRow, TextRule, gap_text, print_data, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
-use flatcap_text::human::printable;
 
 /// Writes rows.
 pub(super) struct RowWriter<'a> {

@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flatcap_text::quantity::CpuShare;
-use crate::exposition::RunLabels;
-use crate::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
-use crate::server::{Server, ServerStop, listen_for_metrics};
-use crate::{Client, ClientError};
 use flatcap_metrics::{Metrics, SourceMetrics};
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::local_socket::LocalSocket;
 use flatcap_os::wake_event::WakeEvent;
+use flatcap_text::quantity::CpuShare;
+
+use crate::exposition::RunLabels;
+use crate::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
+use crate::server::{Server, ServerStop, listen_for_metrics};
+use crate::{Client, ClientError};
 
 /// Longer than any time limit of the server.
 const PATIENCE: Duration = Duration::from_secs(120);

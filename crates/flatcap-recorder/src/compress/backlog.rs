@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::segment::SegmentName;
-
 use flatcap_os::clock::NS_PER_S;
 
 /// A segment that has waited this long is compressed with the guaranteed share. A segment of the

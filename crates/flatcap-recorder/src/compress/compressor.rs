@@ -11,16 +11,16 @@ use std::thread::JoinHandle;
 use crossbeam_queue::ArrayQueue;
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::Storage;
-
-use super::named_options::NamedSourceCompression;
-use super::outcome::{CompressError, CompressOutcome};
-use super::replacement::{ReplaceJob, ReplaceMode, WorkSlice};
-use super::rewrite::{CompressJob, compress_segment};
 use flatcap_metrics::{CompressionMetrics, Counter};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread;
 use flatcap_os::throttle::Throttle;
 use flatcap_os::wake_event::WakeEvent;
+
+use super::named_options::NamedSourceCompression;
+use super::outcome::{CompressError, CompressOutcome};
+use super::replacement::{ReplaceJob, ReplaceMode, WorkSlice};
+use super::rewrite::{CompressJob, compress_segment};
 
 /// The kind of a compressor thread.
 #[derive(Debug, Clone, Copy)]

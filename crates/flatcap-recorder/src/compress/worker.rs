@@ -12,6 +12,11 @@ use flatcap_format::storage::Storage;
 
 use super::backlog::{Backlog, BacklogState, CompressorShare, NextAction, WAIT_MAX_NS, next_action};
 #[cfg(test)]
+use flatcap_metrics::{CompressionMetrics, DirectoryMetrics};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
+
 use super::compressor::CompressorKind;
 use super::compressor::{
     Assignment, CompressionBudget, CompressorContext, CompressorHandle, GUARANTEED, IDLE,
@@ -19,10 +24,6 @@ use super::compressor::{
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 use super::sealed_segments::{remove_leftovers, sealed_segments};
-use flatcap_metrics::{CompressionMetrics, DirectoryMetrics};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use flatcap_os::thread;
-use flatcap_os::wake_event::WakeEvent;
 
 /// Interval of listing the directory without an announcement: other programs may have put segments
 /// there.

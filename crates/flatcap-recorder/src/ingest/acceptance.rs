@@ -1,11 +1,12 @@
 //! Accepts connections: throttled before the user is known, then charged to the user.
 
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use flatcap_os::packet_socket::PacketConnection;
+
 use super::client::ConnectedClient;
 use super::cpu_budget::Payer;
 use super::wakeup::Wakeup;
 use super::worker::PushWorker;
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use flatcap_os::packet_socket::PacketConnection;
 
 /// Maximum number of connections accepted per turn.
 const CONNECTIONS_PER_TURN: usize = 16;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use flatcap_lane::{PACKET_BYTES_MAX, PushReply};
-
-use super::cpu_budget::Payer;
-use super::source_setup::RegisteredSource;
 use flatcap_os::local_socket::{PeerCredentials, peer_credentials};
 use flatcap_os::packet_socket::{PacketConnection, ReceivedPacket};
 use flatcap_os::peer_process::PeerProcess;
+
+use super::cpu_budget::Payer;
+use super::source_setup::RegisteredSource;
 
 /// A connection.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::sync::atomic::{Ordering, fence};
 
 use flatcap_lane::LaneFrame;
+use flatcap_slab::{Causes, Loss, RANGES_MAX, SampleMeta, SlabProducer};
 use flatcap_stream::ChecksumKind;
 
 use super::limits::LANE_SLAB_BYTES;
 use super::source_pool::PushedSource;
-use flatcap_slab::{Causes, Loss, RANGES_MAX, SampleMeta, SlabProducer};
 
 /// Minimum length of a frame of a lane: an envelope and an empty checksum.
 const FRAME_BYTES_MIN: usize = 68;

@@ -11,15 +11,15 @@ use flatcap_lane::envelope::ENVELOPE_BYTES;
 use flatcap_lane::{
     CONTROL_BYTES, LaneBatch, LaneBuffer, LaneClocks, LaneFlags, LaneFrame, LaneHeader, LaneReader,
 };
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::sealed_memory::{create_fixed_length, free_pages_from};
+use flatcap_slab::Causes;
 
 use super::frame_sink::FrameSink;
 use super::payload_verification::{PayloadVerification, is_valid};
 use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
 use super::user_rates::PushedAmount;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::sealed_memory::{create_fixed_length, free_pages_from};
-use flatcap_slab::Causes;
 
 /// Maximum number of slabs of a lane read per turn, so that other lanes get their turn.
 const SLABS_PER_TURN: u32 = 16;

@@ -8,10 +8,9 @@ use crossbeam_channel::Sender;
 use flatcap_lane::{
     CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX,
 };
-use flatcap_stream::ChecksumKind;
-
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::sealed_memory::fixed_length;
+use flatcap_stream::ChecksumKind;
 
 /// Maximum number of slabs read of a lane: all of them twice, in case its client still writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use flatcap_format::segment::SourceInfo;
 use flatcap_lane::LaneHeader;
+use flatcap_metrics::SourceMetrics;
 
 use super::left_lane::LeftLane;
-use flatcap_metrics::SourceMetrics;
 
 /// The run that takes pushed frames. No call waits.
 pub trait PushTarget: Send {

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use flatcap_lane::PushErrorCode;
+use flatcap_os::clock::NS_PER_S;
 
 use super::cpu_budget::Payer;
-use flatcap_os::clock::NS_PER_S;
 
 /// Time after a logged refusal in which others of the same user and kind are only counted.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;

@@ -10,6 +10,10 @@ use flatcap_format::schema::{PLAIN_NAME_RULE, is_plain_source_name};
 use flatcap_lane::{
     LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
 };
+use flatcap_metrics::PushMetrics;
+use flatcap_os::peer_descriptor::PeerDescriptor;
+use flatcap_os::sealed_memory::read_sealed;
+use flatcap_slab::Causes;
 
 use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
@@ -23,10 +27,6 @@ use super::push_target::{AddedSource, PushTarget, SourceRefusal};
 use super::source_pool::{ChosenSource, PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
 use super::trigger_limits::TriggerLimits;
-use flatcap_metrics::PushMetrics;
-use flatcap_os::peer_descriptor::PeerDescriptor;
-use flatcap_os::sealed_memory::read_sealed;
-use flatcap_slab::Causes;
 
 /// Maximum number of queued receipts between two turns: for the lanes that wait, and for the lanes
 /// that are being rescued.

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use flatcap_metrics::SourceMetrics;
+
 use super::limits::{DescribedSources, PushLimits};
 use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
-use flatcap_metrics::SourceMetrics;
 
 /// Maximum number of processes of a source that are distinguished by a label. All further processes
 /// of the run share sources without the label: a program that restarts all the time must not use up

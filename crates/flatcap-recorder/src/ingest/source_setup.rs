@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use flatcap_format::schema::PayloadVerifier;
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_lane::SourceRegistration;
+use flatcap_os::peer_process::PeerProcess;
 
 use super::limits::DescribedSources;
-use flatcap_os::peer_process::PeerProcess;
 
 /// Maximum length of a label's value, in bytes.
 const LABEL_BYTES_MAX: usize = 255;

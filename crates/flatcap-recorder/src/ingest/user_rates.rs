@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::limits::PushLimits;
 use flatcap_os::clock::NS_PER_S;
 use flatcap_os::throttle::Throttle;
+
+use super::limits::PushLimits;
 
 /// Maximum unused time that a user can use later in one burst.
 const BURST_NS: u64 = NS_PER_S;

@@ -7,6 +7,14 @@ use std::sync::Arc;
 use flatcap_lane::{
     LaneBuffer, LaneHeader, MessageError, PACKET_BYTES_MAX, PushErrorCode, PushReply, PushRequest,
 };
+use flatcap_metrics::PushMetrics;
+use flatcap_os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
+use flatcap_os::packet_socket::{PacketListener, ReceivedPacket};
+use flatcap_os::peer_descriptor::PeerDescriptor;
+use flatcap_os::poll_event::{PollEvent, wait_readable};
+use flatcap_os::ready_set::ReadySet;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_slab::{Causes, SlabProducer};
 
 use super::allowed_accounts::AllowedAccounts;
 use super::client::{ConnectedClient, Incoming};
@@ -20,14 +28,6 @@ use super::refusal_log::RefusalLog;
 use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
 use super::user_rates::{PushedAmount, UserRates};
 use super::wakeup::Wakeup;
-use flatcap_metrics::PushMetrics;
-use flatcap_os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
-use flatcap_os::packet_socket::{PacketListener, ReceivedPacket};
-use flatcap_os::peer_descriptor::PeerDescriptor;
-use flatcap_os::poll_event::{PollEvent, wait_readable};
-use flatcap_os::ready_set::ReadySet;
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_slab::{Causes, SlabProducer};
 
 /// Interval between two reads of the lanes after [`IDLE_AFTER_NS`] without new frames.
 pub const IDLE_INTERVAL_NS: u64 = 100_000_000;

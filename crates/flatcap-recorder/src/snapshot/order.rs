@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-
-use serde::{Deserialize, Serialize};
-
 use flatcap_os::host_log::HostLog;
 use flatcap_os::wake_event::WakeEvent;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of orders and extensions queued for the snapshot thread, which takes them within
 /// milliseconds; further ones are refused.

@@ -1,8 +1,9 @@
 //! A snapshot that was ordered and is not published yet: its orders, and when to copy its window.
 
+use flatcap_os::host_log::{HostLog, LogWindow};
+
 use super::order::{OrderId, SnapshotOrder};
 use super::ring_segment::RingSegment;
-use flatcap_os::host_log::{HostLog, LogWindow};
 
 /// Maximum length of the window of joined orders: an hour before a firing, plus the longest episode
 /// after it. An order that would exceed it gets a snapshot of its own, so that each snapshot is

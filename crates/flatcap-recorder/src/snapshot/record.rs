@@ -5,11 +5,11 @@ use std::path::Path;
 
 use flatcap_format::schema::to_visible_json_lines;
 use flatcap_format::storage::Storage;
+use flatcap_os::directory_tree::DirectoryTree;
+use flatcap_os::host_log::HostLog;
 use serde::{Deserialize, Serialize};
 
 use super::order::SnapshotOrder;
-use flatcap_os::directory_tree::DirectoryTree;
-use flatcap_os::host_log::HostLog;
 
 /// Name of the file that describes a published snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";

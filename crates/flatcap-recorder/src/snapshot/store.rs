@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use flatcap_format::storage::{Storage, StorageFile};
+use flatcap_os::directory_tree::DirectoryTree;
 
 use super::record::{KEEP_NAME, PARTIAL_SUFFIX, RECORD_NAME, SnapshotRecord, read_json};
-use flatcap_os::directory_tree::DirectoryTree;
 
 /// Name of the directory of snapshots in the data directory.
 pub const SNAPSHOTS_NAME: &str = "snapshots";

@@ -17,14 +17,14 @@ use flatcap_format::segment::{
 use flatcap_format::storage::{DiskSpace, FileEntry, ReadAt, Storage, StorageFile};
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage};
+use flatcap_metrics::SnapshotMetrics;
+use flatcap_os::host_log::{HostLog, LogWindow};
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{
     OrderError, SnapshotFolder, SnapshotLimits, SnapshotOrder, SnapshotSettings, SnapshotWorker, listed,
     snapshot_requests,
 };
-use flatcap_metrics::SnapshotMetrics;
-use flatcap_os::host_log::{HostLog, LogWindow};
 
 /// The run in the ring.
 const RUN: u64 = 5;

@@ -12,6 +12,9 @@ use flatcap_format::block::SourceCompression;
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SegmentHeader};
 use flatcap_format::storage::Storage;
+use flatcap_metrics::SnapshotMetrics;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::host_log::{HostLog, LogWindow};
 
 use super::order::{OrderError, OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
 use super::pending_snapshot::PendingSnapshot;
@@ -22,9 +25,6 @@ use super::record::{
 use super::ring_segment::{RingSegment, follow_each_other, last_sample_ns, merged, open, ring_segments};
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{WindowCopy, copy_window};
-use flatcap_metrics::SnapshotMetrics;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::host_log::{HostLog, LogWindow};
 
 /// Maximum number of numbered names tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;

@@ -7,9 +7,9 @@ use flatcap_format::host::ClockReading;
 use flatcap_format::segment::{Advance, ClockCause, ClockSync, FrameKind, SegmentReader};
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::SimulatedStorage;
+use flatcap_os::clock::{ClockChange, ClockChangeDetector};
 
 use super::rig::Script;
-use flatcap_os::clock::{ClockChange, ClockChangeDetector};
 use crate::SyncPolicy;
 
 /// A wall clock set forward by an hour at every third poll, twice.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use flatcap_format::segment::{Marker, MarkerOrigin, SealState, SegmentWriter};
 use flatcap_format::storage::{FileAttributes, Storage, StorageFile};
 use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 
 use super::retained::{fill, name};
 use super::rig::{FileItem, ImageReader, Script};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use crate::directory_usage::RESERVE_NAME;
 use crate::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use flatcap_format::segment::{RemovedSegments, SealState, SegmentName};
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage};
+use flatcap_os::clock::NS_PER_S;
 
 use super::retained::{fill, name};
 use super::rig::Script;
-use flatcap_os::clock::NS_PER_S;
 use crate::{QuotaStorage, RetentionLimits, SyncPolicy};
 
 const AGE: RetentionLimits = RetentionLimits { age_ns: 60 * NS_PER_S, ..RetentionLimits::NONE };

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{CompletenessCheck, FrameKind, SealState, SegmentName, SequenceFinding};
 use flatcap_format::testing::simulated::{CrashKind, LoggedOperation, Operation};
+use flatcap_slab::Causes;
 
 use super::rig::{FileContent, FileItem, RUN_ID, SOURCES, Script};
 use crate::SyncPolicy;
-use flatcap_slab::Causes;
 
 /// The guarantees for one segment that follow from the log of a run.
 #[allow(clippy::struct_excessive_bools, reason = "each is an event of the log that has happened or not")]

@@ -12,10 +12,10 @@ use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 use flatcap_format::testing::simulated::{
     InjectedFailure, LoggedOperation, Operation, SimulatedStorage, SimulationRandom,
 };
-
-use super::rig::Script;
 use flatcap_metrics::DirectoryMetrics;
 use flatcap_os::clock::NS_PER_S;
+
+use super::rig::Script;
 use crate::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 
 const PAGE_BYTES: u64 = 4096;

@@ -13,38 +13,38 @@ use flatcap_format::segment::{
 };
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
-use flatcap_stream::{ChecksumKind, Framer};
-
 use flatcap_metrics::{Metrics, SourceMetrics};
 use flatcap_os::clock::{ClockChange, ClockChangeDetector, read_clocks};
 use flatcap_os::wake_event::WakeEvent;
-use crate::{
-    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RingSettings,
-    RunPlan, SyncPolicy, Thinner,
-};
 use flatcap_slab::{
     Arena, Causes, Geometry, Inbox, LossLedger, OnFull, QueueSender, SampleMeta, SequenceCounters, Slab,
     SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
+use flatcap_stream::{ChecksumKind, Framer};
 
-pub(in crate) const SOURCES: u16 = 2;
-pub(in crate) const RUN_ID: u64 = 42;
+use crate::{
+    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RingSettings,
+    RunPlan, SyncPolicy, Thinner,
+};
+
+pub(crate) const SOURCES: u16 = 2;
+pub(crate) const RUN_ID: u64 = 42;
 const SLAB_BYTES: usize = 1024;
 
 /// A run of two sources: its samples, which of them fail, and the recorder's settings. The seed
 /// determines the samples.
 #[derive(Debug, Clone)]
-pub(in crate) struct Script {
-    pub(in crate) seed: u64,
-    pub(in crate) samples: u64,
-    pub(in crate) segment_bytes: u64,
-    pub(in crate) sync: SyncPolicy,
-    pub(in crate) preallocate: u64,
-    pub(in crate) batch_slabs: usize,
-    pub(in crate) limits: RetentionLimits,
-    pub(in crate) compresses: bool, // while it records
+pub(crate) struct Script {
+    pub(crate) seed: u64,
+    pub(crate) samples: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) sync: SyncPolicy,
+    pub(crate) preallocate: u64,
+    pub(crate) batch_slabs: usize,
+    pub(crate) limits: RetentionLimits,
+    pub(crate) compresses: bool, // while it records
     /// Distance of the samples that the storage gets, in nanoseconds; 0 if it gets each of them.
-    pub(in crate) thinning_ns: u64,
+    pub(crate) thinning_ns: u64,
 }
 
 /// Returns the frame of a sample with this payload.
@@ -64,13 +64,13 @@ fn frame(source: u16, seq: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the frame of a sample of a source that no script has.
-pub(in crate) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
+pub(crate) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
     frame(source, seq, &seq.to_le_bytes())
 }
 
 impl Script {
     /// A script of some segments.
-    pub(in crate) fn fixed(sync: SyncPolicy) -> Self {
+    pub(crate) fn fixed(sync: SyncPolicy) -> Self {
         Self {
             seed: 0,
             samples: 100,
@@ -84,7 +84,7 @@ impl Script {
         }
     }
 
-    pub(in crate) fn random(seed: u64) -> Self {
+    pub(crate) fn random(seed: u64) -> Self {
         let mut random = SimulationRandom::new(seed);
         let sync = match random.below(4) {
             0 => SyncPolicy::Never,
@@ -106,12 +106,12 @@ impl Script {
     }
 
     /// Returns this script, compressed while it is recorded.
-    pub(in crate) fn compressing(self) -> Self {
+    pub(crate) fn compressing(self) -> Self {
         Self { compresses: true, ..self }
     }
 
     /// Returns the payload of a sample, or `None` if it fails.
-    pub(in crate) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
+    pub(crate) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
         let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
         let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
@@ -119,7 +119,7 @@ impl Script {
     }
 
     /// Returns whether the storage gets a sample that did not fail: the first one of each interval.
-    pub(in crate) fn keeps(&self, source: u16, seq: u64) -> bool {
+    pub(crate) fn keeps(&self, source: u16, seq: u64) -> bool {
         let interval = |seq: u64| Self::mono_ns(seq).checked_div(self.thinning_ns);
         let mut earlier =
             (0..seq).rev().take_while(|earlier| self.thinning_ns > 0 && interval(*earlier) == interval(seq));
@@ -128,7 +128,7 @@ impl Script {
 
     /// Returns the memory of the run at its end: every complete frame, and the number of samples
     /// begun.
-    pub(in crate) fn memory(&self) -> Leftovers {
+    pub(crate) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
         for seq in 0..self.samples {
             for source in 0..SOURCES {
@@ -141,15 +141,15 @@ impl Script {
     }
 
     /// Maximum number of frames in one write.
-    pub(in crate) fn batch_frames_max(&self) -> u64 {
+    pub(crate) fn batch_frames_max(&self) -> u64 {
         (self.batch_slabs * SLAB_BYTES / ENVELOPE_BYTES) as u64
     }
 
-    pub(in crate) fn mono_ns(seq: u64) -> u64 {
+    pub(crate) fn mono_ns(seq: u64) -> u64 {
         1_000_000 + seq
     }
 
-    pub(in crate) fn header() -> SegmentHeader {
+    pub(crate) fn header() -> SegmentHeader {
         let source = |id: u16| SourceInfo {
             id,
             name: format!("source{id}"),
@@ -175,7 +175,7 @@ impl Script {
         }
     }
 
-    pub(in crate) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
+    pub(crate) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
         for seq in 0..self.samples {
             for source in 0..SOURCES {
                 let reading = SampleMeta { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
@@ -201,12 +201,12 @@ impl Script {
 
     /// Samples everything, with space for all of it, and then records. Only the syncer runs
     /// concurrently. Returns `None` if the recorder could not start.
-    pub(in crate) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
+    pub(crate) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
         self.record_with_clock(storage, Box::new(StillClock))
     }
 
     /// Does the same with this wall clock.
-    pub(in crate) fn record_with_clock(
+    pub(crate) fn record_with_clock(
         &self,
         storage: &SimulatedStorage,
         clock_watch: Box<dyn ClockChangeDetector>,
@@ -220,7 +220,7 @@ impl Script {
     }
 
     /// Samples and records at the same time, with little space in between.
-    pub(in crate) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
+    pub(crate) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
         let (settings, producer) = self.settings(storage, 64, 48);
         let metrics = Arc::clone(&settings.metrics);
         let recorder = start(settings).unwrap();
@@ -231,7 +231,7 @@ impl Script {
 
     /// Samples everything, and then records all of it in the ring, and then on the disk what the
     /// ring's recorder passes on. Returns none if one of the recorders could not start.
-    pub(in crate) fn record_with_ring(
+    pub(crate) fn record_with_ring(
         &self,
         ring: &SimulatedStorage,
         disk: &SimulatedStorage,
@@ -257,7 +257,7 @@ impl Script {
         Some((in_ring, to_disk.run()))
     }
 
-    pub(in crate) fn settings(
+    pub(crate) fn settings(
         &self,
         storage: &SimulatedStorage,
         slabs: usize,
@@ -353,20 +353,20 @@ fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
 
 /// The content of a file, as a reader finds it.
 #[derive(Debug, Default)]
-pub(in crate) struct FileContent {
+pub(crate) struct FileContent {
     /// The header, or `None` if the file was rejected.
-    pub(in crate) header: Option<SegmentHeader>,
-    pub(in crate) items: Vec<FileItem>,
-    pub(in crate) damage: Vec<Damage>, // the torn tail last
-    pub(in crate) is_sealed: bool,
+    pub(crate) header: Option<SegmentHeader>,
+    pub(crate) items: Vec<FileItem>,
+    pub(crate) damage: Vec<Damage>, // the torn tail last
+    pub(crate) is_sealed: bool,
     /// End of the intact frames from the start on.
-    pub(in crate) intact: u64,
-    pub(in crate) is_compressed: bool,
+    pub(crate) intact: u64,
+    pub(crate) is_compressed: bool,
 }
 
 /// A frame and its offset in the file; in a compressed file, the offset of its block.
 #[derive(Debug)]
-pub(in crate) enum FileItem {
+pub(crate) enum FileItem {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
     Gap { offset: u64, gap: Gap },
     Other { kind: FrameKind },
@@ -374,22 +374,19 @@ pub(in crate) enum FileItem {
 
 /// Reads images; caches the result for each content.
 #[derive(Debug)]
-pub(in crate) struct ImageReader {
+pub(crate) struct ImageReader {
     folder: tempfile::TempDir,
     cache: HashMap<Vec<u8>, Rc<FileContent>>,
 }
 
 impl ImageReader {
-    pub(in crate) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), cache: HashMap::new() }
     }
 
     /// Reads the files of an image, in the order of their names, which is the order of their
     /// numbers.
-    pub(in crate) fn read_image(
-        &mut self,
-        image: &SimulatedStorage,
-    ) -> Vec<(String, Rc<FileContent>)> {
+    pub(crate) fn read_image(&mut self, image: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
         let names = image.names().into_iter();
         names
             .map(|name| {
@@ -405,7 +402,7 @@ impl ImageReader {
     }
 }
 
-pub(in crate) fn read(path: &std::path::Path) -> FileContent {
+pub(crate) fn read(path: &std::path::Path) -> FileContent {
     let mut found = FileContent::default();
     let Ok(mut reader) = SegmentReader::open(path) else { return found };
     found.header = Some(reader.header().clone());

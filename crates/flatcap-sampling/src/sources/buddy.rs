@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{Buddy, BuddyArgs, BuddyZone};
 
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Buddy, BuddyArgs, BuddyZone};
 
 const FILE: &str = "proc/buddyinfo";
 /// Maximum number of zones in one sample: 1,024 nodes with four zones each.

@@ -62,9 +62,10 @@ pub(super) fn values_of(counters: &[u8]) -> impl DoubleEndedIterator<Item = u64>
 
 #[cfg(test)]
 mod tests {
+    use flatcap_schemas::host::{Conntrack, ConntrackArgs, ConntrackCore, Cpu, CpuTimes};
+
     use super::*;
     use crate::sources::{conntrack, cpu};
-    use flatcap_schemas::host::{Conntrack, ConntrackArgs, ConntrackCore, Cpu, CpuTimes};
 
     fn finished<T>(build: impl FnOnce(&mut FlatBufferBuilder<'static>) -> WIPOffset<T>) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();

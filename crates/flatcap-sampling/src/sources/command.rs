@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_os::program::{KillHandle, ProgramEnd, ProgramRun, run};
+use flatcap_os::program_guard::ProgramGuard;
+use flatcap_schemas::host::{
+    Command, CommandArgs, CommandCounter, CommandCounterArgs, CommandEnd, CommandGauge, CommandGaugeArgs,
+    CommandValue,
+};
 
 use super::named_series::{SeriesFields, SeriesSchema};
 use super::text::ABSENT;
 use super::text_values::{ABSENT_INTEGER, NAME_BYTES, TextSchema, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::program::{KillHandle, ProgramEnd, ProgramRun, run};
-use flatcap_os::program_guard::ProgramGuard;
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
-use flatcap_schemas::host::{
-    Command, CommandArgs, CommandCounter, CommandCounterArgs, CommandEnd, CommandGauge, CommandGaugeArgs,
-    CommandValue,
-};
 
 /// `include` and `exclude` match the names of values. Starting a program allocates, in this process
 /// too.
@@ -212,11 +212,12 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::path::Path;
 
-    use super::*;
-    use crate::test_settings::TestSettings;
     use flatcap_os::host::HostRoot;
     use flatcap_os::program_guard::{OwnerAndMode, Provenance};
+
+    use super::*;
     use crate::sources::tests::open_sampler;
+    use crate::test_settings::TestSettings;
 
     fn keys(script: &str, more: &str) -> String {
         format!("command = [\"/bin/sh\", \"-c\", '''{script}''']\n{more}")

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 use super::counters::{CounterKeys, CounterOrder, CounterWriter};
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";

@@ -2,12 +2,12 @@
 //! `origin` attribute, or its own name, identifies its value.
 
 use flatbuffers_reflection::reflection::BaseType;
+use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
 
 use super::by_schema;
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{SourceSpec, Unavailable, host_file};
-use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
 use crate::{Incomplete, NameFilter, ReadError, odd_text};
 
 /// Bytes of a counter: a 64-bit integer or a fraction. All ones mean absent in both: as a fraction,

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::{HostFile, RecordStructure};
+use flatcap_schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::{HostFile, RecordStructure};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
 /// Maximum number of cores in one sample; Linux supports no more.

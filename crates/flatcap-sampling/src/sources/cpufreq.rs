@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::{HostDirectory, HostFile};
+use flatcap_schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::text::ABSENT;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::{HostDirectory, HostFile};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
 const ONLINE: &str = "sys/devices/system/cpu/online";

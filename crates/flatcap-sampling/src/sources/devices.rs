@@ -5,9 +5,10 @@ use std::ffi::CStr;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
+use flatcap_os::host::{HostDirectory, HostRoot, SmallFile};
+
 use super::guarded_reads::BlockingRead;
 use super::text;
-use flatcap_os::host::{HostDirectory, HostRoot, SmallFile};
 use crate::{Incomplete, ReadError, odd_text};
 
 /// Maximum length of a file or device name, including its terminating zero byte.

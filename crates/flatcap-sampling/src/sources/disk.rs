@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{Disk, DiskArgs, DiskCounters};
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
 /// Maximum number of devices in one sample.

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
 use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::network::namespace_path;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
 const FILE: &str = "proc/net/dev";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
@@ -419,8 +419,9 @@ mod tests {
     use std::process::Command;
     use std::sync::Condvar;
 
-    use super::*;
     use flatcap_os::host::HostRoot;
+
+    use super::*;
     use crate::NameFilter;
     use crate::sources::tests::{host_with, open_sampler};
 

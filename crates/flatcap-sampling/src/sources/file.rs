@@ -5,15 +5,15 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{
+    File, FileArgs, FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs, FileValue,
+};
 
 use super::named_series::{SeriesFields, SeriesSchema};
 use super::text_values::{NAME_BYTES, TextSchema, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::HostFile;
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
-use flatcap_schemas::host::{
-    File, FileArgs, FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs, FileValue,
-};
 
 /// Name of the file in errors: the configuration has its path.
 const FILE: &str = "[source.file.NAME] path";
@@ -257,7 +257,8 @@ mod tests {
         let mut writer =
             std::process::Command::new("sh").args(["-c", "echo > \"$0\""]).arg(&pipe).spawn().unwrap();
         let wait = || {
-            flatcap_os::wake_event::WakeEvent::new().wait_until(flatcap_os::clock::monotonic_ns() + 200_000_000)
+            flatcap_os::wake_event::WakeEvent::new()
+                .wait_until(flatcap_os::clock::monotonic_ns() + 200_000_000)
         };
         wait();
         let error = open_sampler(&SPEC, "path = \"/p\"", folder.path()).unwrap_err().to_string();

@@ -5,16 +5,16 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
+use flatcap_schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
 use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
-use flatcap_os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
 use crate::odd_text::{self, OddText};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use flatcap_schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
 /// The list of mounts under another root, from the host's first process.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";

@@ -6,16 +6,16 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::{HostDirectory, HostFile};
+use flatcap_os::nvml::{Card, CardIdentity, CardMetrics, Cards, NvidiaCards};
+use flatcap_schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text::{self, ABSENT};
 use super::text_values::ABSENT_INTEGER;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::{HostDirectory, HostFile};
-use flatcap_os::nvml::{Card, CardIdentity, CardMetrics, Cards, NvidiaCards};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 const DRM: &str = "sys/class/drm";
 /// Exists while NVIDIA's driver is loaded.
@@ -523,10 +523,11 @@ mod tests {
     use std::path::Path;
     use std::sync::{Arc, Barrier};
 
-    use super::*;
-    use crate::test_settings::TestSettings;
     use flatcap_os::host::HostRoot;
+
+    use super::*;
     use crate::sources::tests::{assert_damage_is_marked, open_sampler, rename};
+    use crate::test_settings::TestSettings;
 
     const BELOW: &str = "sys/class/drm";
 

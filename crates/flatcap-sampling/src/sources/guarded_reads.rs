@@ -15,7 +15,6 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
-
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread;
 

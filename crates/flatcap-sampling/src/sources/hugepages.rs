@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_schemas::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
-use flatcap_schemas::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 const DIRECTORY: &str = "sys/kernel/mm/hugepages";
 const DIR_KIND: NumberedDirKind<5> = NumberedDirKind {
@@ -91,9 +91,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sources::tests::{
-        assert_damage_is_marked, open_sampler, sample_this_host, sample_under,
-    };
+    use crate::sources::tests::{assert_damage_is_marked, open_sampler, sample_this_host, sample_under};
 
     fn pool(root: &Path, name: &str, values: [&str; 5]) {
         let folder = root.join(DIRECTORY).join(name);

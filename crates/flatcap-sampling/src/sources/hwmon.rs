@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostDirectory;
+use flatcap_schemas::host::{
+    CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
+    PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
+};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, FileName, NumberFile};
 use super::guarded_reads::{GuardedElement, GuardedReads};
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::HostDirectory;
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{
-    CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
-    PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
-};
 
 const DIRECTORY: &str = "sys/class/hwmon";
 const CHIP: &[u8] = b"hwmon";
@@ -310,9 +310,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sources::tests::{
-        captured_host, fixed_text, host_with, open_sampler, rename, sample_under,
-    };
+    use crate::sources::tests::{captured_host, fixed_text, host_with, open_sampler, rename, sample_under};
 
     /// "hwmon0 coretemp(coretemp.0) temp1 [Core 0]" and the value.
     type SensorRows = Vec<(String, f64)>;

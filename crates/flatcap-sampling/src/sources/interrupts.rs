@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 const FILE: &str = "proc/interrupts";
 /// Maximum number of cores in one sample; Linux supports no more.

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::time::Duration;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_os::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, RecordRead, unescape};
 use flatcap_tasks::schema::{KMSG, KMSG_ROOT, Kmsg, KmsgArgs, LogLine, LogLineArgs};
 
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, RecordRead, unescape};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const FILE: &str = "dev/kmsg";
@@ -155,8 +155,9 @@ fn set_valid_text(text: &[u8], valid: &mut String) -> bool {
 mod tests {
     use std::io::{self, ErrorKind, Write};
 
-    use super::*;
     use flatcap_os::kernel_log::Records;
+
+    use super::*;
     use crate::sources::tests::{decoded, host_with, open_source};
 
     /// Returns the payload of the next sample, decoded, and whether it is complete.

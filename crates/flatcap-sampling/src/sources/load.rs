@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
+use flatcap_os::host::{HostFile, RecordStructure};
+use flatcap_schemas::host::{Load, LoadArgs};
 
 use super::text;
 use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::{HostFile, RecordStructure};
 use crate::{FixedSampler, Incomplete, OpenedSampler, ReadError, odd_text};
-use flatcap_schemas::host::{Load, LoadArgs};
 
 const FILE: &str = "proc/loadavg";
 

@@ -1,11 +1,11 @@
 //! The sources, one file each: the files that it reads, how it parses them, and how it fills its
 //! schema (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
+use flatcap_os::host::HostRoot;
 use flatcap_tasks::schema::TASKS_NAME;
 
 use super::source_spec::{OWN_SCHEMA, host_file};
 use super::{OpenContext, OwnKeys, OwnSettings, SourceOpener, SourceSettings, SourceSpec, Unavailable};
-use flatcap_os::host::HostRoot;
 
 #[cfg(test)]
 mod bad_elements;

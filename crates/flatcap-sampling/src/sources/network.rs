@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
+use flatcap_schemas::host::{InterfaceCounters, Network, NetworkArgs};
 
 use super::cursor::Cursor;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";

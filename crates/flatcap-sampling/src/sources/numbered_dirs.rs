@@ -4,9 +4,10 @@
 use std::ffi::CStr;
 use std::io::{self, Write as _};
 
+use flatcap_os::host::{HostDirectory, HostFile};
+
 use super::text;
 use super::{OpenContext, Unavailable};
-use flatcap_os::host::{HostDirectory, HostFile};
 use crate::{CachedNameFilter, Incomplete, ReadError, odd_text};
 
 /// Maximum length of a file's path below the directory, including its terminating zero byte.

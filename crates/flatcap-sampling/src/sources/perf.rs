@@ -4,6 +4,11 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::directory_handle::raise_open_files_limit;
+use flatcap_os::host::HostFile;
+use flatcap_os::perf::{CountTarget, CounterGroup, CounterValue};
+use flatcap_schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 use super::core_list::{ONLINE, parse_core_list};
 use super::perf_access::{PARANOID, denied};
@@ -11,12 +16,7 @@ use super::perf_groups::{event_code, group_events, incomplete_reason, open_group
 use super::text::ABSENT;
 use super::threads::CountedProcesses;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns};
-use flatcap_os::directory_handle::raise_open_files_limit;
-use flatcap_os::host::HostFile;
-use flatcap_os::perf::{CountTarget, CounterGroup, CounterValue};
 use crate::{Incomplete, OpenedSampler, OwnSettings, PerfEvent, ReadError, Sampler};
-use flatcap_schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 /// `include` and `exclude` match names of events. Each event on each core is an open file.
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -287,10 +287,11 @@ fn schema_event(event: PerfEvent) -> CountedEvent {
 mod tests {
     use std::path::Path;
 
-    use super::*;
-    use crate::test_settings::TestSettings;
     use flatcap_os::host::HostRoot;
+
+    use super::*;
     use crate::sources::tests::{open_sampler, sample_under};
+    use crate::test_settings::TestSettings;
 
     fn rows(payload: &[u8]) -> Vec<CoreCount> {
         flatbuffers::root::<Perf<'_>>(payload).unwrap().cores().iter().copied().collect()

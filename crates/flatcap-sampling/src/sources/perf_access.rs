@@ -3,10 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use flatcap_os::host::{HostRoot, in_initial_pid_namespace};
 use flatcap_tasks::PAYLOAD_NS_MAX;
 
 use super::Unavailable;
-use flatcap_os::host::{HostRoot, in_initial_pid_namespace};
 
 /// The level from which on the kernel refuses events to those without a capability.
 pub(super) const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use flatcap_os::perf::{CountTarget, CounterGroup, CounterValue, EventCode};
+
 use crate::{Incomplete, PerfEvent};
 
 /// Hardware events in one group. A group counts only if all its events fit into the processor's

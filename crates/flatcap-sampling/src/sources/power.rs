@@ -5,13 +5,13 @@ use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostDirectory;
+use flatcap_schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::HostDirectory;
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
 const HINT_DENIED: &str = ": since Linux 5.10 only root may read energy_uj: \

@@ -5,12 +5,12 @@ use std::io;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::{HostFile, RecordStructure};
+use flatcap_schemas::host::{Pressure, PressureArgs, PressureLine};
 
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::{HostFile, RecordStructure};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
 const FILES: [&str; 4] =

@@ -1,9 +1,10 @@
 //! The memory of sources that read perf rings: the kernel's, and copies of what is in it.
 
-use super::core_list::{ONLINE, parse_core_list};
 use flatcap_os::host::HostRoot;
 use flatcap_os::perf_batch::BatchLimits;
 use flatcap_os::perf_ring::PerfRing;
+
+use super::core_list::{ONLINE, parse_core_list};
 
 /// Memory of one kind that a source holds while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
 const VERSION_HINT: &str = ": 15 to 17 are supported";

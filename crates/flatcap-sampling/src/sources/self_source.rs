@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap_format::histogram::LatencySummary;
-
-use super::{OwnKeys, SourceOpener, SourceSpec};
 use flatcap_metrics::Metrics;
 use flatcap_os::host::HostFile;
-use crate::{Incomplete, ReadError, Sampler};
 use flatcap_schemas::agent as wire;
+
+use super::{OwnKeys, SourceOpener, SourceSpec};
+use crate::{Incomplete, ReadError, Sampler};
 
 /// Not under the host's root: the recorder appears in its own /proc.
 const FILE: &str = "proc/self/stat";

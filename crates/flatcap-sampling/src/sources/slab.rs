@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{Slab, SlabArgs, SlabCache};
 
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
 /// Maximum number of caches in one sample; kernels have about 200, and more with control groups or

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use flatbuffers::{FlatBufferBuilder, VOffsetT};
+use flatcap_os::host::RecordStructure;
 
 use super::by_schema::{create_structs, push_struct, slot, values_of};
 use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
 use super::network::namespace_path;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::RecordStructure;
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const SNMP: &str = "proc/net/snmp";

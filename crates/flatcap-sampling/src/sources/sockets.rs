@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use flatcap_os::host::RecordStructure;
+
 use super::counter_tables::CounterTableSampler;
 use super::counters::{CounterFile, CounterLayout};
 use super::network::namespace_path;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::RecordStructure;
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/net/sockstat";

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostFile;
+use flatcap_schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::host::HostFile;
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 /// Has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
+use flatcap_schemas::synthetic as wire;
 
 use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{FixedSampler, Incomplete, OpenedSampler, OwnSettings, ReadError, SyntheticLayout};
-use flatcap_schemas::synthetic as wire;
 
 /// Full name of the root table of three scalars.
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";

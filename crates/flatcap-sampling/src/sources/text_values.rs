@@ -224,13 +224,14 @@ fn number(text: &[u8]) -> (f64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
+
     use super::*;
-    use crate::sources::file;
-    use crate::test_settings::TestSettings;
     use crate::OwnSettings;
+    use crate::sources::file;
     use crate::sources::named_series::SeriesFields;
     use crate::sources::tests::assert_damage_is_marked;
-    use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
+    use crate::test_settings::TestSettings;
 
     type TestRow = (String, f64, i64);
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::host::HostDirectory;
+use flatcap_schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::guarded_reads::{GuardedElement, GuardedReads};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::HostDirectory;
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
 const DEVICE_CLASS: DeviceClass = DeviceClass {

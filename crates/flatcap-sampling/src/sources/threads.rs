@@ -3,11 +3,12 @@
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write as _};
 
-use super::perf_groups::{incomplete_reason, open_groups, read_groups};
-use super::{Unavailable, devices, text};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns};
 use flatcap_os::host::{HostDirectory, HostRoot};
 use flatcap_os::perf::{CountTarget, CounterGroup, CounterValue};
+
+use super::perf_groups::{incomplete_reason, open_groups, read_groups};
+use super::{Unavailable, devices, text};
 use crate::{Incomplete, PerfEvent};
 
 const PROC: &str = "proc";
@@ -252,12 +253,12 @@ mod tests {
     use std::process::{Child, Command};
 
     use flatbuffers::FlatBufferBuilder;
+    use flatcap_schemas::host::{CountedEvent, Perf};
 
     use super::*;
     use crate::Sampler;
     use crate::sources::perf::SPEC;
     use crate::sources::tests::open_sampler;
-    use flatcap_schemas::host::{CountedEvent, Perf};
 
     /// Number, event and value of each row.
     fn rows(sampler: &mut dyn Sampler) -> Vec<(u64, CountedEvent, u64)> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use flatcap_os::host::RecordStructure;
+
 use super::counter_tables::{CounterTableSampler, LINES};
 use super::counters::CounterFile;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::RecordStructure;
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/vmstat";

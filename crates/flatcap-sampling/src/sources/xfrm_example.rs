@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use flatcap_os::host::RecordStructure;
+
 use super::counter_tables::{CounterTableSampler, LINES};
 use super::counters::CounterFile;
 use super::network::namespace_path;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::host::RecordStructure;
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/net/xfrm_stat";
@@ -39,9 +40,9 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 #[cfg(test)]
 mod tests {
     use flatbuffers::FlatBufferBuilder;
+    use flatcap_os::host::HostRoot;
 
     use super::*;
-    use flatcap_os::host::HostRoot;
     use crate::sources::tests::{decoded, host_with};
     use crate::{OwnSettings, SourceSettings};
 

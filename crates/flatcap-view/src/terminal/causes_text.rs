@@ -3,12 +3,12 @@
 use flatcap_explain::{KernelCauses, LoggedLines, TaskCauses};
 use flatcap_format::schema::text_of;
 use flatcap_tasks::StackTotals;
+use flatcap_text::stack_names::StackNames;
 use jiff::tz::TimeZone;
 
 use super::appearance::Appearance;
 use super::chart_frame::shortened;
 use super::times::{length, time_of_day};
-use flatcap_text::stack_names::StackNames;
 
 /// Maximum number of entries in each list of processes, functions and log lines.
 const LISTED_MAX: usize = 6;

@@ -6,9 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
+use flatcap_control::Client;
 use flatcap_explain::{ExplainError, RecordingChoice, explain, find_causes};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::{HostIdentity, TimeSpec};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_os::signal::SignalWatch;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_text::stack_names::StackNames;
 use jiff::tz::TimeZone;
 use ratatui::DefaultTerminal;
 use ratatui::layout::Rect;
@@ -19,11 +24,6 @@ use super::explanation_text::explanation_lines;
 use super::feeds::Feeds;
 use super::frame::{draw, room_of};
 use super::state::{Movement, Panel, Request, ViewState};
-use flatcap_control::Client;
-use flatcap_os::clock::{monotonic_ns, read_clocks};
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_text::stack_names::StackNames;
 use crate::ViewError;
 use crate::sample_search::SampleSearch;
 

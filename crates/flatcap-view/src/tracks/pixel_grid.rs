@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 
 /// Pixels of equal length that start at multiples of that length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate) struct PixelGrid {
+pub(crate) struct PixelGrid {
     /// Length of a pixel in nanoseconds, at least 1.
-    pub(in crate) pixel_ns: i64,
+    pub(crate) pixel_ns: i64,
     /// Number of the first pixel: its start divided by the length.
-    pub(in crate) first: i64,
+    pub(crate) first: i64,
     /// Number of pixels.
-    pub(in crate) count: usize,
+    pub(crate) count: usize,
 }
 
 /// A time range clipped to a grid.
@@ -26,14 +26,14 @@ pub(super) struct GridRange {
 
 impl PixelGrid {
     /// Returns the start of a pixel, in wall nanoseconds.
-    pub(in crate) fn begin_ns(&self, index: usize) -> i64 {
+    pub(crate) fn begin_ns(&self, index: usize) -> i64 {
         let index = i64::try_from(index).unwrap_or(i64::MAX);
         self.first.saturating_add(index).saturating_mul(self.pixel_ns)
     }
 
     /// Returns the index of the pixel that contains a time, or `None` if the time is outside the
     /// grid.
-    pub(in crate) fn index(&self, wall_ns: i64) -> Option<usize> {
+    pub(crate) fn index(&self, wall_ns: i64) -> Option<usize> {
         let number = wall_ns.div_euclid(self.pixel_ns).checked_sub(self.first)?;
         usize::try_from(number).ok().filter(|index| *index < self.count)
     }

@@ -16,36 +16,36 @@ const CELL_THREADS_MAX: usize = 4096;
 
 /// The activity of a CPU in a pixel. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate) struct TrackCell {
+pub(crate) struct TrackCell {
     /// The part of the pixel that is known.
-    pub(in crate) known_ns: u64,
+    pub(crate) known_ns: u64,
     /// Run time of all threads.
-    pub(in crate) busy_ns: u64,
+    pub(crate) busy_ns: u64,
     /// Run time of the threads of the chosen process.
-    pub(in crate) own_ns: u64,
+    pub(crate) own_ns: u64,
     /// The thread that ran longest, and its run time; `None` if no thread ran.
-    pub(in crate) top: Option<(ThreadInfo, u64)>,
+    pub(crate) top: Option<(ThreadInfo, u64)>,
     /// Run time of all threads of the process of that thread.
-    pub(in crate) top_process_ns: u64,
+    pub(crate) top_process_ns: u64,
     /// Number of threads that ran.
-    pub(in crate) threads: u32,
+    pub(crate) threads: u32,
     /// Number of slices that started, including slices of the idle loop.
-    pub(in crate) switches: u32,
+    pub(crate) switches: u32,
 }
 
 /// The waits for a CPU in a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate) struct WaitCell {
+pub(crate) struct WaitCell {
     /// Sum of the waits of all threads in the pixel, in nanoseconds.
-    pub(in crate) waited_ns: u64,
+    pub(crate) waited_ns: u64,
     /// The longest single wait, including its parts outside the pixel, in nanoseconds.
-    pub(in crate) longest_ns: u64,
+    pub(crate) longest_ns: u64,
 }
 
 /// Folds intervals of threads into pixels.
 #[derive(Debug, Clone)]
 // So memory depends only on the number of pixels.
-pub(in crate) struct PixelTracks {
+pub(crate) struct PixelTracks {
     grid: PixelGrid,
     /// The process whose run time is counted separately.
     process: Option<u32>,
@@ -67,7 +67,7 @@ struct CpuTrack {
 }
 
 impl PixelTracks {
-    pub(in crate) fn new(grid: PixelGrid, process: Option<u32>) -> Self {
+    pub(crate) fn new(grid: PixelGrid, process: Option<u32>) -> Self {
         Self {
             grid,
             process,
@@ -78,26 +78,26 @@ impl PixelTracks {
         }
     }
 
-    pub(in crate) fn grid(&self) -> PixelGrid {
+    pub(crate) fn grid(&self) -> PixelGrid {
         self.grid
     }
 
-    pub(in crate) fn process(&self) -> Option<u32> {
+    pub(crate) fn process(&self) -> Option<u32> {
         self.process
     }
 
     /// Returns the number of CPUs with tracks.
-    pub(in crate) fn cpus(&self) -> usize {
+    pub(crate) fn cpus(&self) -> usize {
         self.tracks.len()
     }
 
     /// Returns the number of CPUs without tracks because of the limit.
-    pub(in crate) fn left_out(&self) -> usize {
+    pub(crate) fn left_out(&self) -> usize {
         self.left_out.len()
     }
 
     /// Returns the cells of each CPU in these pixels, without the cells after the last known one.
-    pub(in crate) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
+    pub(crate) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
         let cells = |track: &CpuTrack| {
             let end = pixels.end.min(track.cells.len());
             track.cells.get(pixels.start..end).map_or(Vec::new(), <[_]>::to_vec)
@@ -105,12 +105,12 @@ impl PixelTracks {
         self.tracks.iter().map(|(cpu, track)| (*cpu, cells(track))).collect()
     }
 
-    pub(in crate) fn waiting(&self, pixels: &std::ops::Range<usize>) -> &[WaitCell] {
+    pub(crate) fn waiting(&self, pixels: &std::ops::Range<usize>) -> &[WaitCell] {
         self.waiting.get(pixels.clone()).unwrap_or_default()
     }
 
     /// Returns the ranges that are not completely known.
-    pub(in crate) fn stretches(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
+    pub(crate) fn stretches(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
         self.stretches.within(from_ns, to_ns)
     }
 

@@ -13,18 +13,18 @@ use crate::ViewError;
 
 /// The location of scheduler payloads.
 #[derive(Debug, Clone)]
-pub(in crate) struct SchedSource {
+pub(crate) struct SchedSource {
     /// Segment files, or directories of segments.
-    pub(in crate) paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
     /// The host; `None` if all segments are from one host.
-    pub(in crate) host: Option<HostIdentity>,
+    pub(crate) host: Option<HostIdentity>,
     /// Name of the source.
-    pub(in crate) name: String,
+    pub(crate) name: String,
 }
 
 /// Reads forward from a time and keeps the state of what it has read.
 #[derive(Debug)]
-pub(in crate) struct SchedReader {
+pub(crate) struct SchedReader {
     reader: MergedReader,
     timeline: Timeline,
     continuity: Continuity,
@@ -56,7 +56,7 @@ struct LastBatch {
 
 impl SchedSource {
     /// Returns whether a root type is the type of scheduler payloads.
-    pub(in crate) fn is_root(name: &str) -> bool {
+    pub(crate) fn is_root(name: &str) -> bool {
         name == schema::SCHED_ROOT
     }
 
@@ -87,11 +87,7 @@ impl SchedSource {
 
 impl SchedReader {
     /// Opens a reader for a time range.
-    pub(in crate) fn open(
-        source: &SchedSource,
-        from_ns: i64,
-        until_ns: i64,
-    ) -> Result<Self, ViewError> {
+    pub(crate) fn open(source: &SchedSource, from_ns: i64, until_ns: i64) -> Result<Self, ViewError> {
         // A sample is stamped when it is read, which is after its events.
         let until_ns = until_ns.saturating_add_unsigned(PAYLOAD_NS_MAX);
         let filter = ReplayFilter {
@@ -113,7 +109,7 @@ impl SchedReader {
 
     /// Reads up to a wall time while `may_go_on` returns true. Returns whether it reached that time
     /// or the end of the recording.
-    pub(in crate) fn advance(
+    pub(crate) fn advance(
         &mut self,
         to_ns: i64,
         observer: &mut impl TrackObserver,
@@ -158,12 +154,12 @@ impl SchedReader {
     }
 
     /// Checks for segments that were started since the last call.
-    pub(in crate) fn refresh(&mut self) -> Result<(), ViewError> {
+    pub(crate) fn refresh(&mut self) -> Result<(), ViewError> {
         Ok(self.reader.refresh()?)
     }
 
     /// Passes on the running and ready threads at the end of what was read.
-    pub(in crate) fn open_intervals(&self, observer: &mut impl TrackObserver) {
+    pub(crate) fn open_intervals(&self, observer: &mut impl TrackObserver) {
         let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
         for interval in self.timeline.active() {
             observer.pass(&interval);
@@ -171,22 +167,22 @@ impl SchedReader {
     }
 
     /// Returns the end of the last payload in wall nanoseconds, or `None` before the first payload.
-    pub(in crate) fn reached_ns(&self) -> Option<i64> {
+    pub(crate) fn reached_ns(&self) -> Option<i64> {
         self.continuity.last.map(|last| last.end_ns)
     }
 
     /// Returns whether any payload had wakeups.
-    pub(in crate) fn has_wakeups(&self) -> bool {
+    pub(crate) fn has_wakeups(&self) -> bool {
         self.has_wakeups
     }
 
     /// Returns the number of damaged ranges, unreadable segments and invalid payloads.
-    pub(in crate) fn unreadable(&self) -> u64 {
+    pub(crate) fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
     /// Returns the number of CPUs listed at the start of payloads, at most [`CPUS_MAX`].
-    pub(in crate) fn cpus(&self) -> usize {
+    pub(crate) fn cpus(&self) -> usize {
         self.cpus
     }
 }

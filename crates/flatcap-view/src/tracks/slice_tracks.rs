@@ -14,32 +14,32 @@ const WAITS_MAX: usize = 1 << 16;
 
 /// A time slice of a thread, or of the idle loop, on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate) struct TrackSlice {
+pub(crate) struct TrackSlice {
     /// The thread that ran.
-    pub(in crate) thread: ThreadInfo,
+    pub(crate) thread: ThreadInfo,
     /// Start in wall nanoseconds.
-    pub(in crate) begin_ns: i64,
+    pub(crate) begin_ns: i64,
     /// End in wall nanoseconds.
-    pub(in crate) end_ns: i64,
-    pub(in crate) end: IntervalEnd,
-    pub(in crate) waited: Waited,
+    pub(crate) end_ns: i64,
+    pub(crate) end: IntervalEnd,
+    pub(crate) waited: Waited,
 }
 
 /// The waits of a thread before it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate) struct Waited {
+pub(crate) struct Waited {
     /// Wait for a CPU, in nanoseconds; `None` if it is not known.
-    pub(in crate) ready_ns: Option<u64>,
+    pub(crate) ready_ns: Option<u64>,
     /// Sleep before that wait, in nanoseconds; `None` if the thread was preempted or the length is
     /// not known.
-    pub(in crate) slept_ns: Option<u64>,
+    pub(crate) slept_ns: Option<u64>,
     /// The thread that woke it.
-    pub(in crate) waker: Option<ThreadInfo>,
+    pub(crate) waker: Option<ThreadInfo>,
 }
 
 /// Keeps the slices of a time range, up to a maximum number of slices and of threads.
 #[derive(Debug, Clone)]
-pub(in crate) struct SliceTracks {
+pub(crate) struct SliceTracks {
     wall_ns: Range<i64>,
     slices_max: usize,
     threads_max: usize,
@@ -52,7 +52,7 @@ pub(in crate) struct SliceTracks {
 }
 
 impl SliceTracks {
-    pub(in crate) fn new(wall_ns: Range<i64>, slices_max: usize, threads_max: usize) -> Self {
+    pub(crate) fn new(wall_ns: Range<i64>, slices_max: usize, threads_max: usize) -> Self {
         Self {
             wall_ns,
             slices_max,
@@ -66,12 +66,12 @@ impl SliceTracks {
     }
 
     /// Returns whether slices or threads exceed their limits, so that some are left out.
-    pub(in crate) fn is_too_much(&self) -> bool {
+    pub(crate) fn is_too_much(&self) -> bool {
         self.slices > self.slices_max || self.threads.len() > self.threads_max
     }
 
     /// Returns the slices of each CPU, and the ranges that are not completely known.
-    pub(in crate) fn into_parts(self) -> (Vec<(u16, Vec<TrackSlice>)>, Vec<Stretch>) {
+    pub(crate) fn into_parts(self) -> (Vec<(u16, Vec<TrackSlice>)>, Vec<Stretch>) {
         let stretches = self.stretches.within(self.wall_ns.start, self.wall_ns.end);
         (self.tracks.into_iter().collect(), stretches)
     }

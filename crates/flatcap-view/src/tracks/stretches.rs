@@ -5,7 +5,7 @@ const STRETCHES_MAX: usize = 256;
 
 /// Reason why a range is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate) enum StretchKind {
+pub(crate) enum StretchKind {
     /// There is no sample of the range.
     NotRecorded,
     /// The kernel dropped records: the display may be wrong.
@@ -16,14 +16,14 @@ pub(in crate) enum StretchKind {
 
 /// A time range that is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate) struct Stretch {
-    pub(in crate) kind: StretchKind,
+pub(crate) struct Stretch {
+    pub(crate) kind: StretchKind,
     /// Start in wall nanoseconds.
-    pub(in crate) begin_ns: i64,
+    pub(crate) begin_ns: i64,
     /// End in wall nanoseconds.
-    pub(in crate) end_ns: i64,
+    pub(crate) end_ns: i64,
     /// Number of records that the kernel dropped.
-    pub(in crate) lost: u64,
+    pub(crate) lost: u64,
 }
 
 /// Ranges in time order. Ranges of one kind that are closer than a pixel are merged.

@@ -6,7 +6,7 @@ use super::stretches::Stretch;
 
 /// An interval in which a thread had one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate) struct WallInterval {
+pub(crate) struct WallInterval {
     pub(super) task: Task,
     pub(super) state: TaskState,
     /// The CPU that it ran on.
@@ -21,7 +21,7 @@ pub(in crate) struct WallInterval {
 }
 
 /// Receives intervals in the order of their ends.
-pub(in crate) trait TrackObserver {
+pub(crate) trait TrackObserver {
     fn interval(&mut self, interval: &WallInterval);
 
     fn stretch(&mut self, stretch: Stretch);

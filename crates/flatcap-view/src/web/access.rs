@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::io;
 
+use flatcap_os::host::random_u64;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::{StatusCode, Uri};
 
 use super::api_error::ApiError;
-use flatcap_os::host::random_u64;
 
 /// The names by which a browser reaches this host itself.
 // A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.

@@ -7,12 +7,12 @@ use flatcap_explain::{
 };
 use flatcap_format::query::{instance_path, quoted_value, source_path};
 use flatcap_format::segment::{Marker, SourceSender};
+use flatcap_recorder::snapshot::SnapshotRecord;
+use flatcap_text::human::shell_command;
+use flatcap_text::stack_names::StackNames;
 use serde::Serialize;
 
 use super::causes_answer::CausesAnswer;
-use flatcap_text::human::shell_command;
-use flatcap_recorder::snapshot::SnapshotRecord;
-use flatcap_text::stack_names::StackNames;
 
 /// Maximum number of suspects and fields that the page lists.
 const LISTED_MAX: usize = 20;

@@ -1,9 +1,9 @@
 //! Errors of the page's API.
 
+use flatcap_control::ClientError;
 use flatcap_explain::ExplainError;
 use hyper::StatusCode;
 
-use flatcap_control::ClientError;
 use crate::ViewError;
 
 /// An error of the API: an HTTP status and a line of text.

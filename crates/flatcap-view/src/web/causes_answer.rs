@@ -5,9 +5,8 @@ use flatcap_explain::{
 };
 use flatcap_format::schema::text_of;
 use flatcap_tasks::{Blocker, HoleCause, StackTotals};
-use serde::Serialize;
-
 use flatcap_text::stack_names::StackNames;
+use serde::Serialize;
 
 /// Maximum number of processes, functions and lines that the page lists.
 const LISTED_MAX: usize = 20;

@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use flatcap_os::clock::read_clocks;
+use flatcap_os::thread;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::{mpsc, oneshot};
 
 use super::live_tail::LiveTail;
 use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
-use flatcap_os::clock::read_clocks;
-use flatcap_os::thread;
 
 /// Time between two events.
 // Four per second look like motion.
@@ -122,9 +122,10 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use flatcap_os::throttle::Throttle;
     use flatcap_os::wake_event::WakeEvent;
+
+    use super::*;
 
     // Proves that viewers that read do not take more than their share of the connections: a further
     // viewer is served, and only the oldest ends.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
+use flatcap_os::clock::monotonic_ns;
 use hyper::body::Bytes;
 use serde::Serialize;
 
 use super::range_answer::{RangeRow, RangeSeries, keep_largest};
 use super::shown_paths::ShownPaths;
-use flatcap_os::clock::monotonic_ns;
 use crate::catalog::{Catalog, Chart};
 use crate::chart_feed::{ChartFeed, ChartSeries};
 use crate::error::ViewError;

@@ -6,6 +6,7 @@ use std::path::Path;
 use flatbuffers::FlatBufferBuilder;
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::SimulationRandom;
+use flatcap_schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 use flatcap_tasks::schema::{CodeKind, KMSG, KMSG_ROOT, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT};
 use flatcap_tasks::testing::{KmsgPayload, ProfilePayload, SchedPayload};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use super::api_request::{ApiRequest, WallRange};
 use super::recording_reader::RecordingReader;
 use super::server::slow_answers;
 use super::shown_paths::ShownPaths;
-use flatcap_schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 use crate::test_recording::{START_MONO_NS, TestSource, text, wall_ns, write_sources};
 use crate::test_schedule::thread;
 

@@ -8,6 +8,8 @@ use flatcap_format::query::{
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
 use flatcap_format::segment::{Marker, list, markers};
+use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_recorder::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 
 use super::api_answers::{
     ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotAnswer,
@@ -18,8 +20,6 @@ use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
 use super::shown_paths::ShownPaths;
 use super::tasks_answer::TasksAnswer;
 use super::tasks_reader::TasksReader;
-use flatcap_os::clock::{monotonic_ns, read_clocks};
-use flatcap_recorder::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 use crate::ViewError;
 use crate::catalog::{Catalog, Chart};
 use crate::chart_feed::{ChartFeed, ChartSeries};

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread::JoinHandle;
 
+use flatcap_os::thread;
+use flatcap_recorder::snapshot::SnapshotRecord;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{PageOptions, PageServer};
-use flatcap_os::thread;
-use flatcap_recorder::snapshot::SnapshotRecord;
 use crate::test_recording::{SPIKE, wall_ns, write_recording};
 
 pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";

@@ -10,7 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use flatcap_control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use flatcap_explain::{RecordingChoice, explain, find_causes, find_spikes};
+use flatcap_os::clock::NS_PER_S;
+use flatcap_os::throttle::Throttle;
+use flatcap_os::wake_event::WakeEvent;
+use flatcap_text::stack_names::StackNames;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -37,11 +42,6 @@ use super::recording_reader::RecordingReader;
 use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, Worker};
-use flatcap_control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
-use flatcap_os::clock::NS_PER_S;
-use flatcap_os::throttle::Throttle;
-use flatcap_os::wake_event::WakeEvent;
-use flatcap_text::stack_names::StackNames;
 use crate::ViewError;
 
 /// Time limit for the request line and headers, and for the body.

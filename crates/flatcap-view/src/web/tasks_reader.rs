@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use flatcap_os::clock::monotonic_ns;
+
 use super::api_request::{TasksRequest, WallRange};
 use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, TracksAnswer};
-use flatcap_os::clock::monotonic_ns;
 use crate::ViewError;
 use crate::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 

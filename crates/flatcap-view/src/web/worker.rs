@@ -4,12 +4,12 @@ use std::io;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use flatcap_os::thread;
 use hyper::StatusCode;
 use tokio::sync::oneshot;
 
 use super::api_error::ApiError;
 use super::work_budget::WorkBudget;
-use flatcap_os::thread;
 
 /// Maximum number of queued requests; further requests are refused.
 const QUEUED_MAX: usize = 64;
@@ -112,9 +112,10 @@ fn serve<R>(
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use flatcap_os::throttle::Throttle;
     use flatcap_os::wake_event::WakeEvent;
+
+    use super::*;
 
     // Proves that an answer above the limit is refused and the error names its size, and that an
     // answer within the limit is delivered.

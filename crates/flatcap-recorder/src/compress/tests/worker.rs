@@ -5,6 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use flatcap_format::block::{Codec, CompressionOptions, Layout};
 use flatcap_format::testing::simulated::{Operation, SimulatedStorage};
+use flatcap_metrics::CompressionMetrics;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::thread;
+use flatcap_os::wake_event::WakeEvent;
 
 use super::fixtures::{BLOCK_BYTES, read, storage};
 use crate::compress::backlog::WAIT_MAX_NS;
@@ -12,10 +16,6 @@ use crate::compress::compressor::{CompressorKind, GUARANTEED, IDLE};
 use crate::compress::{
     CompressSettings, CompressWorkerHandle, CompressionBudget, NamedSourceCompression, new_worker,
 };
-use flatcap_metrics::CompressionMetrics;
-use flatcap_os::clock::{NS_PER_S, monotonic_ns};
-use flatcap_os::thread;
-use flatcap_os::wake_event::WakeEvent;
 
 const BUDGET: CompressionBudget = CompressionBudget { cpu_basis_points: 10_000, io_bytes: 1 << 40 };
 

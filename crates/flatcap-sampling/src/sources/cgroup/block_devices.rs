@@ -11,6 +11,7 @@
 use std::io::{ErrorKind, Write};
 
 use flatcap_os::host::{HostDirectory, HostRoot};
+
 use crate::sources::devices::{self, FileName, with_path};
 use crate::sources::text;
 

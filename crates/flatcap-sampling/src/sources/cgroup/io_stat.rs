@@ -1,7 +1,8 @@
 //! The file `io.stat` of a control group: sums over devices, with each byte counted once.
 
-use super::block_devices::{self, BlockDevices, DeviceNumber, DeviceRole};
 use flatcap_os::host::HostRoot;
+
+use super::block_devices::{self, BlockDevices, DeviceNumber, DeviceRole};
 use crate::Incomplete;
 use crate::sources::text::{self, ABSENT};
 

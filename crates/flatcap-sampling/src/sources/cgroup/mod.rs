@@ -12,16 +12,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::directory_handle::DirectoryHandle;
+use flatcap_os::host::HostRoot;
+use flatcap_schemas::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 use self::tree::{CgroupTree, ControlGroup, GROUPS_MAX};
 use self::values::{CgroupFileReader, FILE_COUNT, FILES, VALUE_COUNT};
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::directory_handle::DirectoryHandle;
-use flatcap_os::host::HostRoot;
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
 /// Mount point of the unified tree on hosts that also mount version 1.
@@ -204,8 +204,9 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    use super::*;
     use flatcap_os::wake_event::WakeEvent;
+
+    use super::*;
     use crate::sources::tests::{open_sampler, sample_under};
 
     /// Creates a version 2 tree with a few groups.

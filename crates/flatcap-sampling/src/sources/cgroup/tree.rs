@@ -8,9 +8,10 @@ use std::ffi::CStr;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 
+use flatcap_os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
+
 use super::io_stat::FILE_BYTES_MAX;
 use super::values::{FILE_COUNT, FILES};
-use flatcap_os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
 use crate::{Incomplete, NameFilter};
 
 /// Maximum number of groups in the tree, and in a sample: 16,384 are 11 MB of a frame.

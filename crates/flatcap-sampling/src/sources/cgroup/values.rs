@@ -2,8 +2,9 @@
 
 use std::ffi::CStr;
 
-use super::io_stat::{self, IoStatReader};
 use flatcap_os::host::HostRoot;
+
+use super::io_stat::{self, IoStatReader};
 use crate::sources::text::{self, ABSENT};
 use crate::{Incomplete, odd_text};
 

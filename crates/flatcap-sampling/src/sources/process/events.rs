@@ -1,12 +1,13 @@
 //! Forks, execs and exits that the kernel reports between two samples.
 
-use super::exec_names::{EXECS_MAX, ExecWatcher};
-use super::table::ProcessTable;
 use flatcap_os::host::HostRoot;
 use flatcap_os::process_events::{ProcessEvent, ProcessEvents};
+use flatcap_schemas::host::{ProcessEvents as EventCounters, ProcessExec, ProcessExit};
+
+use super::exec_names::{EXECS_MAX, ExecWatcher};
+use super::table::ProcessTable;
 use crate::Incomplete;
 use crate::sources::text::ABSENT;
-use flatcap_schemas::host::{ProcessEvents as EventCounters, ProcessExec, ProcessExit};
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;

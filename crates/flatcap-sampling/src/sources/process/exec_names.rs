@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
-
-use super::texts::with_path;
 use flatcap_os::directory_handle::DirectoryHandle;
 use flatcap_os::host::HostRoot;
 use flatcap_os::poll_event::PollEvent;
 use flatcap_os::process_events::{ProcessEvent, ProcessEvents};
 use flatcap_os::thread;
 use flatcap_schemas::host::ProcessExec;
+
+use super::texts::with_path;
 
 /// Maximum number of execs in one sample.
 pub(super) const EXECS_MAX: usize = 1024;
@@ -116,9 +116,10 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    use super::*;
     use flatcap_os::clock::monotonic_ns;
     use flatcap_os::wake_event::WakeEvent;
+
+    use super::*;
     use crate::sources::tests::fixed_text;
 
     // Proves that a program that has ended before anyone asks is there with its name and time.

@@ -2,9 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
+use flatcap_os::host::HostRoot;
+
 use super::slot::ProcessSlot;
 use super::stat::NAME_BYTES;
-use flatcap_os::host::HostRoot;
 use crate::sources::text;
 use crate::{NameFilter, Pattern, ProcessConfig};
 

@@ -8,8 +8,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::stat::unified_group;
 use flatcap_os::host::HostRoot;
+
+use super::stat::unified_group;
 use crate::sources::cgroup;
 
 /// Groups that the search for the recorder's own looks at.

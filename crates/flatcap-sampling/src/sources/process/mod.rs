@@ -20,6 +20,11 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::host::page_bytes;
+use flatcap_schemas::host::{
+    CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup,
+};
 
 use self::activity::{ProcessActivity, busiest};
 use self::events::{EXITS_MAX, ProcessMonitor};
@@ -32,12 +37,7 @@ use self::table::{PassScope, ProcessTable};
 use self::texts::RequestedTexts;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::host::page_bytes;
 use crate::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler, odd_text};
-use flatcap_schemas::host::{
-    CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup,
-};
 
 const DIRECTORY: &str = "proc";
 /// Maximum number of processes in one sample: with all their strings they fit into a frame of the
@@ -456,9 +456,10 @@ mod tests {
     use std::path::Path;
     use std::process::{Child, Command};
 
-    use super::*;
     use flatcap_os::clock::monotonic_ns;
     use flatcap_os::wake_event::WakeEvent;
+
+    use super::*;
     use crate::sources::tests::{open_sampler, sample_under};
 
     /// Creates a process of a tree; `values` are ticks, resident pages, threads, start, and bytes

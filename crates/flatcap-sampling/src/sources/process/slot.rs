@@ -3,9 +3,10 @@
 
 use std::io::{self, ErrorKind};
 
+use flatcap_os::directory_handle::{DirectoryHandle, FileHandle};
+
 use super::stat::{self, NAME_BYTES};
 use super::texts::{ProcessTexts, RequestedTexts, with_path};
-use flatcap_os::directory_handle::{DirectoryHandle, FileHandle};
 use crate::sources::text::ABSENT;
 
 /// Maximum length of `schedstat`: three numbers.

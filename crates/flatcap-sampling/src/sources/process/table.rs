@@ -9,13 +9,14 @@
 
 use std::io::{self, ErrorKind};
 
+use flatcap_os::clock::cpu_ns_of;
+use flatcap_os::directory_handle::{DirectoryHandle, raise_open_files_limit};
+use flatcap_os::host::{HostDirectory, HostRoot};
+
 use super::slot::{
     ContentSpan, DUE_IN_ANY_PASS, DUE_IN_FULL_PASS, ExitState, ProcessContent, ProcessSlot, open_once,
 };
 use super::texts::{DETAIL_BYTES, RequestedTexts, with_path};
-use flatcap_os::clock::cpu_ns_of;
-use flatcap_os::directory_handle::{DirectoryHandle, raise_open_files_limit};
-use flatcap_os::host::{HostDirectory, HostRoot};
 use crate::Incomplete;
 use crate::sources::text::{self, ABSENT};
 

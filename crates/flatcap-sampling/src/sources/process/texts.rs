@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write};
 
+use flatcap_os::directory_handle::DirectoryHandle;
+
 use super::group_naming::GroupNaming;
 use super::stat;
-use flatcap_os::directory_handle::DirectoryHandle;
 use crate::sources::text::ABSENT;
 
 /// Bytes first read of `cmdline` and `cgroup`: most are shorter.

@@ -7,11 +7,11 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-
-use super::code_file::CodeFile;
 use flatcap_os::build_id::{ElfBuildId, FileContentId};
 use flatcap_os::host::HostRoot;
 use flatcap_os::thread;
+
+use super::code_file::CodeFile;
 
 /// Files that wait to be looked up. Further files are looked up when they are next in a stack.
 const QUEUE_MAX: usize = 64;

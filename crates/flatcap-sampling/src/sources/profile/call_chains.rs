@@ -5,6 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::build_id::ElfBuildId;
+use flatcap_os::host::HostRoot;
+use flatcap_os::perf_record::{CallChain, MappingRecord, PerfRecord, RecordedEvent, ThreadId};
 use flatcap_tasks::schema::CodeKind;
 
 use super::address_space::CodeMapping;
@@ -15,9 +18,6 @@ use super::kernel_code::KernelCode;
 use super::stack_tables::{Moment, ProfileSpan, StackTables};
 use super::task_table::{TaskTable, ThreadName};
 use super::thread_names::ThreadNames;
-use flatcap_os::build_id::ElfBuildId;
-use flatcap_os::host::HostRoot;
-use flatcap_os::perf_record::{CallChain, MappingRecord, PerfRecord, RecordedEvent, ThreadId};
 
 /// Deepest call chain that is recorded, where `kernel.perf_event_max_stack` allows more than 127.
 const FRAMES_MAX: usize = 1024;
@@ -182,10 +182,10 @@ fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName 
 #[cfg(test)]
 #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel of this host writes them")]
 mod tests {
+    use flatcap_os::perf_record::{PerfRecords, SampleContent};
     use flatcap_tasks::schema::Profile;
 
     use super::*;
-    use flatcap_os::perf_record::{PerfRecords, SampleContent};
     use crate::sources::tests::{fixed_text, host_with};
 
     const SPAN: ProfileSpan = ProfileSpan { begin_ns: 100, end_ns: 200 };

@@ -5,9 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use flatcap_tasks::schema::CodeKind;
-
 use flatcap_os::build_id::{ElfBuildId, FileContentId};
+use flatcap_tasks::schema::CodeKind;
 
 /// Maximum number of files that are known at a time. Code of further ones is unknown.
 pub(super) const FILES_MAX: usize = 8192;

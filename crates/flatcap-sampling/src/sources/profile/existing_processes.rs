@@ -4,14 +4,14 @@ use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::host::{HostDirectory, HostFile, HostRoot};
+use flatcap_os::thread;
 
 use super::super::text;
 use super::address_space::CodeMapping;
 use super::code_file::{CodeFiles, FileIdentity};
 use super::task_table::TaskTable;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::host::{HostDirectory, HostFile, HostRoot};
-use flatcap_os::thread;
 
 /// Maximum time that opening the source waits for the mappings. Each process takes about 100 us; if
 /// one is stuck with its memory lock held, the processes after it are not read.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use flatcap_tasks::schema::CodeKind;
-
-use super::code_file::CodeFile;
 use flatcap_os::build_id::ElfBuildId;
 use flatcap_os::host::HostRoot;
 use flatcap_os::kernel_symbols;
+use flatcap_tasks::schema::CodeKind;
+
+use super::code_file::CodeFile;
 
 /// The kernel's symbols, with their addresses.
 pub(super) const SYMBOLS: &str = "proc/kallsyms";
@@ -50,8 +50,9 @@ impl KernelCode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use flatcap_os::build_id::FileContentId;
+
+    use super::*;
     use crate::sources::tests::host_with;
 
     // Proves that offsets are from the begin of the kernel's code if that is known, and addresses

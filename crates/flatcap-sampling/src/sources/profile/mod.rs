@@ -18,6 +18,11 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns};
+use flatcap_os::host::HostFile;
+use flatcap_os::perf_batch::{BatchLimits, PerfBatch, SETTLE_NS};
+use flatcap_os::perf_record::SampleContent;
+use flatcap_os::perf_ring::{PerfRing, RingEvent};
 use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{CodeKind, PROFILE, PROFILE_ROOT};
 
@@ -30,11 +35,6 @@ use super::perf_access::{PARANOID, denied, require_host_ids, require_short_perio
 use super::perf_groups::incomplete_reason;
 use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns};
-use flatcap_os::host::HostFile;
-use flatcap_os::perf_batch::{BatchLimits, PerfBatch, SETTLE_NS};
-use flatcap_os::perf_record::SampleContent;
-use flatcap_os::perf_ring::{PerfRing, RingEvent};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ProfileConfig, ReadError, Sampler};
 
 /// Interval at which CPUs that have come or gone are looked for.
@@ -252,10 +252,10 @@ mod tests {
     use std::hint::black_box;
     use std::path::Path;
 
+    use flatcap_os::build_id::{ElfBuildId, FileContentId};
     use flatcap_tasks::schema::{Profile, StackSample};
 
     use super::*;
-    use flatcap_os::build_id::{ElfBuildId, FileContentId};
     use crate::Sampler;
     use crate::sources::tests::open_sampler;
 

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_os::build_id::FileContentId;
 use flatcap_tasks::schema::{
     CodeObject, CodeObjectArgs, Profile, ProfileArgs, SampledThread, Stack, StackArgs, StackFrame,
     StackSample,
@@ -13,7 +14,6 @@ use flatcap_tasks::schema::{
 
 use super::code_file::CodeFile;
 use super::task_table::ThreadName;
-use flatcap_os::build_id::FileContentId;
 
 /// Maximum number of elements of a table: indexes have 16 bits.
 const INDEXES_MAX: usize = 1 << 16;
@@ -203,12 +203,12 @@ fn next_index(elements: usize, elements_max: usize) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_os::build_id::{ElfBuildId, FileStamp};
     use flatcap_tasks::schema::CodeKind;
 
     use super::super::RECORDS_MAX;
     use super::super::code_file::{CodeFiles, FileIdentity, PATH_BYTES_MAX};
     use super::*;
-    use flatcap_os::build_id::{ElfBuildId, FileStamp};
 
     const SPAN: ProfileSpan = ProfileSpan { begin_ns: 1, end_ns: 100 };
 

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
 
-use super::super::process::texts::with_path;
-use super::task_table::ThreadName;
 use flatcap_os::directory_handle::DirectoryHandle;
 use flatcap_os::host::HostRoot;
+
+use super::super::process::texts::with_path;
+use super::task_table::ThreadName;
 
 /// Maximum number of names that are kept; beyond this number all names are read again.
 const NAMES_MAX: usize = 4096;

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use flatcap_os::perf_batch::{BatchLimits, PerfBatch};
 use flatcap_os::perf_record::{PerfRecord, SampleContent};
 use flatcap_os::perf_ring::{EventFile, PerfRing, RingEvent};
+
 use crate::Incomplete;
 use crate::sources::perf_groups::incomplete_reason;
 

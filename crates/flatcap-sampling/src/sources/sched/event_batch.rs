@@ -1,11 +1,11 @@
 //! The events of one sample, of all CPUs, written with the indexes of their threads. Pure.
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::perf_record::{PerfRecord, RecordedEvent, ThreadId};
 use flatcap_tasks::schema::{RunningThread, Sched, SchedArgs, Switch, TaskEvent, TaskEventKind, Wakeup};
 
 use super::thread_table::ThreadTable;
 use super::wakeup_tracepoint::WakeupTracepoint;
-use flatcap_os::perf_record::{PerfRecord, RecordedEvent, ThreadId};
 
 /// Memory is reserved for this many events of each kind: 10 ms at 400,000 switches a second.
 const RESERVED_EVENTS: usize = 4096;
@@ -228,12 +228,12 @@ pub(super) struct BuiltEvents {
 #[cfg(test)]
 #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel of this host writes them")]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
     use flatcap_os::host::HostRoot;
     use flatcap_os::perf_batch::PerfBatch;
     use flatcap_os::perf_record::SampleContent;
+    use proptest::prelude::*;
+
+    use super::*;
     use crate::sources::tests::{fixed_text, host_with};
 
     fn id(thread: u32) -> ThreadId {

@@ -11,6 +11,9 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use flatcap_os::host::HostFile;
+use flatcap_os::perf_batch::SETTLE_NS;
 use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{SCHED, SCHED_ROOT};
 
@@ -23,9 +26,6 @@ use super::core_list::{ONLINE, parse_core_list};
 use super::perf_access::{PARANOID, denied, require_host_ids, require_short_period};
 use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use flatcap_os::host::HostFile;
-use flatcap_os::perf_batch::SETTLE_NS;
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, SchedConfig};
 
 /// Interval at which CPUs that have come or gone are looked for.

@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
 use std::io;
 
-use flatcap_tasks::schema::ScheduledThread;
-
 use flatcap_os::clock::NS_PER_S;
 use flatcap_os::host::{HostDirectory, HostRoot};
 use flatcap_os::perf_record::{THREAD_NAME_BYTES, ThreadId};
+use flatcap_tasks::schema::ScheduledThread;
+
 use crate::sources::text;
 
 /// Maximum number of threads. Events of further ones count as lost.

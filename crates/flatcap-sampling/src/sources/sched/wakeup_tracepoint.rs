@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use flatcap_os::environment;
 use flatcap_os::host::{HostFile, HostRoot};
+
 use crate::sources::text;
 
 /// The credential by which a service without rights gets the number (`LoadCredential=`,

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use flatcap_format::metric::{LOST_TOTAL, Metric};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::recording_span;
+use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
 
 use super::answers::{BuildInfoAnswer, MetadataAnswer, PromqlAnswer, ValueAnswer, maps};
 use super::request::{PromqlRequest, SeriesChoice};
-use flatcap_os::clock::{monotonic_ns, read_clocks};
 use crate::ViewError;
 use crate::web::api_error::ApiError;
 use crate::web::shown_paths::ShownPaths;

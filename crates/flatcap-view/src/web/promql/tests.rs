@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use flatcap_os::clock::monotonic_ns;
+use flatcap_os::wake_event::WakeEvent;
 use hyper::Method;
 use serde_json::Value;
 
 use super::reader::PromqlReader;
 use super::request::PromqlRequest;
-use flatcap_os::clock::monotonic_ns;
-use flatcap_os::wake_event::WakeEvent;
 use crate::test_recording::{LOST, TICKS, wall_ns, write_recording};
 use crate::web::served_page::{ServedPage, TOKEN};
 use crate::web::shown_paths::ShownPaths;

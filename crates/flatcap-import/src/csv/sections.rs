@@ -1,0 +1,52 @@
+//! Headers within a file: which records belong to the table of the first header.
+
+use super::cells::Cells;
+use super::columns::CsvHeader;
+use crate::findings::{FindingKind, ImportFindings, Tally};
+
+/// The part of a file that a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordPart {
+    /// A row of the table, or a line that is no row of any table.
+    Own,
+    /// The header again, as in concatenated files.
+    Header,
+    /// The header of another table, or a row after it.
+    OtherTable,
+}
+
+/// Follows the headers of a file. A header applies to the rows after it, until the next header.
+#[derive(Debug, Default)]
+pub(super) struct Sections {
+    is_other: bool,
+    /// The first header of another table, and the number of rows of all other tables.
+    others: Tally,
+}
+
+impl Sections {
+    /// Returns the part of the file that the next record is.
+    pub(super) fn part(&mut self, header: &CsvHeader, cells: &Cells, line: u64) -> RecordPart {
+        if header.is_repeated(cells) {
+            self.is_other = false;
+            return RecordPart::Header;
+        }
+        if header.is_other(cells) {
+            self.is_other = true;
+            if self.others.count == 0 {
+                self.others.line = line;
+            }
+        } else if self.is_other {
+            self.others.count += 1;
+        } else {
+            return RecordPart::Own;
+        }
+        RecordPart::OtherTable
+    }
+
+    /// Adds a finding if the file has other tables with rows.
+    pub(super) fn report(&self, findings: &mut ImportFindings) {
+        let what = "this is the header of another table; the rows after it, up to a header with the titles of the \
+                    first, are left out: make a file of each table";
+        findings.add(FindingKind::Header, self.others, what, None);
+    }
+}

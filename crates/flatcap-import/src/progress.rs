@@ -1,0 +1,76 @@
+//! Progress of an import: reports it to a callback, which can stop the import.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flatcap_os::wake_event::WakeEvent;
+
+use super::error::ImportError;
+use super::input::{Input, InputContext};
+
+/// Progress of an import.
+#[derive(Debug, Clone, Copy)]
+pub struct ProgressUpdate {
+    /// Bytes read of the files, before decompression.
+    pub bytes: u64,
+    /// Frames recorded.
+    pub frames: u64,
+}
+
+/// Opens the files of an import and reports its progress.
+pub struct ImportProgress<'w> {
+    context: InputContext, // shared with the inputs, which read on this thread
+    reported_bytes: u64,
+    callback: &'w mut dyn FnMut(ProgressUpdate) -> bool,
+}
+
+impl fmt::Debug for ImportProgress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImportProgress").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl<'w> ImportProgress<'w> {
+    /// Creates a value that calls `watch` about every [`STEP_BYTES`](Self::STEP_BYTES). The import
+    /// stops if it returns false.
+    pub fn new(watch: &'w mut dyn FnMut(ProgressUpdate) -> bool) -> Self {
+        Self { context: InputContext::default(), reported_bytes: 0, callback: watch }
+    }
+
+    /// Sets the event that ends reads that wait for the writer of a pipe. The import then stops, as
+    /// if the callback had returned false.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
+        self.context.stop = stop;
+        self
+    }
+
+    /// Bytes of the files between two reports.
+    pub const STEP_BYTES: u64 = 1 << 20;
+
+    /// Opens a file; `-` is standard input. Decompresses gzip, which is detected by the first
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`ImportError::Read`], [`ImportError::Stopped`].
+    pub fn open(&self, path: &Path) -> Result<Input, ImportError> {
+        Input::open(path, self.context())
+    }
+
+    /// Returns the context of inputs that are opened otherwise.
+    pub(super) fn context(&self) -> InputContext {
+        self.context.clone()
+    }
+
+    /// Calls the callback if it is due. Returns whether to continue.
+    #[inline]
+    pub fn should_continue(&mut self, frames: u64) -> bool {
+        let bytes = self.context.bytes.get();
+        if bytes - self.reported_bytes < Self::STEP_BYTES {
+            return true;
+        }
+        self.reported_bytes = bytes;
+        (self.callback)(ProgressUpdate { bytes, frames })
+    }
+}
