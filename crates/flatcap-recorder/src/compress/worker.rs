@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::Storage;
-
-use super::backlog::{Backlog, BacklogState, CompressorShare, NextAction, WAIT_MAX_NS, next_action};
-#[cfg(test)]
 use flatcap_metrics::{CompressionMetrics, DirectoryMetrics};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 
+use super::backlog::{Backlog, BacklogState, CompressorShare, NextAction, WAIT_MAX_NS, next_action};
+#[cfg(test)]
 use super::compressor::CompressorKind;
 use super::compressor::{
     Assignment, CompressionBudget, CompressorContext, CompressorHandle, GUARANTEED, IDLE,
