@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates generated/ from schemas/, src/schemas/generated.rs, and the generated files of
+# Regenerates generated/ from schemas/, crates/flatcap-schemas/src/generated.rs, and the generated files of
 # flatcap-format, of tests and of benches, with the pinned flatc. With --check, reports whether they are up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ if ! "$flatc" --version 2>/dev/null | grep -qx "flatc version $flatc_version"; t
 fi
 
 out=generated
-modules=src/schemas/generated.rs
+modules=crates/flatcap-schemas/src/generated.rs
 if [ "${1:-}" = --check ]; then
     out=$(mktemp -d)
     modules=$out.rs
@@ -79,7 +79,7 @@ HEAD
         if has_accessors "$schema"; then
             name=${schema#schemas/}
             name=${name%.fbs}
-            printf '#[path = "../../generated/%s_generated.rs"]\n#[rustfmt::skip]\npub mod %s;\n' "$name" "${name##*/}"
+            printf '#[path = "../../../generated/%s_generated.rs"]\n#[rustfmt::skip]\npub mod %s;\n' "$name" "${name##*/}"
         fi
     done
     # flatc repeats the namespace as modules in each file; here the files are one module again.
@@ -93,8 +93,8 @@ HEAD
 } >"$modules"
 
 if [ "${1:-}" = --check ]; then
-    if ! diff -r generated "$out" || ! diff src/schemas/generated.rs "$modules"; then
-        echo "generated/ or src/schemas/generated.rs does not match schemas/: run scripts/generate.sh and commit the result" >&2
+    if ! diff -r generated "$out" || ! diff crates/flatcap-schemas/src/generated.rs "$modules"; then
+        echo "generated/ or crates/flatcap-schemas/src/generated.rs does not match schemas/: run scripts/generate.sh and commit the result" >&2
         exit 1
     fi
     echo "generated/ is up to date"

@@ -10,5 +10,6 @@ cd "$(dirname "$0")/.."
 optimized=()
 for package in loom generator flatcap-lane; do optimized+=(--config "profile.dev.package.$package.opt-level=2"); done
 RUSTFLAGS="--cfg flatcap_model" LOOM_MAX_BRANCHES=10000 \
-    cargo test --target "$(rustc -vV | sed -n 's/^host: //p')" --package flatcap --package flatcap-lane --lib \
-    --no-default-features --locked --config 'profile.dev.package.flatcap-format.opt-level=0' "${optimized[@]}" -- model_ "$@"
+    cargo test --target "$(rustc -vV | sed -n 's/^host: //p')" --lib --locked \
+    --package flatcap-slab --package flatcap-metrics --package flatcap-lane \
+    --config 'profile.dev.package.flatcap-format.opt-level=0' "${optimized[@]}" -- model_ "$@"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs our unsafe and lock-free code under the address sanitizer, in a model checker, and under the
-# thread sanitizer; built without the verb `view`, which has none of it and 55 dependencies. Has a
-# target directory of its own, so that it can run beside other builds; says in one line what it
-# cannot install.
+# thread sanitizer: only the crates that have such code. Has a target directory of its own, so that it
+# can run beside other builds; says in one line what it cannot install.
 #
 #   scripts/sanitizers.sh [push]   push: instead, all tests of the library for applications under
 #                                  both sanitizers; by hand, since it takes four minutes to build
@@ -30,11 +29,13 @@ echo "-- address sanitizer: unsafe code stays within its arrays and mappings"
 if rustup run nightly rustc --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal; then
     # The skipped test counts page faults, and the sanitizer causes some. Few tests run, so
     # optimizing what they use takes longer than it saves.
-    RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target "$target" --locked \
-        --config 'profile.dev.package.flatcap-format.opt-level=0' \
-        --package flatcap --package flatcap-format --package flatcap-lane --package flatcap-push --lib \
-        --no-default-features --features flatcap-format/default -- \
-        xxh3 size_estimate shared_memory slab:: mapping::tests c_abi::tests --skip pages_are_mapped_ahead
+    address() {
+        RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target "$target" --locked --lib \
+            --config 'profile.dev.package.flatcap-format.opt-level=0' "$@"
+    }
+    address --package flatcap-slab -- --skip pages_are_mapped_ahead
+    address --package flatcap-os --package flatcap-format --package flatcap-lane --package flatcap-push -- \
+        xxh3 size_estimate shared_memory mapping::tests c_abi::tests --skip pages_are_mapped_ahead
 else
     echo "skipped: cannot install nightly Rust"
 fi
@@ -54,8 +55,11 @@ echo "-- thread sanitizer: no data race between samplers, recorder and syncer"
 if rustup component add rust-src --toolchain nightly >/dev/null 2>&1; then
     # With the standard library instrumented as well: otherwise its fences and locks look like
     # races.
-    RUSTFLAGS="-Zsanitizer=thread" cargo +nightly test -Zbuild-std --target "$target" \
-        --package flatcap --lib --no-default-features --locked -- slab:: metrics:: os::wake_event recorder::tests::faults
+    race() {
+        RUSTFLAGS="-Zsanitizer=thread" cargo +nightly test -Zbuild-std --target "$target" --locked --lib "$@"
+    }
+    race --package flatcap-slab --package flatcap-metrics
+    race --package flatcap-os --package flatcap-recorder -- wake_event tests::faults
 else
     echo "skipped: cannot install nightly Rust with rust-src"
 fi

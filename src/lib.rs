@@ -1,21 +1,15 @@
 //! A flight recorder for Linux hosts.
 //!
+//! `cli` is the program: verbs, their arguments and output. `daemon` assembles a run out of the
+//! crates below, `config` configures it, and `export` writes frame streams.
+//!
 //! ```text
-//! tick -> sampling -> frame -> slab ==queue==> recorder -> segment -> files -> replay
-//!            |                                    |
-//!          os::host                          os::storage
+//! tick -> flatcap_sampling -> flatcap_slab ==queue==> flatcap_recorder -> flatcap_format -> files
 //! ```
 //!
-//! Modules, in the order of the data: `sampling` reads the host on schedule and makes frames of the
-//! samples, `ingest` takes the frames of applications, `slab` carries frames to the `recorder`,
-//! which writes them to segment files, `compress` rewrites sealed segments, and `snapshot` keeps
-//! the full rate around a moment. `import` and `export` convert other formats. `daemon` assembles a
-//! run, `control` answers requests to it, `config` configures it, `metrics` counts, `view` shows
-//! recordings, `os` is the only interface to the kernel, and `cli` is the program.
-//!
-//! This package is the program; it has no interface for others. Programs that read or write
-//! recordings use [`flatcap_format`], those that frame streams [`flatcap_stream`].
-//! docs/ARCHITECTURE.md describes the whole.
+//! This package has no interface for others. Programs that read or write recordings use
+//! [`flatcap_format`], those that frame streams [`flatcap_stream`]. docs/ARCHITECTURE.md describes
+//! the whole.
 
 #![cfg_attr(
     not(feature = "internals"),

@@ -12,7 +12,7 @@ use super::error::CliError;
 /// Help of the filter. Not a doc comment, because a doc comment would need backticks, which the
 /// help shows.
 const FILTER_HELP: &str =
-    "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap::recorder=debug\"";
+    "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap_recorder=debug\"";
 
 /// HTTP status of the refusal of an invalid text.
 const INVALID: u16 = 422;

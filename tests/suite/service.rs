@@ -231,7 +231,8 @@ fn a_flood_of_lines_is_cut_off() {
     assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
     let left_out = summary.split("lines=").nth(1).unwrap().split(' ').next().unwrap();
     assert!(
-        left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/quota_core.rs:"),
+        left_out.parse::<u64>().unwrap() > 0
+            && summary.contains("at=crates/flatcap-recorder/src/quota_core.rs:"),
         "{summary}"
     );
     // If lines come slowly, earlier windows had fewer each.

@@ -99,7 +99,7 @@ impl ListenerState {
     }
 
     /// Waits until all connections are closed.
-    pub async fn wait_for_end(&self) {
+    pub(crate) async fn wait_for_end(&self) {
         let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
         let _never_closed = self.slots.acquire_many(all).await.map(SemaphorePermit::forget);
     }

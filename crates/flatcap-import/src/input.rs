@@ -82,7 +82,7 @@ impl Input {
 
     /// Returns whether the file is compressed. For a compressed file, offsets refer to the
     /// decompressed content.
-    pub fn is_compressed(&self) -> bool {
+    pub(crate) fn is_compressed(&self) -> bool {
         self.is_compressed
     }
 

@@ -32,7 +32,7 @@ pub use error::ImportError;
 pub use findings::{FindingKind, ImportFinding};
 pub use input::Input;
 pub use progress::{ImportProgress, ProgressUpdate};
-pub use report::{FLAWS_MAX, ImportFlaw, ImportReport};
+pub use report::{ImportFlaw, ImportReport};
 pub use run_writer::{ImportLimits, ImportSource, ImportTotals, ImportedSource, RunWriter};
 pub use zone_name::stated_zone;
 

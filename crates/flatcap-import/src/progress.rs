@@ -65,7 +65,7 @@ impl<'w> ImportProgress<'w> {
 
     /// Calls the callback if it is due. Returns whether to continue.
     #[inline]
-    pub fn should_continue(&mut self, frames: u64) -> bool {
+    pub(crate) fn should_continue(&mut self, frames: u64) -> bool {
         let bytes = self.context.bytes.get();
         if bytes - self.reported_bytes < Self::STEP_BYTES {
             return true;

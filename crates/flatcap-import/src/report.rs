@@ -7,7 +7,7 @@ use super::findings::ImportFinding;
 use super::run_writer::ImportTotals;
 
 /// Maximum number of flaws that are listed; further ones are only counted.
-pub const FLAWS_MAX: usize = 1000;
+pub(crate) const FLAWS_MAX: usize = 1000;
 
 /// The result of an import.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl ImportReport {
 
     /// Counts input that is skipped intentionally.
     #[inline]
-    pub fn count_skipped(&mut self, what: &'static str) {
+    pub(crate) fn count_skipped(&mut self, what: &'static str) {
         *self.skipped.entry(what).or_default() += 1;
     }
 

@@ -20,5 +20,5 @@ pub use latency::{
 pub use push_metrics::PushMetrics;
 pub use run_metrics::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
-    Metrics, RecorderMetrics, RingMetrics, RuleMetrics, STORAGE_STALL_NS, SnapshotMetrics, SourceMetrics,
+    Metrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,
 };

@@ -292,7 +292,7 @@ pub struct RuleMetrics {
 }
 
 /// A storage call that takes longer than this is a stall, in nanoseconds.
-pub const STORAGE_STALL_NS: u64 = 1_000_000_000;
+pub(crate) const STORAGE_STALL_NS: u64 = 1_000_000_000;
 
 /// Counters of the recorder thread, all written by it.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 
 /// Maximum length of a build id, in bytes; the kernel reports no longer ones.
-pub const BUILD_ID_BYTES_MAX: usize = 20;
+pub(crate) const BUILD_ID_BYTES_MAX: usize = 20;
 /// Headers of segments, and of sections, that are looked at. Files of usual linkers have some 15
 /// and 40.
 const HEADERS_MAX: usize = 128;

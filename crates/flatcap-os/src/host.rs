@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlink
 /// Maximum length of a file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can exhaust the recorder's memory.
 // /proc/interrupts of 512 CPUs and 750 interrupts has 4 MiB.
-pub const HOST_FILE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const HOST_FILE_BYTES_MAX: usize = 16 << 20;
 
 /// The root of the host's file tree: `/` on the host itself.
 #[derive(Debug, Clone)]
@@ -264,7 +264,7 @@ pub enum RecordStructure {
 }
 
 /// The smallest buffer in which the kernel collects records: the smallest page size.
-pub const KERNEL_BUFFER_BYTES: usize = 4096;
+pub(crate) const KERNEL_BUFFER_BYTES: usize = 4096;
 
 impl RecordStructure {
     /// Returns whether a read of `count` bytes that did not fill the buffer reached the end of the

@@ -7,7 +7,7 @@ use super::perf_event::{self, EventAttributes, EventFile, READ_GROUP, READ_TIME_
 pub use super::perf_event::CountTarget;
 
 /// Maximum number of counters in a group.
-pub const GROUP_MAX: usize = 32;
+pub(crate) const GROUP_MAX: usize = 32;
 /// Words before the counts: number of counters, time enabled, time running.
 const HEADER_WORDS: usize = 3;
 

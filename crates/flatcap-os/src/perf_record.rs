@@ -247,7 +247,7 @@ impl<'b> PerfRecords<'b> {
 
     /// Returns the time of the next record if it is a switch, as most scheduler records are. Does
     /// not decode the rest of the record.
-    pub fn next_switch_time(&self) -> Option<u64> {
+    pub(crate) fn next_switch_time(&self) -> Option<u64> {
         let record: &[u8; SWITCH_BYTES] = self.bytes.get(self.position..)?.first_chunk()?;
         let mut header = RecordFields(record);
         let (kind, _flags, length) = (header.u32()?, header.u16()?, header.u16()?);

@@ -188,7 +188,7 @@ impl PerfRing {
     /// Returns whether the ring is full with `waiting` bytes in it, so that a record may not have
     /// fitted: the kernel then drops the record, and reports the loss only before the next record
     /// that fits.
-    pub fn is_full_with(&self, waiting: usize) -> bool {
+    pub(crate) fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }
 

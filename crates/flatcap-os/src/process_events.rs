@@ -18,7 +18,7 @@ use super::poll_event::PollEvent;
 const BUFFER_BYTES: usize = 4 << 20;
 /// Maximum number of events per read; further events wait for the next read. This bounds how long a
 /// storm of forks can delay a sampler.
-pub const EVENTS_MAX: usize = 1 << 16;
+pub(crate) const EVENTS_MAX: usize = 1 << 16;
 /// Buffer for a message: an event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
 

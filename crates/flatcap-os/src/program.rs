@@ -18,7 +18,7 @@ use rustix::process::{
 use super::clock::monotonic_ns;
 
 /// Maximum number of output bytes that are kept: the metrics of most programs fit.
-pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// PATH of the programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Poll interval for the end of the process if there is no pidfd (before Linux 5.3).

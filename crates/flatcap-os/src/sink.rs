@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Maximum UDP payload over IPv4, in bytes.
-pub const DATAGRAM_BYTES_MAX: usize = 65_507;
+pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// A destination address: `stdout`, `unix:PATH` or `udp:HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -81,7 +81,7 @@ impl QuotaStorage {
     }
 
     /// Sets the limits. Returns the previous ones.
-    pub fn set_limits(&self, limits: RetentionLimits) -> RetentionLimits {
+    pub(crate) fn set_limits(&self, limits: RetentionLimits) -> RetentionLimits {
         std::mem::replace(&mut self.shared.lock_usage().limits, limits)
     }
 
@@ -91,7 +91,7 @@ impl QuotaStorage {
     /// # Errors
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
     /// free space cannot be read; then the limits are applied to the last known numbers.
-    pub fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
+    pub(crate) fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         self.refresh_receipts();
         let mut books = self.shared.lock_usage();
         books.wall_s = wall_s;

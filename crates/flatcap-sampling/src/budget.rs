@@ -13,7 +13,7 @@ const WINDOW_SAMPLES: u64 = 10;
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
 /// Maximum stride. A source that would need a longer stride is read at this one and exceeds its
 /// budget.
-pub const STRIDE_MAX: u64 = 10_000;
+pub(crate) const STRIDE_MAX: u64 = 10_000;
 /// Basis points in one core.
 const BASIS_POINTS: u64 = 10_000;
 

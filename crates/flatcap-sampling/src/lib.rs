@@ -29,7 +29,6 @@ mod text_source;
 mod thread_settings;
 mod wait;
 
-pub use budget::STRIDE_MAX;
 pub use cpu_governor::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
 pub use group::{GroupSettings, SamplerGroup};
 pub use group_command::{CommandReceiver, GroupHandle, command_channel};

@@ -17,13 +17,13 @@ impl NameFilter {
     }
 
     /// Whether every name matches, so that callers can skip the check.
-    pub fn matches_all(&self) -> bool {
+    pub(crate) fn matches_all(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
     /// Whether `include` has a pattern that is exactly this name: required for items that are not
     /// recorded by default.
-    pub fn includes_exactly(&self, name: &[u8]) -> bool {
+    pub(crate) fn includes_exactly(&self, name: &[u8]) -> bool {
         let name = std::str::from_utf8(name).unwrap_or_default();
         self.include.iter().any(|pattern| pattern.as_str() == name)
     }
@@ -55,7 +55,7 @@ impl CachedNameFilter {
     }
 
     /// Whether `include` names what is recorded: then nothing of it is left out by default.
-    pub fn has_include(&self) -> bool {
+    pub(crate) fn has_include(&self) -> bool {
         !self.filter.include.is_empty()
     }
 

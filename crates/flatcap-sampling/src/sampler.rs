@@ -92,7 +92,7 @@ impl OpenedSampler {
     }
 
     /// As [`Sampler::helper_cpu_ns`].
-    pub fn helper_cpu_ns(&self) -> u64 {
+    pub(crate) fn helper_cpu_ns(&self) -> u64 {
         match self {
             Self::Built(sampler) => sampler.helper_cpu_ns(),
             Self::Fixed(_) => 0,

@@ -68,7 +68,7 @@ impl Schedule {
     /// Returns the source with the oldest deadline, if that has passed. The next deadline of the
     /// source is then the first one on its grid after `now_ns`.
     #[inline]
-    pub fn take_due(&mut self, now_ns: u64) -> Option<Due> {
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
         // The division takes longer than the rest of this function.
@@ -92,7 +92,7 @@ impl Schedule {
     /// Ticks of each source that have passed at `now_ns` since its last sample, in the group's
     /// order: these are missed if the group ends now. A tick that is due right now does not count,
     /// since it would still be served in time.
-    pub fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
             let come = now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1);

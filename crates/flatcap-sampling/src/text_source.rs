@@ -133,7 +133,7 @@ impl Expression {
     }
 
     /// Returns the group of the value.
-    pub fn value_group(&self) -> usize {
+    pub(crate) fn value_group(&self) -> usize {
         self.value
     }
 }

@@ -149,7 +149,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
         if !is_level || !is_target {
             return Err(format!(
                 "\"{directive}\" is not a filter; write off, error, warn, info, debug or trace, or one of them for a \
-                 module, as in \"info,flatcap::recorder=debug\""
+                 module, as in \"info,flatcap_recorder=debug\""
             ));
         }
     }
@@ -266,9 +266,9 @@ mod tests {
             "info",
             "DEBUG",
             "off",
-            "warn, flatcap::recorder=debug",
+            "warn, flatcap_recorder=debug",
             "flatcap=trace",
-            "error,flatcap::os::clock=info",
+            "error,flatcap_os::clock=info",
         ] {
             assert!(parse_filter(good).is_ok(), "{good}");
         }
@@ -277,7 +277,7 @@ mod tests {
             "verbose",
             "info,",
             "warning",
-            "flatcap::recorder",
+            "flatcap_recorder",
             "=debug",
             "flatcap=loud",
             "[span]=info",

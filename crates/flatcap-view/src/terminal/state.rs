@@ -213,7 +213,7 @@ impl ViewState {
     }
 
     /// Applies a key. Returns a request to the loop, if any.
-    pub fn press(&mut self, key: KeyEvent) -> Option<Request> {
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Option<Request> {
         self.message = None;
         // In raw mode the terminal sends no signal for Ctrl-C.
         if key.modifiers.contains(KeyModifiers::CONTROL) {
