@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export FLATCAP_FULL=1
 # All packages, as in `cargo test`, whose build this uses.
-cargo test --workspace --features promql --locked --lib --test suite -- --include-ignored \
+cargo test --workspace --features packaged --locked --lib --test suite -- --include-ignored \
     block:: config::print damage:: recorder::tests schema:: compress:: segment:: fuzzing

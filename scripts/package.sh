@@ -53,9 +53,9 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 
-# `promql` is a feature of flatcap, and `nats` of flatcap-ship, whose messages are off until they are
+# `packaged` is a feature of flatcap, and `nats` of flatcap-ship, whose messages are off until they are
 # configured. Cargo ignores `flatcap-ship/nats` here.
-programs=(--package flatcap --package flatcap-export --package flatcap-ship --features promql,nats)
+programs=(--package flatcap --package flatcap-export --package flatcap-ship --features packaged,nats)
 
 # Programs that are not optimized are large: xz would take a minute, gzip's best level half of one,
 # and the zstd of the .rpm, which is not optimized either, three.

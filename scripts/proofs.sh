@@ -11,5 +11,5 @@ if [ $# -eq 0 ]; then
   set -- accounting:: shared_disk:: interleavings:: identity_tests:: rate_tests:: forgery_tests:: pushed_tests::
   cargo test --locked --test suite -- push_limits:: foreign_folders::
 fi
-cargo test --workspace --features promql --locked --lib -- "$@"
+cargo test --workspace --features packaged --locked --lib -- "$@"
 cargo test --locked --package flatcap-promql --test staleness

@@ -12,6 +12,10 @@
 //! the whole.
 
 #![cfg_attr(
+    not(feature = "manual"),
+    allow(dead_code, reason = "the manual pages say what every setting means")
+)]
+#![cfg_attr(
     not(feature = "internals"),
     allow(
         unreachable_pub,

@@ -4,9 +4,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use flatcap_stream::ChecksumKind;
 
 /// Word for a checksum that is detected.
+#[cfg(feature = "import")]
 const AUTO: &str = "auto";
 
 /// A checksum; none if it is to be detected.
+#[cfg(feature = "import")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DetectableChecksum(pub(super) Option<ChecksumKind>);
 
@@ -16,6 +18,7 @@ pub(super) fn checksum() -> impl TypedValueParser<Value = ChecksumKind> {
 }
 
 /// Returns the parser of a checksum's name or `auto`.
+#[cfg(feature = "import")]
 pub(super) fn checksum_or_auto() -> impl TypedValueParser<Value = DetectableChecksum> {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(names()))
         .map(|name| DetectableChecksum(name.parse().ok()))
@@ -25,7 +28,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     ChecksumKind::ALL.iter().map(|kind| kind.name())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "import"))]
 mod tests {
     use clap::Command;
 

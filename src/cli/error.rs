@@ -7,6 +7,7 @@ use flatcap_control::ClientError;
 use flatcap_explain::ExplainError;
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+#[cfg(feature = "import")]
 use flatcap_import::ImportError;
 
 use super::ExitStatus;
@@ -44,6 +45,7 @@ pub enum CliError {
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// An import failed.
+    #[cfg(feature = "import")]
     #[error(transparent)]
     Import(#[from] ImportError),
     /// An export failed.
@@ -111,6 +113,18 @@ pub enum CliError {
         #[source]
         error: io::Error,
     },
+    /// This build of the program lacks a part.
+    #[cfg(not(all(feature = "import", feature = "manual")))]
+    #[error(
+        "this build has no {what}; the packages of flatcap have them, and \
+         cargo build --release --features {feature} builds them"
+    )]
+    NotBuilt {
+        /// What it lacks.
+        what: &'static str,
+        /// The feature of the package `flatcap` that adds it.
+        feature: &'static str,
+    },
     /// The program that exports to columnar formats cannot be run.
     #[error("{what}")]
     ExportProgram {
@@ -158,8 +172,9 @@ impl CliError {
             | Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
-            | Self::Explain(ExplainError::SeveralHosts(_))
-            | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
+            | Self::Explain(ExplainError::SeveralHosts(_)) => ExitStatus::Usage,
+            #[cfg(feature = "import")]
+            Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             #[cfg(feature = "view")]
             Self::View(ViewError::NoTerminal(_) | ViewError::NotLoopback(_)) | Self::TokenFile { .. } => {
                 ExitStatus::Usage

@@ -15,6 +15,7 @@ mod causes_object;
 mod check_config;
 mod check_trigger;
 mod checksum;
+#[cfg(feature = "manual")]
 mod completions;
 mod compress;
 mod configuration;
@@ -27,9 +28,11 @@ mod export_program;
 mod fields;
 mod flame;
 mod hosts;
+#[cfg(feature = "import")]
 mod import;
 mod info;
 mod logging;
+#[cfg(feature = "manual")]
 mod manual;
 mod marks;
 mod measured_value;
@@ -102,8 +105,13 @@ enum Verb {
     Compress(compress::Args),
     /// The name that `compress` had in development versions.
     #[command(hide = true)]
-    Seal(RenamedArgs),
+    Seal(AnyArgs),
+    #[cfg(feature = "import")]
     Import(import::Args),
+    /// Import recordings from other formats; not in this build.
+    #[cfg(not(feature = "import"))]
+    #[command(disable_help_flag = true)]
+    Import(AnyArgs),
     Export(export::Args),
     Flame(flame::Args),
     Status(status::Args),
@@ -114,13 +122,23 @@ enum Verb {
     LogLevel(remote::LogLevelArgs),
     Snapshot(snapshots::OrderArgs),
     Snapshots(snapshots::Args),
+    #[cfg(feature = "manual")]
     Completions(completions::Args),
+    /// Print the completions for a shell; not in this build.
+    #[cfg(not(feature = "manual"))]
+    #[command(disable_help_flag = true)]
+    Completions(AnyArgs),
+    #[cfg(feature = "manual")]
     Manual(manual::Args),
+    /// Write the manual pages into a directory; not in this build.
+    #[cfg(not(feature = "manual"))]
+    #[command(disable_help_flag = true)]
+    Manual(AnyArgs),
 }
 
-/// The arguments of a verb that has another name now: anything.
+/// The arguments of a verb that has another name now, or that this build lacks: anything.
 #[derive(Debug, clap::Args)]
-struct RenamedArgs {
+struct AnyArgs {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _ignored: Vec<OsString>,
 }
@@ -208,11 +226,20 @@ fn run_with_log(
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),
         Verb::Seal(_) => Err(CliError::Usage("the verb seal was renamed; run flatcap compress".to_owned())),
+        #[cfg(feature = "import")]
         Verb::Import(args) => import::run(&args, out),
+        #[cfg(not(feature = "import"))]
+        Verb::Import(_) => Err(CliError::NotBuilt { what: "importers", feature: "import" }),
         Verb::Export(args) => export::run(&args, out),
         Verb::Flame(args) => flame::run(&args),
+        #[cfg(feature = "manual")]
         Verb::Completions(args) => completions::run(&args, out),
+        #[cfg(not(feature = "manual"))]
+        Verb::Completions(_) => Err(CliError::NotBuilt { what: "completions", feature: "manual" }),
+        #[cfg(feature = "manual")]
         Verb::Manual(args) => manual::run(&args, out),
+        #[cfg(not(feature = "manual"))]
+        Verb::Manual(_) => Err(CliError::NotBuilt { what: "manual pages", feature: "manual" }),
         Verb::Status(args) => status::run(&args, out),
         Verb::Rotate(args) => remote::rotate(&args, out),
         Verb::Mark(args) => remote::mark(&args, out),

@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn variables_by_prefix() {
         let found = variables("CARGO_PKG_");
-        assert!(found.iter().any(|(name, value)| name == "CARGO_PKG_NAME" && value == "flatcap"));
+        assert!(found.iter().any(|(name, value)| name == "CARGO_PKG_NAME" && value == "flatcap-os"));
         assert!(found.iter().all(|(name, _)| name.as_bytes().starts_with(b"CARGO_PKG_")));
         assert!(variables("FLATCAP_NO_SUCH_VARIABLE_").is_empty());
     }

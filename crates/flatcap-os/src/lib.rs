@@ -14,6 +14,7 @@ pub mod ethtool;
 pub mod file_name;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod gpu_cards;
 pub mod host;
 pub mod host_log;
 pub mod journal;
@@ -25,7 +26,8 @@ pub mod memory;
 #[cfg(flatcap_model)]
 pub mod model;
 pub mod mount;
-pub mod nvml;
+#[cfg(feature = "nvidia")]
+mod nvml;
 pub mod packet_socket;
 pub mod peer_descriptor;
 pub mod peer_process;

@@ -8,61 +8,13 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
+use super::gpu_cards::{Card, CardIdentity, CardMetrics, Cards};
+
 /// The name that the driver installs. The unversioned name comes only with development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// The constant properties of a card.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CardIdentity {
-    /// PCI address, such as 0000:09:00.0.
-    pub address: String,
-    /// Product name.
-    pub name: String,
-}
-
-/// The current metrics of a card, in NVML's units.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CardMetrics {
-    /// GPU utilization, percent.
-    pub busy: Option<u32>,
-    /// Memory utilization, percent.
-    pub memory_busy: Option<u32>,
-    /// Used memory, bytes.
-    pub memory_used: Option<u64>,
-    /// Total memory, bytes.
-    pub memory_total: Option<u64>,
-    /// Power draw, milliwatts.
-    pub power: Option<u32>,
-    /// Enforced power limit, milliwatts.
-    pub power_limit: Option<u32>,
-    /// Energy used, millijoules.
-    pub energy: Option<u64>,
-    /// GPU temperature, degrees Celsius.
-    pub temperature: Option<u32>,
-    /// Graphics clock, megahertz.
-    pub clock: Option<u32>,
-    /// Memory clock, megahertz.
-    pub memory_clock: Option<u32>,
-    /// Fan speed, revolutions per minute.
-    pub fan: Option<u32>,
-    /// The number of these values that could not be read although the card supports them.
-    pub failures: u32,
-}
-
-/// Cards of a driver that is read through library calls instead of files.
-pub trait Cards: fmt::Debug + Send {
-    /// Returns the current list of cards if the list has changed since the last call.
-    fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>>;
-}
-
-/// A card of such a driver. It can be read while others are listed or read.
-pub trait Card: fmt::Debug + Send {
-    /// Reads its current metrics.
-    fn read(&mut self) -> CardMetrics;
-}
-
 /// The loaded and initialized library. It stays loaded until the process ends.
-pub struct NvidiaCards {
+pub(super) struct NvidiaCards {
     library: &'static Nvml,
     listed: Option<usize>, // number of cards
 }
@@ -87,7 +39,7 @@ impl NvidiaCards {
     ///
     /// # Errors
     /// The library or its driver is missing.
-    pub fn load() -> Result<Self, String> {
+    pub(super) fn load() -> Result<Self, String> {
         let library = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(|error| match error {
             // The loader's message already names the library.
             NvmlError::LibloadingError(error) => error.to_string(),

@@ -209,7 +209,7 @@ fn duration(value: &DeValue<'_>) -> Duration {
         "us" => Duration::from_micros(number),
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
-        "m" => Duration::from_secs(60 * number),
+        "h" => Duration::from_secs(3600 * number),
         other => panic!("no unit is named {other}"),
     }
 }

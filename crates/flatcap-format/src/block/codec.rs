@@ -2,7 +2,9 @@
 //! block.
 
 use std::fmt;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Cursor};
+#[cfg(feature = "brotli")]
+use std::io::{Read, Write};
 use std::str::FromStr;
 
 use flatcap_stream::short_bytes::append;
@@ -32,13 +34,20 @@ const ZSTD_LEVEL_MAX: u8 = 19;
 const BROTLI_QUALITY_MAX: u8 = 11;
 /// Brotli's window as a power of two: 4 MiB, the length of a default block. A window longer than
 /// its part has no effect.
+#[cfg(feature = "brotli")]
 const BROTLI_WINDOW: u32 = 22;
 /// Parts of up to this many bytes use a lower Brotli quality. At quality 7 to 9 Brotli touches
 /// tables of up to 32 MiB for every part, however short.
+#[cfg(feature = "brotli")]
 const BROTLI_SHORT_BYTES: usize = 64 << 10;
 /// The highest quality with small tables. For payloads of 100 bytes it wrote 1.4 times as fast and
 /// cost 0.1 % of size (docs/BENCHMARKS.md).
+#[cfg(feature = "brotli")]
 const BROTLI_QUALITY_SHORT: u8 = 6;
+/// The reason why a part cannot be compressed or decompressed.
+#[cfg(not(feature = "brotli"))]
+const NO_BROTLI: &str = "is for Brotli, which this build lacks; the packages of flatcap have it, and \
+    cargo build --release --features brotli builds a program that has it";
 /// Shorter parts are stored as they are: setting up a codec costs more than it can save.
 const COMPRESSED_BYTES_MIN: usize = 32;
 
@@ -130,6 +139,7 @@ impl PartCompressor {
             }
             Codec::Snappy => return self.snappy(bytes, out),
             Codec::Zstd(level) => return self.zstd(level, bytes, out),
+            #[cfg(feature = "brotli")]
             Codec::Brotli(quality) => {
                 let quality = match quality {
                     7..=9 if bytes.len() <= BROTLI_SHORT_BYTES => BROTLI_QUALITY_SHORT,
@@ -145,6 +155,8 @@ impl PartCompressor {
                 drop(writer);
                 &self.output
             }
+            #[cfg(not(feature = "brotli"))]
+            Codec::Brotli(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, NO_BROTLI)),
         };
         let (compressed, codec) =
             if compressed.len() < bytes.len() { (compressed, self.codec) } else { (bytes, Codec::None) };
@@ -321,6 +333,7 @@ impl PartDecompressor {
             4 if stored.first().is_some_and(|first| first & 0x7F == BROTLI_LARGE_WINDOW) => {
                 return Err(BROKEN);
             }
+            #[cfg(feature = "brotli")]
             4 => {
                 let mut reader = brotli::Decompressor::new(stored, 4096);
                 reader.read_exact(out).map_err(|_| BROKEN)?;
@@ -330,6 +343,8 @@ impl PartDecompressor {
                 }
                 raw_bytes
             }
+            #[cfg(not(feature = "brotli"))]
+            4 => return Err(BlockError::Part(NO_BROTLI)),
             _ => return Err(BlockError::Part("has an unknown codec")),
         };
         if length == raw_bytes {
@@ -368,6 +383,9 @@ impl FromStr for Codec {
             "lz4" => Ok(Self::Lz4),
             "snappy" => Ok(Self::Snappy),
             "zstd" => level(1, ZSTD_LEVEL_MAX, 1).map(Self::Zstd),
+            #[cfg(not(feature = "brotli"))]
+            "brotli" => Err(format!("{text:?}: {NO_BROTLI}")),
+            #[cfg(feature = "brotli")]
             "brotli" => level(0, BROTLI_QUALITY_MAX, 6).map(Self::Brotli),
             _ => Err(format!(
                 "{text:?} is not a codec; use none, lz4, snappy, zstd:1 to zstd:{ZSTD_LEVEL_MAX}, \

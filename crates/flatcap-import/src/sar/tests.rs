@@ -244,7 +244,7 @@ fn groups_become_sources() {
 // Proves that a whole document of sadf is imported: every number of every group, in its place.
 #[test]
 fn a_whole_document_is_imported() {
-    let content = std::fs::read_to_string("tests/data/sar/sadf-12.6.1.json").unwrap();
+    let content = std::fs::read_to_string("../../tests/data/sar/sadf-12.6.1.json").unwrap();
     let (report, folder) = import_text(&content).unwrap();
     assert!(report.is_complete(), "{:?}", report.flaws);
     assert_eq!(report.totals.sources.len(), 35);

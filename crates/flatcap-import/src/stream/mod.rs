@@ -518,8 +518,8 @@ mod tests {
     // contains the schema.
     #[test]
     fn payloads_are_checked_against_a_schema() {
-        let bytes = std::fs::read("tests/data/schema/event.bfbs").unwrap();
-        let good = std::fs::read("tests/data/schema/event.bin").unwrap();
+        let bytes = std::fs::read("../../tests/data/schema/event.bfbs").unwrap();
+        let good = std::fs::read("../../tests/data/schema/event.bin").unwrap();
         let (content, starts) =
             stream(ChecksumKind::Xxh3, &[good.clone(), b"not a table".to_vec(), good.clone()]);
         let tables = SchemaTables::read(&bytes).unwrap();

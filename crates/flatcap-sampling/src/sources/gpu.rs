@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_os::gpu_cards::{Card, CardIdentity, CardMetrics, Cards, nvidia_cards};
 use flatcap_os::host::{HostDirectory, HostFile};
-use flatcap_os::nvml::{Card, CardIdentity, CardMetrics, Cards, NvidiaCards};
 use flatcap_schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 use super::devices;
@@ -50,11 +50,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let nvidia: Option<Result<Box<dyn Cards>, String>> = context
-        .host
-        .open(NVIDIA)
-        .ok()
-        .map(|_| NvidiaCards::load().map(|cards| -> Box<dyn Cards> { Box::new(cards) }));
+    let nvidia: Option<Result<Box<dyn Cards>, String>> =
+        context.host.open(NVIDIA).ok().map(|_| nvidia_cards());
     let (nvidia, library_error) = match nvidia {
         Some(Ok(cards)) => (Some(cards), None),
         Some(Err(reason)) => (None, Some(reason)),

@@ -79,9 +79,9 @@ mod tests {
             block.split_once("```\n").unwrap().0.to_owned()
         };
         assert_eq!(block("text"), read("tests/data/schema/xfrm.fbs"));
-        let source = read("src/sampling/sources/xfrm_example.rs");
+        let source = read("crates/flatcap-sampling/src/sources/xfrm_example.rs");
         let (_, source) = source.split_once("\n\n").unwrap();
         let (source, _) = source.split_once("\n#[cfg(test)]").unwrap();
-        assert_eq!(block("rust"), source.replace("tests/data/schema", "../generated/host"));
+        assert_eq!(block("rust"), source.replace("tests/data/schema", "generated/host"));
     }
 }
