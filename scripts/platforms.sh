@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-libraries=(--package flatcap-stream --package flatcap-lane --package flatcap-format)
+libraries=(--package flatcap-stream --package flatcap-lane --package flatcap-format --package flatcap-query)
 
 # cargo check runs the build script of zstd, which compiles C. Only its Rust part is checked here, so
 # that no foreign C compiler is needed: this one compiles nothing.
@@ -47,7 +47,7 @@ aarch64() {
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 $libraries_path/ld-linux-aarch64.so.1 --library-path $libraries_path"
     # Under qemu, optimizing takes half a minute of processor time and saves five.
     local optimized=() package
-    for package in flatcap-format flatcap-lane flatcap-stream; do
+    for package in flatcap-format flatcap-lane flatcap-query flatcap-stream; do
         optimized+=(--config "profile.dev.package.$package.opt-level=2")
     done
     cargo test --target "$target" "${libraries[@]}" --package flatcap-push --lib --tests --locked "${optimized[@]}"

@@ -1,4 +1,4 @@
-//! Runs `flatcap_format::query::fuzzing::agree` on inputs of libFuzzer, each written to a file: a
+//! Runs `flatcap_query::fuzzing::agree` on inputs of libFuzzer, each written to a file: a
 //! recording is opened by its path.
 #![no_main]
 
@@ -10,5 +10,5 @@ static PATH: LazyLock<PathBuf> =
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     std::fs::write(&*PATH, data).expect("a temporary file");
-    flatcap_format::query::fuzzing::agree(&PATH);
+    flatcap_query::fuzzing::agree(&PATH);
 });

@@ -2,8 +2,8 @@
 
 use flatcap_arrow::BatchError;
 use flatcap_explain::ExplainError;
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_query::QueryError;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flatcap_explain::{
     FieldDeparture, RecordingChoice, SuspectKind, UnrankedFields, UnrankedReason, ValueUnit,
 };
-use flatcap_format::query::instance_name;
+use flatcap_query::instance_name;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::FieldInfo;
 use flatcap_format::replay::RecordedHost;
 use flatcap_format::schema::MetricKind;
+use flatcap_query::FieldInfo;
 use pyo3::prelude::*;
 
 /// A field of a source, as its own schema describes it.

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flatcap_format::query::QuerySummary;
 use flatcap_format::replay::Notice;
+use flatcap_query::QuerySummary;
 
 /// Maximum number of messages that are kept; all are counted.
 const TEXTS_MAX: usize = 100;

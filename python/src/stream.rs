@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use flatcap_arrow::{BatchError, BatchItem, FieldsReader, SourceReader};
-use flatcap_format::query::QuerySummary;
+use flatcap_query::QuerySummary;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 

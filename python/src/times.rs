@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use flatcap_format::duration::parse_duration;
-use flatcap_format::query::Steps;
 use flatcap_format::replay::{HostIdentity, TimePoint, TimePointError, TimeRange};
+use flatcap_query::Steps;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use pyo3::exceptions::PyTypeError;

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatcap_format::query::Recording;
 use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::{WakeEvent, WakeReason};
+use flatcap_query::Recording;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use flatcap_control::ClientError;
 use flatcap_explain::ExplainError;
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
 #[cfg(feature = "import")]
 use flatcap_import::ImportError;
+use flatcap_query::QueryError;
 
 use super::ExitStatus;
 use crate::config::ConfigErrors;

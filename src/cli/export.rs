@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatcap_format::query::{FieldPath, Steps};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::WakeEvent as Stop;
+use flatcap_query::{FieldPath, Steps};
 use flatcap_stream::ChecksumKind;
 use flatcap_text::quantity::duration_argument;
 use serde::Serialize;

@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_format::query::{FieldInfo, Recording, SourceFields};
 use flatcap_format::schema::{MetricKind, nearest_name, to_visible_json};
+use flatcap_query::{FieldInfo, Recording, SourceFields};
 use serde::Serialize;
 
 use super::error::CliError;

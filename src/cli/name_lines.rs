@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use flatcap_format::query::{NameRemark, Recording};
+use flatcap_query::{NameRemark, Recording};
 use serde::Serialize;
 
 use super::human;

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_format::query::Recording;
 use flatcap_format::replay::{
     HostIdentity, RecordedHosts, ReplayFilter, TimePoint, TimePointError, TimeRange, recording_span,
 };
 use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{Advance, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs};
 use flatcap_os::clock::read_clocks;
+use flatcap_query::Recording;
 use flatcap_text::human;
 use flatcap_text::quantity::duration_argument;
 use jiff::tz::TimeZone;

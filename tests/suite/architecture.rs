@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". Most are crates; those from
-/// `host` to `metric` are in flatcap-format, four are in flatcap-recorder, and the last five are the
+/// `host` to `replay` are in flatcap-format, four are in flatcap-recorder, and the last five are the
 /// program.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
@@ -27,9 +27,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("block", &["stream", "schema"]),
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
     ("replay", &["segment", "stream", "duration"]),
-    ("query", &["replay", "segment", "block", "schema", "host", "tasks"]),
-    ("metric", &["query", "schema", "consumer_names"]),
-    ("promql", &["metric", "query", "replay", "segment", "schema"]),
+    ("query", &["replay", "segment", "block", "schema", "frame", "host", "tasks", "consumer_names"]),
+    ("promql", &["query", "replay", "segment", "schema"]),
     ("trigger", &["query", "segment", "schema", "duration"]),
     ("explain", &["query", "replay", "segment", "schema", "tasks"]),
     ("arrow", &["query", "replay", "segment", "schema", "consumer_names"]),
@@ -70,8 +69,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "view",
         &[
-            "snapshot", "metric", "promql", "duration", "query", "replay", "segment", "schema", "explain",
-            "tasks", "control", "os", "text",
+            "snapshot", "promql", "duration", "query", "replay", "segment", "schema", "explain", "tasks",
+            "control", "os", "text",
         ],
     ),
     (
@@ -132,18 +131,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "flatcap-export",
-        &[
-            "metric",
-            "query",
-            "replay",
-            "segment",
-            "schema",
-            "storage",
-            "arrow",
-            "tasks",
-            "symbols",
-            "consumer_names",
-        ],
+        &["query", "replay", "segment", "schema", "storage", "arrow", "tasks", "symbols", "consumer_names"],
     ),
     (
         "flatcap-ship",
@@ -170,6 +158,7 @@ const CRATES: &[&str] = &[
     "crates/flatcap-lane/src",
     "crates/flatcap-push/src",
     "crates/flatcap-format/src",
+    "crates/flatcap-query/src",
     "crates/flatcap-trigger/src",
     "crates/flatcap-promql/src",
     "crates/flatcap-explain/src",
@@ -287,6 +276,7 @@ const MODULE_CRATES: &[(&str, &str)] = &[
     ("crates/flatcap-stream/src", "stream"),
     ("crates/flatcap-lane/src", "lane"),
     ("crates/flatcap-push/src", "push"),
+    ("crates/flatcap-query/src", "query"),
     ("crates/flatcap-trigger/src", "trigger"),
     ("crates/flatcap-promql/src", "promql"),
     ("crates/flatcap-explain/src", "explain"),

@@ -18,17 +18,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap_recorder::compress::{
-    CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment,
-};
-use flatcap_os::clock::thread_cpu_ns;
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::block::{BlockDecoder, ColumnSelection};
-use flatcap_format::query::{self, ColumnValues, Query, QueryItem};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor, envelope};
 use flatcap_format::segment::{Advance, FrameKind, list};
 use flatcap_format::storage::Storage;
+use flatcap_os::clock::thread_cpu_ns;
+use flatcap_os::storage::DataDirectory;
+use flatcap_query::{self, ColumnValues, Query, QueryItem};
+use flatcap_recorder::compress::{
+    CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment,
+};
 use flatcap_rivals::blocks::blocks;
 use flatcap_rivals::recording::{CHECKSUM, Recording};
 use flatcap_rivals::records::Random;

@@ -14,13 +14,13 @@ use std::time::Instant;
 
 use flatbuffers::root;
 use flatcap::config::Config;
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::schema::frame::root_as_telemetry_frame;
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_os::host::HostRoot;
 use flatcap_sampling::sources::find;
 use flatcap_sampling::{OpenContext, OpenedSampler};
 use flatcap_schemas::host::Cpu;
-use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::schema::frame::root_as_telemetry_frame;
-use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde::Deserialize;
 

@@ -23,13 +23,13 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_import::{ImportJob, ImportLimits, ImportProgress, lobster};
-use flatcap_os::storage::DataDirectory;
-use flatcap_schemas::market::lobster as wire;
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
+use flatcap_import::{ImportJob, ImportLimits, ImportProgress, lobster};
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
+use flatcap_schemas::market::lobster as wire;
 use flatcap_stream::{
     ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, SliceDeframer,
     SliceReader, StreamReader, StreamWriter, XxHash64,

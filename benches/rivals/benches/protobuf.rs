@@ -221,7 +221,9 @@ fn round_trips() -> [Way; 5] {
             make: |forms| {
                 let mut builder = Builder::default();
                 let mut verifier = department::verifier();
-                each(&forms.values, move |values| checked(&mut verifier, black_box(builder.as_generated(values))))
+                each(&forms.values, move |values| {
+                    checked(&mut verifier, black_box(builder.as_generated(values)))
+                })
             },
         },
         Way {
@@ -230,7 +232,9 @@ fn round_trips() -> [Way; 5] {
             make: |forms| {
                 let mut builder = Builder::default();
                 let mut verifier = department::verifier();
-                each(&forms.values, move |values| checked(&mut verifier, black_box(builder.tables_whole(values))))
+                each(&forms.values, move |values| {
+                    checked(&mut verifier, black_box(builder.tables_whole(values)))
+                })
             },
         },
         Way {

@@ -8,13 +8,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use flatcap_format::frame::{Envelope, Incomplete, Stamp};
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_sampling::FixedSampler;
 use flatcap_sampling::sources::synthetic::{SyntheticSampler, point};
 use flatcap_slab::{
     Arena, Geometry, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap_format::frame::{Envelope, Incomplete, Stamp};
 use flatcap_stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
 

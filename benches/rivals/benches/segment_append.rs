@@ -11,8 +11,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::{BATCH_SLABS, FilledSlab, header, median, slabs, source, write};
 use flatcap_stream::{ChecksumKind, StreamWriter};
 use rustix::fs::{FallocateFlags, fallocate};

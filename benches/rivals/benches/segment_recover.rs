@@ -12,9 +12,9 @@ use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::segment::{Leftovers, recover};
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::{header, median, name, slabs, source, write};
 use flatcap_stream::ChecksumKind;
 use rustix::time::{ClockId, clock_gettime};

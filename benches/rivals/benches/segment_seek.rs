@@ -12,13 +12,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap_os::storage::DataDirectory;
-use flatcap_sampling::sources::CATALOG;
-use flatcap_sampling::{SourceOpener, SourceSpec};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::{header, median, mono_ns, slabs, write};
+use flatcap_sampling::sources::CATALOG;
+use flatcap_sampling::{SourceOpener, SourceSpec};
 use flatcap_stream::ChecksumKind;
 
 const SEGMENTS: u64 = 10_000;

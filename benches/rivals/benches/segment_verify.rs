@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatcap::cli::{self, ExitStatus};
-use flatcap_os::storage::DataDirectory;
 use flatcap_format::storage::Storage;
+use flatcap_os::storage::DataDirectory;
 use flatcap_rivals::segments::{header, median, slabs, source, write_whole};
 use flatcap_stream::{ChecksumKind, KindDeframer, SliceReader};
 

@@ -15,8 +15,8 @@ use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap_os::clock::thread_cpu_ns;
 use flatcap_os::host::HostRoot;
-use flatcap_sampling::{OpenContext, OpenedSampler};
 use flatcap_rivals::segments::median;
+use flatcap_sampling::{OpenContext, OpenedSampler};
 
 const TURNS: usize = 41;
 const READINGS: u32 = 500;

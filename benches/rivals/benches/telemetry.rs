@@ -15,10 +15,10 @@
 
 use std::path::PathBuf;
 
+use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap_import::iex::{self, Feed};
 use flatcap_import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap_os::storage::DataDirectory;
-use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap_rivals::packers::{Flatcap, HEAD, Packer, Parquet, chunked, compare, print};
 use flatcap_rivals::recording::{Recording, shared_data};
 use flatcap_rivals::tables::Floats;

@@ -6,8 +6,8 @@
 //! numbers of schemas/department.proto. prost-build generates the same, but needs protoc.
 
 use flatbuffers::{FlatBufferBuilder, InvalidFlatbuffer, UOffsetT, VerifierOptions, WIPOffset};
-use flatcap_format::testing::{TableField, TableLayout, TableWriter};
 use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
+use flatcap_format::testing::{TableField, TableLayout, TableWriter};
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]
 #[path = "../generated/department_generated.rs"]

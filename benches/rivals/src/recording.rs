@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use flatcap::config::Config;
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap_format::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
+use flatcap_format::segment::{Advance, FrameKind, list};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::host::HostRoot;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_sampling::OpenContext;
-use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
-use flatcap_format::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
-use flatcap_format::segment::{Advance, FrameKind, list};
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use parquet::data_type::ByteArray;
 

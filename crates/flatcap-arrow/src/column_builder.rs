@@ -7,7 +7,7 @@ use arrow_array::builder::{
     BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder, UInt64Builder,
 };
 use arrow_schema::DataType;
-use flatcap_format::query::HeldValue;
+use flatcap_query::HeldValue;
 
 /// The values of one column that were added so far.
 #[derive(Debug)]

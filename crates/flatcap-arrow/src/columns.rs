@@ -8,8 +8,8 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
-use flatcap_format::query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn};
 use flatcap_format::schema::ColumnType;
+use flatcap_query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn};
 
 /// The Arrow types of integer columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

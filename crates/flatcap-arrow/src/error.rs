@@ -1,7 +1,7 @@
 //! Errors of batches.
 
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_query::QueryError;
 
 /// Why values make no batch.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@ use arrow_array::{ArrayRef, Int64Array, TimestampNanosecondArray};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use flatcap_format::consumer_names::DistinctNames;
-use flatcap_format::query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 use flatcap_format::schema::{ColumnType, MetricKind, visible_text};
+use flatcap_query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 
 use crate::layout::{Descriptions, SEPARATOR, ZONE, meaning, time_type};
 
@@ -138,7 +138,7 @@ fn about(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_format::query::Steps;
+    use flatcap_query::Steps;
 
     use super::*;
 

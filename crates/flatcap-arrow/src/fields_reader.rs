@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, RecordBatch, StringArray, new_null_array};
 use arrow_schema::SchemaRef;
-use flatcap_format::query::{
+use flatcap_format::replay::{Notice, RecordedHosts};
+use flatcap_query::{
     PlainItem, PlainRows, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader, RunInfo, SampleRows,
 };
-use flatcap_format::replay::{Notice, RecordedHosts};
 
 use crate::batch_item::BatchItem;
 use crate::column_builder::ColumnBuilder;

@@ -10,10 +10,8 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use flatcap_format::consumer_names::DistinctNames;
-use flatcap_format::query::{
-    BatchTimes, ColumnBatch, ColumnInfo, ElementNames, FieldPath, Recording, TableInfo,
-};
 use flatcap_format::schema::MetricKind;
+use flatcap_query::{BatchTimes, ColumnBatch, ColumnInfo, ElementNames, FieldPath, Recording, TableInfo};
 
 use crate::columns::{IntegerTypes, TooLarge, array, data_type};
 use crate::error::BatchError;

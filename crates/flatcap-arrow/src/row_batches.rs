@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{SchemaRef, TimeUnit};
-use flatcap_format::query::{BatchTimes, Query, Recording, TableInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{Gap, Marker};
+use flatcap_query::{BatchTimes, Query, Recording, TableInfo};
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;

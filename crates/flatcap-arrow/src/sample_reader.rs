@@ -1,11 +1,11 @@
 //! Reads a recording as groups of columns: all tables of one source for the same samples.
 
-use flatcap_format::query::{
+use flatcap_format::replay::Notice;
+use flatcap_format::segment::{Gap, Marker};
+use flatcap_query::{
     BatchTimes, ColumnBatch, ElementNames, QueryError, QueryItem, QueryResults, QuerySummary, RunInfo,
     TableInfo,
 };
-use flatcap_format::replay::Notice;
-use flatcap_format::segment::{Gap, Marker};
 
 /// Samples of one source of one run.
 #[derive(Debug, Clone)]

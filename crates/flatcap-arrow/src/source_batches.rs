@@ -7,8 +7,8 @@ use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
 use flatcap_format::consumer_names::DistinctNames;
-use flatcap_format::query::{Recording, RunInfo, TableInfo};
 use flatcap_format::replay::RecordedHosts;
+use flatcap_query::{Recording, RunInfo, TableInfo};
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;

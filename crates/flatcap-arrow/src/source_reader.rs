@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use arrow_schema::SchemaRef;
-use flatcap_format::query::{Query, QuerySummary, Recording};
 use flatcap_format::replay::RecordedHosts;
+use flatcap_query::{Query, QuerySummary, Recording};
 
 use crate::batch_item::BatchItem;
 use crate::error::BatchError;

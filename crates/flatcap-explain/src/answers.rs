@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use flatcap_format::query::{instance_name, instance_path};
 use flatcap_format::segment::{Marker, SourceSender};
+use flatcap_query::{instance_name, instance_path};
 use serde::Serialize;
 
 use super::attribution::SuspectKind;

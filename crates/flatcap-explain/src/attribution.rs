@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::{ElementName, ElementNames, TableInfo};
+use flatcap_query::{ElementName, ElementNames, TableInfo};
 use serde::Serialize;
 
 use super::baseline::Baseline;

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::text_of;
 use flatcap_format::segment::SampleView;
+use flatcap_query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
 use flatcap_tasks::{
     Blocker, CpuHistory, HoleCause, Interval, KnownCode, LogBatch, ProcessTimes, ProfileBatch,
     RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskName, TaskTimes,

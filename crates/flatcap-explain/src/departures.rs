@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use flatcap_format::query::ColumnBatch;
+use flatcap_query::ColumnBatch;
 
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;

@@ -1,7 +1,7 @@
 //! The rows of an element, and the numbers in them.
 
-use flatcap_format::query::{ColumnValues, ValueColumn};
 use flatcap_format::schema::{CountedValue, Growth};
+use flatcap_query::{ColumnValues, ValueColumn};
 
 use super::measure::Measure;
 use super::observation::SeriesInfo;

@@ -1,7 +1,7 @@
 //! The rows of a batch by element. All rows of an element are observed at once, column by column,
 //! so that a column and its series stay in the cache.
 
-use flatcap_format::query::ColumnBatch;
+use flatcap_query::ColumnBatch;
 
 use super::element_row::ElementRow;
 use super::element_slot::{ElementSlot, FollowedColumns};

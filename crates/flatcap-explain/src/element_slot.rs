@@ -1,7 +1,7 @@
 //! The last values of an element, and the observations that follow from the next values.
 
-use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
+use flatcap_query::{ColumnBatch, ColumnValues, ValueColumn};
 
 use super::element_row::{ElementRow, INTERVAL_MAX_NS, Number, SeriesPlace, grown, number, seconds};
 use super::fresh_values::FreshCell;
@@ -450,7 +450,7 @@ fn state_observation((from_ns, to_ns): (u64, u64), is_there: bool) -> Observatio
 
 #[cfg(test)]
 mod tests {
-    use flatcap_format::query::{BatchTimes, RowSource, ValidRows};
+    use flatcap_query::{BatchTimes, RowSource, ValidRows};
 
     use super::super::measure::ValueClass;
     use super::super::series::tests::Recorded;

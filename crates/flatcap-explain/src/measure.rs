@@ -1,8 +1,8 @@
 //! The quantity that a field measures, by its kind and unit, and the smallest departure that
 //! matters.
 
-use flatcap_format::query::ColumnInfo;
 use flatcap_format::schema::{ColumnType, MetricKind, Usage};
+use flatcap_query::ColumnInfo;
 use serde::Serialize;
 
 /// The class of a value. Two fields of one class are comparable, whatever their names.

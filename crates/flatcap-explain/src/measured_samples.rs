@@ -6,12 +6,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 
-use flatcap_format::query::{
+use flatcap_format::replay::ReplayFilter;
+use flatcap_format::schema::{FieldValue, Growth};
+use flatcap_query::{
     ColumnBatch, ColumnGrowth, CounterRates, ElementIdentity, ElementName, ElementNames, FieldPath, Query,
     QueryError, QueryItem, Recording, TableInfo, quoted_value,
 };
-use flatcap_format::replay::ReplayFilter;
-use flatcap_format::schema::{FieldValue, Growth};
 
 use super::element_row::{Number, number, seconds};
 use super::element_slot::{BUSY, BUSY_STATES};

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use flatcap_format::query::{
-    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, RecordedSource, Recording, TableInfo,
-    source_path,
-};
 use flatcap_format::replay::{HostIdentity, Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
 use flatcap_format::segment::{Gap, Marker, SegmentError, list};
+use flatcap_query::{
+    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, RecordedSource, Recording, TableInfo,
+    source_path,
+};
 
 use super::clock::RunClock;
 use super::observation::Observer;

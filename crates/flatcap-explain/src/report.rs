@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use flatcap_format::query::{TableInfo, instance_path};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::SourceSender;
+use flatcap_query::{TableInfo, instance_path};
 
 use super::answers::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,

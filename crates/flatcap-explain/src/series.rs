@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use flatcap_format::query::{ColumnBatch, ElementName, ElementNames, NO_ELEMENT, TableInfo};
+use flatcap_query::{ColumnBatch, ElementName, ElementNames, NO_ELEMENT, TableInfo};
 
 use super::element_row::{ElementRow, INTERVAL_MAX_NS, seconds};
 use super::element_rows::ElementRows;
@@ -501,8 +501,8 @@ pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use flatcap_format::query::{BatchTimes, ColumnInfo, ColumnValues, RowSource, ValidRows, ValueColumn};
     use flatcap_format::schema::{ColumnType, MetricKind, Usage};
+    use flatcap_query::{BatchTimes, ColumnInfo, ColumnValues, RowSource, ValidRows, ValueColumn};
 
     use super::*;
 

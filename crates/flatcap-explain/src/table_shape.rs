@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use flatcap_format::query::{ColumnBatch, ColumnInfo, NO_ELEMENT, RowSource, TableInfo};
 use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_query::{ColumnBatch, ColumnInfo, NO_ELEMENT, RowSource, TableInfo};
 
 use super::element_row::{growth, number, seconds};
 use super::element_rows::ElementRows;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use flatcap_format::query::ColumnBatch;
+use flatcap_query::ColumnBatch;
 
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;

@@ -10,9 +10,9 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::ArrowError;
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, SourceBatches};
 use flatcap_format::consumer_names::{DistinctNames, file_stem};
-use flatcap_format::query::{Query, Recording};
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::segment::list;
+use flatcap_query::{Query, Recording};
 
 use crate::error::{ColumnarError, several_sources};
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};

@@ -1,6 +1,6 @@
 //! The fields of a recording that a request selects.
 
-use flatcap_format::query::{FieldPath, Recording, end_fields};
+use flatcap_query::{FieldPath, Recording, end_fields};
 
 use crate::request::ColumnarRequest;
 

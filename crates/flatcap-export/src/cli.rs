@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
-use flatcap_format::query::FieldPath;
 use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter, first_sample, recording_span};
 use flatcap_format::schema::{to_visible_json, visible_text};
 use flatcap_format::segment::Elapsed;
+use flatcap_query::FieldPath;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 

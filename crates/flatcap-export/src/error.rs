@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use arrow_schema::ArrowError;
 use flatcap_arrow::BatchError;
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_query::QueryError;
 
 /// Maximum number of sources that an error names, so that a line stays readable.
 const NAMED_MAX: usize = 8;

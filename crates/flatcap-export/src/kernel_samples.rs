@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use flatcap_format::query::Recording;
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{Elapsed, SegmentHeader, SourceInfo};
+use flatcap_query::Recording;
 use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{KMSG_ROOT, PROFILE_ROOT, SCHED_ROOT};
 

@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
-use flatcap_format::metric::{HostLabels, Metric, MetricSeries, element_factor, metrics};
-use flatcap_format::query::{ColumnInfo, CommonUnit, ElementName, FieldPath, Query, Recording};
 use flatcap_format::replay::{Notice, RecordedHosts};
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::{Gap, list};
+use flatcap_query::metric::{HostLabels, Metric, MetricSeries, element_factor, metrics};
+use flatcap_query::{ColumnInfo, CommonUnit, ElementName, FieldPath, Query, Recording};
 
 use crate::asked_fields::is_below;
 use crate::error::ColumnarError;
@@ -200,7 +200,7 @@ impl OpenMetricsExport<'_> {
         let paths = metrics.iter().map(Metric::field_path);
         let fields = paths
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error: flatcap_format::query::PathError| ColumnarError::Fields(error.into()))?;
+            .map_err(|error: flatcap_query::PathError| ColumnarError::Fields(error.into()))?;
         let mut filter = self.request.filter.clone();
         filter.sources = metrics.iter().map(|metric| metric.source.clone()).collect();
         let query = Query { fields, filter, ..Query::default() };

@@ -14,11 +14,11 @@ use flatcap_arrow::{
     SampleReader, StepFilter,
 };
 use flatcap_format::consumer_names::{DistinctNames, file_stem};
-use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
 use flatcap_format::replay::{Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, ListedSegment, Marker, list};
 use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
+use flatcap_query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
 
 use crate::error::{ColumnarError, encoding_error};
 use crate::host_columns::{HostLabel, with_host};

@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
-use flatcap_format::metric::{BLOCKS, element_factor, is_measured};
-use flatcap_format::query::{
-    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, NO_ELEMENT, Query,
-    Recording, RunInfo, TableInfo, unnamed_end_list,
-};
 use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames};
 use flatcap_format::segment::{Gap, Marker, list};
+use flatcap_query::metric::{BLOCKS, element_factor, is_measured};
+use flatcap_query::{
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, NO_ELEMENT, Query,
+    Recording, RunInfo, TableInfo, unnamed_end_list,
+};
 use prost::Message;
 
 use crate::asked_fields::fields_of_ends;

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use flatcap_format::query::{CommonUnit, ElementName, ElementNames, Recording, TableInfo};
 use flatcap_format::schema::CompiledSchema;
+use flatcap_query::{CommonUnit, ElementName, ElementNames, Recording, TableInfo};
 
 use crate::perfetto_packets::{CounterDescriptor, ProcessDescriptor, TrackDescriptor};
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use flatcap_format::query::FieldPath;
 use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
 use flatcap_format::segment::SegmentError;
+use flatcap_query::FieldPath;
 use jiff::Timestamp;
 
 use crate::error::ColumnarError;

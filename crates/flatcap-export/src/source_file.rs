@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
 use flatcap_arrow::FileLayout;
-use flatcap_format::query::RunInfo;
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::storage::linux::OpenPendingFile;
+use flatcap_query::RunInfo;
 use parquet::file::metadata::KeyValue;
 
 use crate::error::ColumnarError;

@@ -59,18 +59,18 @@ pub fn topic(source: &str, host: Option<&str>) -> String {
 }
 
 /// Returns the name of a label of Prometheus for any text.
-pub(crate) fn label_name(text: &str) -> String {
+pub fn label_name(text: &str) -> String {
     let prefix = if text.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
     format!("{prefix}{}", metric_part(text))
 }
 
 /// Returns a part of the name of a metric of Prometheus for any text.
-pub(crate) fn metric_part(text: &str) -> String {
+pub fn metric_part(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// Returns whether a text is the name of a metric or a label of Prometheus as it is.
-pub(crate) fn is_metric_name(text: &str) -> bool {
+pub fn is_metric_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|first: char| first.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')

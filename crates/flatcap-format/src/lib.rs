@@ -36,8 +36,6 @@ pub mod frame;
 pub mod histogram;
 pub mod host;
 mod mapped_file;
-pub mod metric;
-pub mod query;
 pub mod replay;
 pub mod schema;
 pub mod segment;

@@ -1,8 +1,8 @@
 //! Finds the columns of a query's batches that are metrics, and the labels of their rows.
 
-use flatcap_format::metric::{HostLabels, Metric, MetricSeries};
-use flatcap_format::query::{ColumnInfo, ElementName, ElementNames, TableInfo};
 use flatcap_format::schema::ColumnType;
+use flatcap_query::metric::{HostLabels, Metric, MetricSeries};
+use flatcap_query::{ColumnInfo, ElementName, ElementNames, TableInfo};
 
 use crate::labels::{Labels, NAME};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use flatcap_format::metric::{LOST_TOTAL, Metric, metrics};
-use flatcap_format::query::Recording;
 use flatcap_format::replay::HostIdentity;
+use flatcap_query::Recording;
+use flatcap_query::metric::{LOST_TOTAL, Metric, metrics};
 
 use crate::error::PromqlError;
 use crate::evaluation::Evaluation;

@@ -1,7 +1,7 @@
 //! The reasons why an expression has no value.
 
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_query::QueryError;
 
 /// The reason why an expression has no value.
 #[derive(Debug, thiserror::Error)]

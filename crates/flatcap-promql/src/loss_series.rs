@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::metric::{HostLabels, LOST_TOTAL};
-use flatcap_format::query::SourceLosses;
+use flatcap_query::SourceLosses;
+use flatcap_query::metric::{HostLabels, LOST_TOTAL};
 
 use crate::error::PromqlError;
 use crate::labels::{Labels, NAME};

@@ -1,6 +1,6 @@
 //! Finds the series that a selector names.
 
-use flatcap_format::metric::Metric;
+use flatcap_query::metric::Metric;
 use promql_parser::label::{MatchOp, Matcher};
 
 use crate::labels::{Labels, NAME};

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatcap_format::metric::{HostLabels, Metric};
-use flatcap_format::query::{ElementName, QueryItem, Recording};
 use flatcap_format::replay::HostIdentity;
+use flatcap_query::metric::{HostLabels, Metric};
+use flatcap_query::{ElementName, QueryItem, Recording};
 
 use crate::batch_labels::labels_of;
 use crate::error::PromqlError;

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flatcap_format::metric::{HostLabels, Metric, element_factor};
-use flatcap_format::query::{
+use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
+use flatcap_query::metric::{HostLabels, Metric, element_factor};
+use flatcap_query::{
     ColumnBatch, CommonUnit, ElementEnds, ElementName, FieldPath, NO_ELEMENT, Query, QueryError, QueryItem,
     QueryResults, Recording, SampleEnds, end_fields, unnamed_end_list,
 };
-use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
 
 use crate::batch_labels::{is_number, labels_of};
 use crate::error::PromqlError;

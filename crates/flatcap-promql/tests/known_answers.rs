@@ -10,8 +10,8 @@
 
 use std::path::Path;
 
-use flatcap_format::query::Recording;
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
+use flatcap_query::Recording;
 
 /// Returns the values of an expression a number of seconds after the begin of a recording, sorted.
 fn values(recording: &str, expression: &str, at_s: i64) -> Vec<f64> {

@@ -13,13 +13,13 @@ use std::path::Path;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
-use flatcap_format::query::Recording;
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::testing::Folder;
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
+use flatcap_query::Recording;
 use flatcap_stream::{ChecksumKind, Framer};
 use proptest::prelude::*;
 

@@ -12,10 +12,10 @@
 
 use std::path::Path;
 
-use flatcap_format::query::Recording;
 use flatcap_format::testing::effort;
 use flatcap_format::testing::shared_names::{KnownSample, STEP_NS, write_recording};
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
+use flatcap_query::Recording;
 
 /// A value at a time: in milliseconds, with the labels `pid` and `name`.
 type TimedValue = (i64, [String; 2], u64);

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
-use flatcap_format::query::Recording;
 use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
@@ -30,6 +29,7 @@ use flatcap_format::testing::Folder;
 use flatcap_format::testing::effort;
 use flatcap_format::testing::{TableLayout, TableWriter};
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
+use flatcap_query::Recording;
 use flatcap_stream::{ChecksumKind, Framer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

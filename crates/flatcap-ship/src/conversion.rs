@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
 use flatcap_arrow::{BatchError, RowBatchItem, RowBatches};
-use flatcap_format::query::{BatchTimes, QueryError};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{
     CompressedSegment, Damage, Footer, FooterTotals, Marker, SegmentHeader, SegmentReader, SourceInfo,
     markers,
 };
+use flatcap_query::{BatchTimes, QueryError};
 use jiff::Timestamp;
 
 use crate::backlog::SealedFile;

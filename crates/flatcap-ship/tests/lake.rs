@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use flatcap_format::query::{ColumnValues, Query, QueryItem, Recording};
 use flatcap_format::replay::ReplayFilter;
+use flatcap_query::{ColumnValues, Query, QueryItem, Recording};
 use recordings::{LOST, SOURCES, TestSegment, write_run};
 use serde_json::{Value, json};
 

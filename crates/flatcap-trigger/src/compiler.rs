@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use flatcap_format::query::{FieldPath, LocatedField, locate_field};
 use flatcap_format::schema::{ColumnType, CompiledSchema, has_rate, nearest_name};
+use flatcap_query::{FieldPath, LocatedField, locate_field};
 
 use crate::condition::{
     Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use flatcap_format::query::FieldPath;
+use flatcap_query::FieldPath;
 use regex::Regex;
 
 use crate::transform::Transform;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flatcap_format::query::PayloadReader;
+use flatcap_query::PayloadReader;
 
 use crate::compiler::{RuleCompiler, UNNAMED_LISTS};
 use crate::condition::TriggerCondition;
@@ -505,7 +505,7 @@ impl RuleState {
             let label = |source: usize, element: u32| {
                 let reader = sources.get(source).and_then(|source| source.reader.as_ref());
                 reader
-                    .filter(|_| element != flatcap_format::query::NO_ELEMENT)
+                    .filter(|_| element != flatcap_query::NO_ELEMENT)
                     .map_or("", |reader| reader.label(element))
                     .into()
             };

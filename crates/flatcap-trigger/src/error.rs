@@ -1,6 +1,6 @@
 //! Errors of rules.
 
-use flatcap_format::query::{PathError, QueryError};
+use flatcap_query::{PathError, QueryError};
 
 use crate::limits;
 

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use flatcap_format::query::{FieldPath, length_outside_quotes};
+use flatcap_query::{FieldPath, length_outside_quotes};
 
 use crate::condition::{
     Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,

@@ -7,7 +7,7 @@ pub(crate) enum Scale {
     One,
     Times(f64),
     /// Division by a whole number: more often exact than multiplication by its reciprocal, as in
-    /// [`CommonUnit`](flatcap_format::query::CommonUnit).
+    /// [`CommonUnit`](flatcap_query::CommonUnit).
     Over(f64),
 }
 

@@ -1,7 +1,7 @@
 //! Reads the tokens of a condition: names, numbers with units, durations, strings and expressions.
 
 use flatcap_format::duration::parse_duration;
-use flatcap_format::query::read_quoted_value;
+use flatcap_query::read_quoted_value;
 use regex::{Regex, RegexBuilder};
 
 use crate::condition::ValueTerm;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use flatcap_format::query::{FieldPath, NO_ELEMENT, PayloadElement, SparseSamples};
 use flatcap_format::schema::envelope::leaves_out_elements;
 use flatcap_format::schema::{CountedValue, FieldValue};
+use flatcap_query::{FieldPath, NO_ELEMENT, PayloadElement, SparseSamples};
 use regex::Regex;
 
 use crate::limits;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use flatcap_format::query::CommonUnit;
+use flatcap_query::CommonUnit;
 
 /// The dimension of a value, in base units: bytes, seconds, counts, or another unit of a schema,
 /// divided by a power of seconds. A share (20 %) is seconds per second.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use flatcap_format::query::quantile_rank;
+use flatcap_query::quantile_rank;
 
 /// An aggregate that can be combined from any two parts of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Chooses the charts and tables of a recording, by the fields, units, kinds and lists in its
 //! schemas.
 
-use flatcap_format::query::{FieldInfo, Recording, SourceFields};
 use flatcap_format::schema::MetricKind;
+use flatcap_query::{FieldInfo, Recording, SourceFields};
 
 use super::element_shape::{ElementShape, leaf_of, list_of};
 use super::formula::{Formula, FormulaField, resolution_ns};

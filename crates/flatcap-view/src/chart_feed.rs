@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use flatcap_format::query::{ElementName, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
+use flatcap_query::{ElementName, Recording, exact_path};
 
 use super::catalog::Chart;
 use super::error::ViewError;

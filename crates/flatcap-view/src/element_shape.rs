@@ -1,7 +1,7 @@
 //! Classifies the elements of a list by the fields of the list.
 
-use flatcap_format::query::FieldInfo;
 use flatcap_format::schema::MetricKind;
+use flatcap_query::FieldInfo;
 
 /// Kind of the elements of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

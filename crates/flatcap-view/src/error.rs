@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+use flatcap_query::QueryError;
 
 /// A reason why a recording cannot be shown.
 #[derive(Debug, thiserror::Error)]

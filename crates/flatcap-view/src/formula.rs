@@ -1,7 +1,7 @@
 //! Values computed from fields of one source: sums, shares and quotients.
 
-use flatcap_format::query::CommonUnit;
 use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_query::CommonUnit;
 
 /// A value computed from numbers of one table of a source.
 #[derive(Debug, Clone, PartialEq)]

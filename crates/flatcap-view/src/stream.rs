@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use flatcap_format::query::{
-    ColumnBatch, ElementNames, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
-};
 use flatcap_format::replay::{HostIdentity, ReplayFilter};
 use flatcap_format::segment::{Gap, Marker};
+use flatcap_query::{
+    ColumnBatch, ElementNames, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
+};
 
 use super::error::ViewError;
 

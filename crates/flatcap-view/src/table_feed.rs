@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::query::{ElementIdentity, ElementName, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::Marker;
+use flatcap_query::{ElementIdentity, ElementName, Recording, exact_path};
 
 use super::catalog::{ColumnValue, ElementTable};
 use super::element_shape::ElementShape;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use flatcap_format::query::{Query, QueryItem, QueryResults, Recording, SourceFields};
 use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
 use flatcap_format::schema::MetricKind;
 use flatcap_format::segment::list;
+use flatcap_query::{Query, QueryItem, QueryResults, Recording, SourceFields};
 use flatcap_text::human::{self, printable};
 
 use super::movement::{Movements, series_path};

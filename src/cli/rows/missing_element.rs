@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flatcap_format::query::{FieldPath, Query, QueryError, Recording, RowItem, RowOptions, RowReader};
+use flatcap_query::{FieldPath, Query, QueryError, Recording, RowItem, RowOptions, RowReader};
 use flatcap_text::human::printable;
 
 use crate::cli::error::CliError;

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use flatcap_format::query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::{WakeEvent, WakeReason};
+use flatcap_query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
 use row_request::{Follow, RowOutput, RowRequest};
 use row_writer::RowWriter;
 

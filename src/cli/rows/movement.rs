@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use flatcap_format::query::{
+use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_query::{
     ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementName, ElementNames, TableInfo,
 };
-use flatcap_format::schema::{FieldValue, MetricKind};
 
 use crate::cli::human;
 

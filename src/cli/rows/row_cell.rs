@@ -1,7 +1,7 @@
 //! One value of a row as text: for people with its unit, or as a plain number.
 
-use flatcap_format::query::{CommonUnit, HeldValue, RowColumn};
 use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_query::{CommonUnit, HeldValue, RowColumn};
 
 use crate::cli::human;
 use crate::cli::row_printer::print_plain;

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
 use flatcap_format::replay::ReplayFilter;
+use flatcap_query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
 use flatcap_text::quantity::duration_argument;
 use jiff::tz::TimeZone;
 

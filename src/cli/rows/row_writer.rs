@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use flatcap_format::query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStamp, RunInfo};
 use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::{FieldValue, append_json_value};
 use flatcap_format::segment::{Gap, Marker, list};
+use flatcap_query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStamp, RunInfo};
 use flatcap_text::human::printable;
 use jiff::tz::TimeZone;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flatcap_format::query::{FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo};
+use flatcap_query::{FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo};
 
 use super::movement::{Movements, Series, series_path};
 use super::row_request::RowRequest;
@@ -128,8 +128,8 @@ fn leading_list(tables: &[TableInfo]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_format::query::ColumnInfo;
     use flatcap_format::schema::{ColumnType, MetricKind, Usage};
+    use flatcap_query::ColumnInfo;
 
     use super::*;
 

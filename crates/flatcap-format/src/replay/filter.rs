@@ -66,16 +66,16 @@ impl RunSelection {
 
 /// The wanted times of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WantedTimes {
+pub struct WantedTimes {
     /// In wall nanoseconds.
-    pub(crate) wall_ns: Range<i64>,
+    pub wall_ns: Range<i64>,
     /// In monotonic nanoseconds.
-    pub(crate) mono_ns: Range<u64>,
+    pub mono_ns: Range<u64>,
 }
 
 impl WantedTimes {
     /// Returns the times that a filter wants of the run with this header.
-    pub(crate) fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
+    pub fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
         let wall_ns = filter.since_ns.unwrap_or(i64::MIN)..filter.until_ns.unwrap_or(i64::MAX);
         let mono_ns = filter.elapsed.as_ref().map_or(0..u64::MAX, |elapsed| elapsed.mono_ns(header));
         Self { wall_ns, mono_ns }
@@ -83,7 +83,7 @@ impl WantedTimes {
 
     /// Returns whether a time is wanted by both clocks.
     #[inline]
-    pub(crate) fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
+    pub fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
         // The highest time that a clock can show belongs to a range without an end.
         let is_after = |is_before: bool, is_open: bool| !is_before && !is_open;
         wall_ns >= self.wall_ns.start
@@ -93,7 +93,7 @@ impl WantedTimes {
     }
 
     /// Returns whether all times are wanted.
-    pub(crate) fn are_all(&self) -> bool {
+    pub fn are_all(&self) -> bool {
         (self.wall_ns.clone(), self.mono_ns.clone()) == (i64::MIN..i64::MAX, 0..u64::MAX)
     }
 }

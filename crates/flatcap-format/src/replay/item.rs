@@ -104,22 +104,24 @@ impl fmt::Display for Notice {
 
 /// A part of a recording, for a reader that takes sealed segments as a whole.
 #[derive(Debug)]
-pub(crate) enum ReplayPart<'a> {
+pub enum ReplayPart<'a> {
+    /// An item of an open segment, or a header.
     Item(ReplayItem<'a>),
+    /// A sealed segment, unread.
     Segment(Box<WholeSegment>),
 }
 
 /// A sealed segment of one run. The header of the segment was returned.
 #[derive(Debug)]
-pub(crate) struct WholeSegment {
+pub struct WholeSegment {
     /// A reader at the first wanted frame.
-    pub(crate) reader: SegmentReader,
+    pub reader: SegmentReader,
     /// The times that are wanted.
-    pub(crate) times: WantedTimes,
+    pub times: WantedTimes,
     /// The range of monotonic time outside of which nothing is wanted.
-    pub(crate) mono_ns: Option<Range<u64>>,
+    pub mono_ns: Option<Range<u64>>,
     /// Offset after which no sample is earlier than the end of that range.
-    pub(crate) end_offset: u64,
+    pub end_offset: u64,
     /// Frames of different sources step back in time by at most this, in nanoseconds.
-    pub(crate) window_ns: u64,
+    pub window_ns: u64,
 }

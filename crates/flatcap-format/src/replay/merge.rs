@@ -92,7 +92,7 @@ impl MergedReader {
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
-    pub(crate) fn of_run(
+    pub fn of_run(
         run_id: u64,
         (paths, segments): (&[PathBuf], Vec<SelectedSegment>),
         filter: ReplayFilter,
@@ -104,7 +104,7 @@ impl MergedReader {
     }
 
     /// Creates a reader of these segments alone.
-    pub(crate) fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
+    pub fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
         Self {
             paths: Vec::new(),
             filter,
@@ -171,7 +171,7 @@ impl MergedReader {
     }
 
     /// Returns whether a recorder may still append to the segment being read.
-    pub(crate) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.current.is_some() && self.is_live && !self.has_ended
     }
 
@@ -193,7 +193,7 @@ impl MergedReader {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn next_part(&mut self, takes_segments: bool) -> Result<Option<ReplayPart<'_>>, SegmentError> {
+    pub fn next_part(&mut self, takes_segments: bool) -> Result<Option<ReplayPart<'_>>, SegmentError> {
         loop {
             if self.next_run.is_none()
                 && let Some((source, frame)) = self.new_sources.pop_front()

@@ -13,15 +13,15 @@ mod span;
 mod time;
 mod time_range;
 
-pub(crate) use filter::WantedTimes;
+pub use filter::WantedTimes;
 pub use filter::{HostIdentity, ReplayFilter};
 pub use hosts::{HostError, RecordedHost, RecordedHosts};
 pub use item::{Notice, ReplayItem, ReplaySample};
-pub(crate) use item::{ReplayPart, WholeSegment};
+pub use item::{ReplayPart, WholeSegment};
 pub use merge::MergedReader;
 
 pub use replay_clock::{ReplayClock, Speed};
-pub(crate) use span::run_ends;
+pub use span::run_ends;
 pub use span::{first_sample, recording_span};
 pub use time::{TimeError, TimeSpec};
 pub use time_range::{TimePoint, TimePointError, TimeRange};

@@ -82,10 +82,7 @@ pub(super) fn recording_end(
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
-pub(crate) fn run_ends(
-    paths: &[PathBuf],
-    host: Option<&HostIdentity>,
-) -> Result<BTreeMap<u64, i64>, SegmentError> {
+pub fn run_ends(paths: &[PathBuf], host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
     let listings = list(paths)?;
     let has_ended = |run: &&[ListedSegment]| !run.iter().any(|listing| listing.live);
     let mut ends = BTreeMap::new();

@@ -126,7 +126,7 @@ impl CompiledSchema {
 
     /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
     /// does.
-    pub(crate) fn sparse(&self, list: &str) -> Option<&Sparse> {
+    pub fn sparse(&self, list: &str) -> Option<&Sparse> {
         self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
 
@@ -240,14 +240,14 @@ impl Field {
 
     /// Returns whether the field has the attribute `identity`. Fields with this attribute identify
     /// an element of a list from one sample to the next.
-    pub(crate) fn is_identity(&self) -> bool {
+    pub fn is_identity(&self) -> bool {
         self.is_identity
     }
 
     /// Returns whether all bits of the field's values of type `ulong` are significant, as in an
     /// address, a hash or a set of flags: the field has the attribute `bits`, or is an enum with
     /// `bit_flags`.
-    pub(crate) fn uses_all_bits(&self) -> bool {
+    pub fn uses_all_bits(&self) -> bool {
         self.uses_all_bits
     }
 
@@ -257,13 +257,13 @@ impl Field {
     }
 
     /// Returns the usage that the values measure, from the attribute `usage`.
-    pub(crate) fn usage(&self) -> Usage {
+    pub fn usage(&self) -> Usage {
         self.usage
     }
 
     /// Returns the name of the field of the same object that contains the value at which the
     /// counter wraps to 0, from the attribute `wraps_at`.
-    pub(crate) fn wraps_at(&self) -> Option<&str> {
+    pub fn wraps_at(&self) -> Option<&str> {
         self.wraps_at.as_deref()
     }
 
@@ -273,19 +273,19 @@ impl Field {
     }
 
     /// Returns the position in its object, from 0, counting only selected fields.
-    pub(crate) fn index(&self) -> usize {
+    pub fn index(&self) -> usize {
         self.index
     }
 
     /// Returns whether the field is a single value: a scalar or a text, not an object and not a
     /// list.
-    pub(crate) fn is_single(&self) -> bool {
+    pub fn is_single(&self) -> bool {
         self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
     }
 
     /// Returns the type of the field's values, or of its elements' values. Returns `None` for an
     /// object.
-    pub(crate) fn column_type(&self) -> Option<ColumnType> {
+    pub fn column_type(&self) -> Option<ColumnType> {
         if self.is_text || self.enumeration.is_some() {
             return Some(ColumnType::Text);
         }
@@ -371,7 +371,7 @@ pub enum Usage {
 
 /// The samples that leave out existing elements of a list, from the attribute `sparse`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sparse {
+pub enum Sparse {
     /// Any.
     Always,
     /// The samples in which this field of the root table is not 0.
@@ -405,12 +405,12 @@ pub struct LeafField<'p> {
     /// The field at the end of the path.
     pub field: &'p Field,
     /// Lengths in bytes of the prefixes of the path that lead to a list, shortest first.
-    pub(crate) lists: Vec<usize>,
+    pub lists: Vec<usize>,
     /// The position of each field of the path in its object.
-    pub(crate) positions: Vec<usize>,
+    pub positions: Vec<usize>,
     /// Whether the field is in a list with the attribute `detail`, which repeats another list in
     /// more detail.
-    pub(crate) is_detail: bool,
+    pub is_detail: bool,
 }
 
 /// Iterates over leaf fields. `open` has the current objects, outermost first.

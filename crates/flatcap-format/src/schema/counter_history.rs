@@ -16,7 +16,7 @@ const ELEMENTS_MAX: usize = 1 << 17;
 /// new element. Two elements of one sample with the same identity cannot be distinguished, so
 /// neither has a growth in this sample and the next.
 #[derive(Debug, Default)]
-pub(crate) struct CounterHistory {
+pub struct CounterHistory {
     /// The number of the current sample, from 1.
     sample: u64,
     leaves_out: bool,
@@ -31,7 +31,7 @@ pub(crate) struct CounterHistory {
 
 /// An element of a sample, compared with the samples before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ElementPresence {
+pub enum ElementPresence {
     /// The element was in an earlier sample and has not ended, or it is in the first sample.
     Known,
     /// The element had ended, or was not in an earlier sample.
@@ -52,7 +52,7 @@ struct ElementCounters {
 
 impl CounterHistory {
     /// Begins a sample. With `leaves_out`, the sample may lack elements that exist.
-    pub(crate) fn begin_sample(&mut self, leaves_out: bool) {
+    pub fn begin_sample(&mut self, leaves_out: bool) {
         if self.sample > 0 && !self.leaves_out {
             self.complete_before = self.sample;
         }
@@ -65,7 +65,7 @@ impl CounterHistory {
 
     /// Adds an element of the sample. Must come before [`growth`](Self::growth) is called for the
     /// element. Returns the element's index, valid until the next sample.
-    pub(crate) fn add_element(&mut self, key: u64) -> usize {
+    pub fn add_element(&mut self, key: u64) -> usize {
         let next = self.elements.len();
         let place = *self.places.entry(key).or_insert(next);
         if place == next {
@@ -90,13 +90,13 @@ impl CounterHistory {
 
     /// Classifies an element of the sample, after all of them were added. An element without an
     /// index is ambiguous.
-    pub(crate) fn row(&self, place: usize) -> ElementPresence {
+    pub fn row(&self, place: usize) -> ElementPresence {
         self.elements.get(place).map_or(ElementPresence::Ambiguous, |own| own.row)
     }
 
     /// Returns whether an element of an earlier sample is missing in a complete sample, up to the
     /// current one.
-    pub(crate) fn has_ended(&self, key: u64) -> bool {
+    pub fn has_ended(&self, key: u64) -> bool {
         let complete = if self.leaves_out { self.complete_before } else { self.sample };
         let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
         own.is_none_or(|own| own.seen < complete)
@@ -105,7 +105,7 @@ impl CounterHistory {
     /// Adds the value of a column of an element, and returns its growth since the last value. If
     /// several values have the same time, the first one counts: the next growth contains the growth
     /// of the others.
-    pub(crate) fn growth(
+    pub fn growth(
         &mut self,
         place: usize,
         column: usize,

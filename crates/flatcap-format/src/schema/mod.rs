@@ -20,10 +20,10 @@ pub mod segment {
 pub mod fuzzing;
 
 pub use compile::NAME_BYTES_MAX;
-pub(crate) use compiled::Sparse;
+pub use compiled::Sparse;
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
 pub use counter::{CountedValue, Growth, has_rate};
-pub(crate) use counter_history::{CounterHistory, ElementPresence};
+pub use counter_history::{CounterHistory, ElementPresence};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use escaped_text::text_of;
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
@@ -36,8 +36,8 @@ pub use payload_verifier::PayloadVerifier;
 pub use plain_name::{PLAIN_NAME_RULE, is_plain_field_name, is_plain_source_name};
 pub use plain_tables::PlainTables;
 pub use rate::Rates;
-pub(crate) use scalar_reader::ScalarReader;
-pub(crate) use struct_lists::{StructField, StructList};
+pub use scalar_reader::ScalarReader;
+pub use struct_lists::{StructField, StructList};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;

@@ -6,7 +6,7 @@ use super::value::{ColumnType, FieldValue, ScalarType};
 
 /// The conversion of the bits of a scalar to a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ScalarReader {
+pub struct ScalarReader {
     scalar: ScalarType,
     absent: Option<FieldValue<'static>>,
     enumeration: Option<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct ScalarReader {
 impl Field {
     /// Returns a reader for a value of the field, or of one of its elements, or `None` for objects
     /// and texts.
-    pub(crate) fn scalar_reader(&self) -> Option<ScalarReader> {
+    pub fn scalar_reader(&self) -> Option<ScalarReader> {
         match self.value_type {
             _ if self.is_text => None,
             FieldType::Scalar(scalar)
@@ -29,14 +29,14 @@ impl Field {
 
     /// Returns whether the field is an array or list of bytes that contains text, which ends at the
     /// first zero.
-    pub(crate) fn is_padded_text(&self) -> bool {
+    pub fn is_padded_text(&self) -> bool {
         self.is_text
     }
 }
 
 impl ScalarReader {
     /// Returns the bits, zero-extended, that represent absence.
-    pub(crate) fn absent_bits(&self) -> Option<u64> {
+    pub fn absent_bits(&self) -> Option<u64> {
         let bits = match self.absent? {
             FieldValue::Unsigned(number) => number,
             FieldValue::Signed(number) => number.cast_unsigned(),
@@ -46,7 +46,7 @@ impl ScalarReader {
     }
 
     /// Returns how values are ordered.
-    pub(crate) fn number_kind(&self) -> NumericKind {
+    pub fn number_kind(&self) -> NumericKind {
         match self.scalar.column_type() {
             ColumnType::Signed => NumericKind::Signed,
             ColumnType::Float | ColumnType::Float32 => NumericKind::Float,
@@ -55,7 +55,7 @@ impl ScalarReader {
     }
 
     /// Returns the length of the value, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.scalar.size()
     }
 
@@ -66,7 +66,7 @@ impl ScalarReader {
 
     /// Extends the sign of a signed value.
     #[inline]
-    pub(crate) fn signed(&self, bits: u64) -> i64 {
+    pub fn signed(&self, bits: u64) -> i64 {
         let unused = self.unused_bits();
         (bits << unused).cast_signed() >> unused
     }
@@ -90,7 +90,7 @@ impl ScalarReader {
 impl CompiledSchema {
     /// Returns the value of a scalar with these bits, zero-extended.
     #[inline]
-    pub(crate) fn read_bits(&self, reader: &ScalarReader, bits: u64) -> FieldValue<'_> {
+    pub fn read_bits(&self, reader: &ScalarReader, bits: u64) -> FieldValue<'_> {
         interpret(&self.enums, reader.absent, reader.enumeration, reader.raw(bits))
     }
 }

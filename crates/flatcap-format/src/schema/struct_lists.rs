@@ -5,27 +5,37 @@ use super::scalar_reader::ScalarReader;
 
 /// A list of structs of numbers and texts.
 #[derive(Debug, Clone)]
-pub(crate) struct StructList {
+pub struct StructList {
     /// The position of each field on the way to the list in its object.
-    pub(crate) positions: Vec<usize>,
-    pub(crate) fields: Vec<StructField>,
+    pub positions: Vec<usize>,
+    /// The fields of the struct.
+    pub fields: Vec<StructField>,
+}
+
+impl StructField {
+    /// Returns the bytes of the field in those of a struct; empty if these are too few.
+    #[inline]
+    pub fn bytes_of<'b>(&self, element: &'b [u8]) -> &'b [u8] {
+        element.get(self.at..self.at + self.bytes).unwrap_or_default()
+    }
 }
 
 /// A field of a struct.
 #[derive(Debug, Clone)]
-pub(crate) struct StructField {
+pub struct StructField {
     /// Position in the struct, counting only selected fields.
-    pub(crate) index: usize,
+    pub index: usize,
     /// Offset in the struct.
-    pub(crate) at: usize,
-    pub(crate) bytes: usize,
+    pub at: usize,
+    /// Length in bytes.
+    pub bytes: usize,
     /// The reader of a number; `None` for a text, which ends at the first zero.
-    pub(crate) reader: Option<ScalarReader>,
+    pub reader: Option<ScalarReader>,
 }
 
 impl CompiledSchema {
     /// Returns the lists of such structs that are not in another list.
-    pub(crate) fn struct_lists(&self) -> Vec<StructList> {
+    pub fn struct_lists(&self) -> Vec<StructList> {
         let mut found = Vec::new();
         // A table may contain itself, so only the first levels are searched.
         let mut open = vec![(self.root, Vec::new())];

@@ -19,7 +19,7 @@ pub enum PathStep<'p> {
 
 impl<'p> PathStep<'p> {
     /// Returns the current field, or `None` at the root.
-    pub(crate) fn field(self) -> Option<&'p Field> {
+    pub fn field(self) -> Option<&'p Field> {
         match self {
             Self::Root => None,
             Self::Field(field) | Self::Element(field, _) => Some(field),

@@ -132,11 +132,11 @@ mod tests {
 
     use flatcap_stream::Framer;
 
-    use super::super::format::header::tests::example;
     use super::super::{Frames, SegmentWriter, SourceInfo};
     use super::*;
     use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::testing::effort;
+    use crate::testing::example;
 
     /// Mutations per file: all files together take a few seconds in a debug build.
     const MUTATIONS: u64 = 60;

@@ -43,8 +43,3 @@ pub use write::compressed_writer::CompressedWriter;
 pub use write::live_compression::LiveCompressor;
 pub use write::sealed::SealedSegment;
 pub use write::writer::{Frames, SegmentOptions, SegmentWriter};
-
-#[cfg(test)]
-pub(crate) use compressed::compressed_segment::tests::compressed;
-#[cfg(test)]
-pub(crate) use format::header::tests::example;

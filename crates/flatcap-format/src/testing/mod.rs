@@ -18,10 +18,12 @@ pub mod effort;
 mod fault;
 mod folder;
 pub mod memory;
+mod segments;
 pub mod shared_names;
 pub mod simulated;
 mod simulated_disk;
 mod table_writer;
 
 pub use folder::Folder;
+pub use segments::{compressed, example};
 pub use table_writer::{TableField, TableLayout, TableList, TablePosition, TableWriter};

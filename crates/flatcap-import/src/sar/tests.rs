@@ -1,8 +1,8 @@
 //! Imports documents of sadf 12.6.1 and reads the recordings.
 
-use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use flatcap_format::segment::{Verification, list};
 use flatcap_os::storage::DataDirectory;
+use flatcap_query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use jiff::tz::TimeZone;
 
 use super::*;

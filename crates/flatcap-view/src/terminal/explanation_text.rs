@@ -1,7 +1,7 @@
 //! Formats an explanation as lines of text.
 
 use flatcap_explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
-use flatcap_format::query::instance_path;
+use flatcap_query::instance_path;
 use jiff::tz::TimeZone;
 
 use super::appearance::Appearance;

@@ -1,7 +1,7 @@
 //! The feeds of the current screen: opens, advances and replaces them as the displayed time moves.
 
-use flatcap_format::query::Recording;
 use flatcap_format::replay::HostIdentity;
+use flatcap_query::Recording;
 
 use super::appearance::Appearance;
 use super::numbers::compact_cell;

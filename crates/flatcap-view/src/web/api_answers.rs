@@ -5,8 +5,8 @@ use flatcap_explain::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
     ValueUnit,
 };
-use flatcap_format::query::{instance_path, quoted_value, source_path};
 use flatcap_format::segment::{Marker, SourceSender};
+use flatcap_query::{instance_path, quoted_value, source_path};
 use flatcap_recorder::snapshot::SnapshotRecord;
 use flatcap_text::human::shell_command;
 use flatcap_text::stack_names::StackNames;
@@ -268,7 +268,7 @@ fn chart_id(field: &str, element: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_format::query::FieldPath;
+    use flatcap_query::FieldPath;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording, exact_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_os::clock::monotonic_ns;
+use flatcap_query::{FieldPath, OverviewFeed, OverviewRequest, Recording, exact_path};
 use hyper::body::Bytes;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Encodes the data of a chart: a JSON header, then columns of eight-byte numbers.
 
-use flatcap_format::query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
+use flatcap_query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
 use crate::StepColumn;

@@ -1,14 +1,14 @@
 //! Reads the data that the page requests. One thread owns a reader, with its summaries and open
 //! feeds.
 
-use flatcap_format::query::{
-    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
-    exact_path,
-};
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
 use flatcap_format::segment::{Marker, list, markers};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
+use flatcap_query::{
+    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
+    exact_path,
+};
 use flatcap_recorder::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 
 use super::api_answers::{

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flatcap_format::query::{OverviewCache, OverviewRequest, Recording};
+use flatcap_query::{OverviewCache, OverviewRequest, Recording};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -216,8 +216,8 @@ proptest! {
                 }
                 let exact = recording.overview(&request, &mut OverviewCache::new(1 << 20)).unwrap();
                 exact.series.iter().flat_map(|series| &series.rows).map(|row| match row {
-                    flatcap_format::query::OverviewRow::Pixel(pixel) => pixel.max * 512.0,
-                    flatcap_format::query::OverviewRow::Gap(_) => f64::MIN,
+                    flatcap_query::OverviewRow::Pixel(pixel) => pixel.max * 512.0,
+                    flatcap_query::OverviewRow::Gap(_) => f64::MIN,
                 }).fold(f64::MIN, f64::max)
             }).fold(f64::MIN, f64::max);
             let is_vda = |label: &Option<String>| label.as_deref() == Some("vda");

@@ -2,6 +2,7 @@
 //! loads only the columns that it needs.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use flatcap_stream::ChecksumKind;
@@ -16,7 +17,7 @@ use crate::block::selection::FieldRef;
 use crate::schema::segment as wire;
 
 /// A block whose groups are read on demand.
-pub(crate) struct BlockGroups<'a> {
+pub struct BlockGroups<'a> {
     block: CheckedBlock<'a>,
     groups: Vec<&'a wire::BlockGroup>,
     parts: PartReader<'a>,
@@ -24,7 +25,7 @@ pub(crate) struct BlockGroups<'a> {
 
 /// A group of a block.
 #[derive(Debug)]
-pub(crate) enum GroupRows {
+pub enum GroupRows {
     /// Samples of one source and length, with their directory read and no column loaded.
     Matrix(MatrixRows),
     /// Frames of any kind, whole.
@@ -35,7 +36,7 @@ pub(crate) enum GroupRows {
 
 /// The rows of a matrix: frames' payloads of one source and length.
 #[derive(Debug)]
-pub(crate) struct MatrixRows {
+pub struct MatrixRows {
     decoded: DecodedMatrix,
     source: u16,
     first_part: usize,
@@ -43,10 +44,16 @@ pub(crate) struct MatrixRows {
 
 /// Payloads of frames, one after the other.
 #[derive(Debug)]
-pub(crate) struct PayloadRows {
+pub struct PayloadRows {
     bytes: Vec<u8>,
     /// End of each payload in the bytes.
     ends: Vec<usize>,
+}
+
+impl fmt::Debug for BlockGroups<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockGroups").field("groups", &self.groups.len()).finish_non_exhaustive()
+    }
 }
 
 impl BlockDecoder {
@@ -54,7 +61,7 @@ impl BlockDecoder {
     ///
     /// # Errors
     /// The Block table is malformed.
-    pub(crate) fn groups<'a>(&'a mut self, payload: &'a [u8]) -> Result<BlockGroups<'a>, BlockError> {
+    pub fn groups<'a>(&'a mut self, payload: &'a [u8]) -> Result<BlockGroups<'a>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let parts = self.parts(&block)?;
         Ok(BlockGroups { groups: block.groups.iter().collect(), parts, block })
@@ -63,17 +70,17 @@ impl BlockDecoder {
 
 impl BlockGroups<'_> {
     /// Returns the checksum kind of the frames inside.
-    pub(crate) fn checksum(&self) -> ChecksumKind {
+    pub fn checksum(&self) -> ChecksumKind {
         self.block.checksum
     }
 
     /// Returns the number of groups.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.groups.len()
     }
 
     /// Returns the source of all frames of a group, if the group states it.
-    pub(crate) fn source(&self, group: usize) -> Option<u16> {
+    pub fn source(&self, group: usize) -> Option<u16> {
         self.groups.get(group).and_then(|group| CheckedBlock::source_of_group(group))
     }
 
@@ -81,7 +88,7 @@ impl BlockGroups<'_> {
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
-    pub(crate) fn open(&mut self, group: usize) -> Result<GroupRows, BlockError> {
+    pub fn open(&mut self, group: usize) -> Result<GroupRows, BlockError> {
         const LENGTH: BlockError = BlockError::Group("does not have the length that its frames need");
         let Some(group) = self.groups.get(group) else { return Ok(GroupRows::Other) };
         let first_part = group.first_part() as usize;
@@ -115,7 +122,7 @@ impl BlockGroups<'_> {
     ///
     /// # Errors
     /// The columns are malformed.
-    pub(crate) fn load(&mut self, matrix: &mut MatrixRows, fields: &[FieldRef]) -> Result<(), BlockError> {
+    pub fn load(&mut self, matrix: &mut MatrixRows, fields: &[FieldRef]) -> Result<(), BlockError> {
         matrix.decoded.select_fields(fields);
         self.fill(matrix)
     }
@@ -124,7 +131,7 @@ impl BlockGroups<'_> {
     ///
     /// # Errors
     /// The columns are malformed.
-    pub(crate) fn load_all(&mut self, matrix: &mut MatrixRows) -> Result<(), BlockError> {
+    pub fn load_all(&mut self, matrix: &mut MatrixRows) -> Result<(), BlockError> {
         matrix.decoded.select_all();
         self.fill(matrix)
     }
@@ -138,65 +145,65 @@ impl BlockGroups<'_> {
     ///
     /// # Errors
     /// The order is malformed.
-    pub(crate) fn order(&mut self) -> Result<Vec<u16>, BlockError> {
+    pub fn order(&mut self) -> Result<Vec<u16>, BlockError> {
         self.block.group_order(&mut self.parts)
     }
 }
 
 impl MatrixRows {
     /// Returns the id of the source of all rows.
-    pub(crate) fn source(&self) -> u16 {
+    pub fn source(&self) -> u16 {
         self.source
     }
 
     /// Returns the number of rows.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.decoded.rows()
     }
 
     /// Returns the first row.
-    pub(crate) fn first(&self) -> &[u8] {
+    pub fn first(&self) -> &[u8] {
         self.decoded.first()
     }
 
     /// Returns whether a byte of a range differs between rows.
-    pub(crate) fn may_change(&self, bytes: Range<usize>) -> bool {
+    pub fn may_change(&self, bytes: Range<usize>) -> bool {
         self.decoded.may_change_in(bytes)
     }
 
     /// Returns whether bounds prove that no row has a value in the range. Relies on bounds without
     /// checking them; `verify` checks them.
-    pub(crate) fn excludes(&self, range: &ValueRange) -> bool {
+    pub fn excludes(&self, range: &ValueRange) -> bool {
         self.decoded.excludes(range)
     }
 
     /// Returns the bits of the lowest and the highest value of a field, if a column with bounds
     /// holds exactly this field. Relies on bounds without checking them; `verify` checks them.
-    pub(crate) fn bounds(&self, field: FieldRef) -> Option<(u64, u64)> {
+    pub fn bounds(&self, field: FieldRef) -> Option<(u64, u64)> {
         let column = self.decoded.columns().get(self.decoded.columns_in(field.range()).start)?;
         let bits = |key| value_of_key(field, key);
         Some((bits(column.lowest)?, bits(column.highest)?)).filter(|_| column.field == field)
     }
 
     /// Returns the bits of a field in some rows. The columns of the field must be loaded.
-    pub(crate) fn values(&self, field: FieldRef, rows: Range<usize>) -> Cow<'_, [u64]> {
+    pub fn values(&self, field: FieldRef, rows: Range<usize>) -> Cow<'_, [u64]> {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }
 
     /// Writes this row to `to`, which has the bytes of another row. Only loaded columns change.
-    pub(crate) fn patch_row(&self, row: usize, to: &mut [u8]) {
+    pub fn patch_row(&self, row: usize, to: &mut [u8]) {
         self.decoded.patch_row(row, to);
     }
 }
 
 impl PayloadRows {
     /// Returns the number of payloads.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Returns a payload.
-    pub(crate) fn payload(&self, row: usize) -> &[u8] {
+    pub fn payload(&self, row: usize) -> &[u8] {
         let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
         let end = self.ends.get(row).copied().unwrap_or_default();
         self.bytes.get(start..end).unwrap_or_default()

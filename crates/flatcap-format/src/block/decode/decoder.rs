@@ -109,7 +109,7 @@ impl BlockDecoder {
 
     /// Refuses, from now on, blocks with other features than these. The file announces the features
     /// of its blocks.
-    pub(crate) fn set_announced(&mut self, features: BlockFeatures) {
+    pub fn set_announced(&mut self, features: BlockFeatures) {
         self.announced = features;
     }
 

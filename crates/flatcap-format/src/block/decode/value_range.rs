@@ -5,13 +5,13 @@ use crate::block::selection::{FieldRef, ValueType};
 
 /// Accepts values of a field between two bounds, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueRange {
+pub struct ValueRange {
     /// The field, whose type determines the order.
-    pub(crate) field: FieldRef,
+    pub field: FieldRef,
     /// The bits of the lowest accepted value.
-    pub(crate) lowest: u64,
+    pub lowest: u64,
     /// The bits of the highest accepted value.
-    pub(crate) highest: u64,
+    pub highest: u64,
 }
 
 impl ValueRange {

@@ -145,7 +145,7 @@ impl CompressedSegment {
     }
 
     /// The features that the blocks may have.
-    pub(crate) fn features(&self) -> BlockFeatures {
+    pub fn features(&self) -> BlockFeatures {
         self.features
     }
 
@@ -386,7 +386,7 @@ impl CompressedSegment {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub(crate) fn payload<'a>(
+    pub fn payload<'a>(
         &self,
         entry: &BlockEntry,
         frame: &'a mut Vec<u8>,
@@ -576,7 +576,7 @@ fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::path::{Path, PathBuf};
 
     use flatcap_stream::Framer as _;
@@ -593,43 +593,8 @@ pub(crate) mod tests {
     };
     use crate::storage::Storage as _;
     use crate::testing::Folder;
+    use crate::testing::compressed;
     use crate::testing::effort;
-
-    /// Compresses the file of a segment in blocks of about `block_bytes`.
-    pub(crate) fn compressed(path: &Path, block_bytes: usize) -> Vec<u8> {
-        let raw = std::fs::read(path).unwrap();
-        let mut reader = SegmentReader::open(path).unwrap();
-        let footer = reader.footer().unwrap().clone();
-        let (mut cuts, mut last) = (vec![0], 0);
-        while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
-            let end = at.offset + at.bytes as u64;
-            let is_full = end - last >= block_bytes as u64 && end < footer.bytes;
-            if at.offset == 0 || is_full || end == footer.bytes {
-                cuts.push(end);
-                last = end;
-            }
-        }
-        cuts.push(raw.len() as u64);
-        cuts.dedup();
-        let ways = SourceCompression::default();
-        let mut writer = CompressedWriter::begin(Vec::new(), &footer, ways.features()).unwrap();
-        let mut encoder = BlockEncoder::new(ways);
-        for source in &footer.header.sources {
-            encoder.set_schema(source.id, &source.root, &source.schema);
-        }
-        let (first, mut payload) = (usize::try_from(cuts[1]).unwrap(), Vec::new());
-        for pair in cuts.windows(2) {
-            let frames = &raw[usize::try_from(pair[0]).unwrap()..usize::try_from(pair[1]).unwrap()];
-            payload.clear();
-            encoder
-                .append_last(frames, pair[0], footer.header.checksum, &raw[..first], &mut payload)
-                .unwrap();
-            writer.append_block(&payload, encoder.features(), &[]).unwrap();
-        }
-        let (bytes, length) = writer.finish().unwrap();
-        assert_eq!(bytes.len() as u64, length);
-        bytes
-    }
 
     /// Reads a segment frame by frame. Returns the frames, the damage, and a summary of the header
     /// and the footer.

@@ -44,15 +44,15 @@ pub(crate) mod tests {
 
     use flatcap_stream::Framer;
 
-    use super::super::compressed_segment::tests::compressed;
     use crate::frame::{Envelope, Incomplete, Stamp};
     use crate::schema::envelope::ENVELOPE_BYTES;
-    use crate::segment::format::header::tests::example;
     use crate::segment::{
         Advance, FrameKind, Frames, SampleSpan, SealState, SegmentName, SegmentReader, SegmentWriter,
         SourceInfo, Trailer,
     };
     use crate::testing::Folder;
+    use crate::testing::compressed;
+    use crate::testing::example;
 
     pub(crate) const SAMPLES: u64 = 200;
 

@@ -53,7 +53,7 @@ pub struct BlockEntry {
 
 impl BlockEntry {
     /// Raw offset at which the next block begins.
-    pub(crate) fn raw_end(&self) -> u64 {
+    pub fn raw_end(&self) -> u64 {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
     }
 
@@ -210,7 +210,7 @@ pub(in crate::segment) fn footer_and_trailer(footer: &Footer) -> io::Result<(Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::format::header::tests::example;
+    use crate::testing::example;
 
     // Proves that a trailer is read back as written and has the same size for all values.
     #[test]

@@ -57,7 +57,7 @@ impl FrameKind {
     }
 
     /// Returns the kind of a payload, or `None` if it is too short to have an identifier.
-    pub(crate) fn of(payload: &[u8]) -> Option<Self> {
+    pub fn of(payload: &[u8]) -> Option<Self> {
         payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
     }
 }

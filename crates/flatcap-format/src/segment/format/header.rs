@@ -386,43 +386,9 @@ fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A header with two sources, in which every field differs from its default.
-    pub(crate) fn example() -> SegmentHeader {
-        SegmentHeader {
-            segment: 7,
-            run_id: 0x1234_5678_9abc_def0,
-            host: HostName {
-                name: "host".into(),
-                machine_id: None,
-                boot_id: Some("boot".into()),
-                labels: Vec::new(),
-            },
-            agent_version: "0.1.0".into(),
-            checksum: ChecksumKind::Xxh3,
-            frame_max: 16 << 20,
-            clocks: ClockReading { mono_ns: 10, boot_ns: 20, wall_ns: 1_700_000_000_000_000_000 },
-            reorder_window_ns: 5,
-            sources: ["alpha", "beta"]
-                .into_iter()
-                .zip(0..)
-                .map(|(name, id)| SourceInfo {
-                    id,
-                    name: name.into(),
-                    labels: vec![("unit".into(), "left".into())],
-                    kind: SourceKind::Synthetic,
-                    period_ns: 1_000_000,
-                    root: "flatcap.test.Root".into(),
-                    schema: vec![1, 2, 3, 4, 5],
-                    next_seq: 9,
-                })
-                .collect(),
-            clock_table: vec![ClockReading { mono_ns: 1, boot_ns: 2, wall_ns: -3 }],
-            recorder_pid: 4242,
-        }
-    }
+    use crate::testing::example;
 
     // Proves that a header is read back as written.
     #[test]

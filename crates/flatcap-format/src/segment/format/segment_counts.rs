@@ -151,7 +151,7 @@ impl SegmentCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::format::header::tests::example;
+    use crate::testing::example;
 
     fn span(seq: u64, first_mono_ns: u64, last_mono_ns: u64) -> SampleSpan {
         SampleSpan {

@@ -129,13 +129,13 @@ mod tests {
 
     use super::*;
     use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-    use crate::segment::format::header::tests::example;
     use crate::segment::recover::segment_recovery::recover;
     use crate::segment::{
         Advance, Damage, FrameKind, Frames, Leftovers, LiveCompressor, SampleSpan, SealState, SegmentError,
         SegmentName, SegmentOptions, SegmentReader, SegmentWriter, SideFile,
     };
     use crate::storage::Storage;
+    use crate::testing::example;
     use crate::testing::simulated::SimulatedStorage;
 
     const SAMPLES: usize = 24;

@@ -9,7 +9,7 @@ impl SegmentReader {
     /// Returns the blocks that may have samples in a range of monotonic time, beginning with the
     /// block at the reader's offset. Also returns the number of blocks that have no such samples. A
     /// missing block has `bytes` 0.
-    pub(crate) fn blocks_in(&self, mono_ns: Option<&Range<u64>>) -> (Vec<BlockEntry>, u64) {
+    pub fn blocks_in(&self, mono_ns: Option<&Range<u64>>) -> (Vec<BlockEntry>, u64) {
         let Some(compressed) = self.compressed() else { return (Vec::new(), 0) };
         let all = compressed.blocks();
         let raw = self.footer().zip(mono_ns).map_or(0..u64::MAX, |(footer, range)| raw_range(footer, range));

@@ -41,7 +41,7 @@ impl ListedSegment {
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
-    pub(crate) fn open_without_index(&self) -> Result<Option<SegmentReader>, SegmentError> {
+    pub fn open_without_index(&self) -> Result<Option<SegmentReader>, SegmentError> {
         self.open_with(SegmentReader::open_without_index)
     }
 

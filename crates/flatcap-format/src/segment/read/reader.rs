@@ -572,9 +572,9 @@ impl SegmentReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::compressed::compressed_segment::tests::compressed;
     use crate::segment::compressed::source_selection::tests::{SAMPLES, raw_segment};
     use crate::segment::verify::verification::tests::{Act, written};
+    use crate::testing::compressed;
 
     // Proves that skipping never skips a sample that is needed, and skips almost all others in a
     // compressed segment, for every wall time of a segment.

@@ -396,8 +396,8 @@ mod tests {
 
     use super::*;
     use crate::segment::format::control_frames::{Marker, MarkerOrigin};
-    use crate::segment::format::header::tests::example;
     use crate::segment::read::reader::{Advance, SegmentReader};
+    use crate::testing::example;
 
     fn framed(payload: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();

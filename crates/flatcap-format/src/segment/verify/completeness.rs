@@ -318,8 +318,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::segment::format::header::tests::example;
     use crate::testing::effort;
+    use crate::testing::example;
 
     const RUN: u64 = 0x1234_5678_9abc_def0;
 

@@ -113,8 +113,8 @@ impl DigestCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::format::header::tests::example;
     use crate::segment::format::index::IndexBuilder;
+    use crate::testing::example;
 
     fn head(of: u8) -> [u8; 12] {
         [of; 12]

@@ -478,7 +478,6 @@ pub(crate) mod tests {
     use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::mapped_file::MappedFile;
     use crate::segment::Leftovers;
-    use crate::segment::format::header::tests::example;
     use crate::segment::recover::full_scan::FullScan;
     use crate::segment::{
         Frames, IndexEntry, Marker, MarkerOrigin, SampleSpan, SealState, SegmentName, SegmentOptions,
@@ -487,6 +486,7 @@ pub(crate) mod tests {
     use crate::storage::Storage;
     use crate::testing::Folder;
     use crate::testing::effort;
+    use crate::testing::example;
 
     // Proves that lists of findings are bounded and that further findings are counted. Method:
     // damage to every second of 6,000 samples.

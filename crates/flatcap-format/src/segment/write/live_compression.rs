@@ -279,13 +279,13 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-    use crate::segment::format::header::tests::example;
     use crate::segment::recover::segment_recovery::recover;
     use crate::segment::verify::verification::tests::{Act, acts, written, written_as};
     use crate::segment::{
         Advance, Damage, FrameKind, Frames, Leftovers, SampleSpan, SealState, SegmentName, SegmentOptions,
         SegmentReader, SegmentWriter, Verification, VerificationReport,
     };
+    use crate::testing::example;
 
     use super::*;
     use crate::storage::Storage as _;

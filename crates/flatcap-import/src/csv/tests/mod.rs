@@ -1,8 +1,8 @@
 //! Imports files of several kinds and reads the recordings.
 
-use flatcap_format::query::{HeldValue, Query, Recording, RowItem, RowOptions};
 use flatcap_format::segment::{Advance, FrameKind, Gap, Verification, list};
 use flatcap_os::storage::DataDirectory;
+use flatcap_query::{HeldValue, Query, Recording, RowItem, RowOptions};
 use jiff::tz::TimeZone;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Frames of a recording with known values, on ratatui's test backend at three sizes.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use flatcap_format::query::Recording;
+use flatcap_query::Recording;
 use jiff::tz::TimeZone;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

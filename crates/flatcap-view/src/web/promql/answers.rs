@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatcap_format::metric::{LOST_TOTAL, Metric};
 use flatcap_promql::{LabelledSeries, Labels, QueryAnswer, QueryValue, TimeGrid};
+use flatcap_query::metric::{LOST_TOTAL, Metric};
 use hyper::StatusCode;
 use serde::Serialize;
 

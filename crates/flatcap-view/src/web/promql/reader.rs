@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatcap_format::metric::{LOST_TOTAL, Metric};
-use flatcap_format::query::Recording;
 use flatcap_format::replay::recording_span;
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
+use flatcap_query::Recording;
+use flatcap_query::metric::{LOST_TOTAL, Metric};
 
 use super::answers::{BuildInfoAnswer, MetadataAnswer, PromqlAnswer, ValueAnswer, maps};
 use super::request::{PromqlRequest, SeriesChoice};

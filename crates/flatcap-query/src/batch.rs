@@ -1,0 +1,198 @@
+//! Batches: the rows of one table, column by column.
+
+use std::ops::Range;
+
+use flatcap_format::block::{FieldRef, MatrixRows, ValueType};
+use flatcap_format::schema::envelope::{HEADER_AT, leaves_out_elements};
+use flatcap_format::segment::SampleView;
+
+use super::column::ValueColumn;
+use super::elements::ElementName;
+use super::strided_rows::{picked, split_off};
+
+/// Rows of one table of one source.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnBatch {
+    /// Index of the table in [`QueryResults::tables`](super::QueryResults::tables).
+    pub table: usize,
+    /// The source's id in the run.
+    pub source: u16,
+    /// The samples of the rows, in the order of time.
+    pub times: BatchTimes,
+    /// The sample and element of each row.
+    pub rows: RowSource,
+    /// The columns of the table, in its order.
+    pub columns: Vec<ValueColumn>,
+    /// For each sample, whether it leaves out elements that exist; empty if no sample does.
+    pub sparse: Vec<bool>,
+    /// The columns of counters that wrap to 0 at a value, and that value in each row.
+    pub ranges: Vec<(usize, ValueColumn)>,
+    /// The rows that pass the condition of the query, in ascending order, if the batch also
+    /// contains the other rows.
+    pub passing: Option<Vec<usize>>,
+}
+
+/// The envelopes of samples: one entry per sample in each list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BatchTimes {
+    /// Sequence numbers.
+    pub seq: Vec<u64>,
+    /// Begin of each sample, in monotonic nanoseconds.
+    pub mono_ns: Vec<u64>,
+    /// Begin of each sample, in wall nanoseconds.
+    pub wall_ns: Vec<i64>,
+    /// Duration of each sample, in nanoseconds.
+    pub duration_ns: Vec<u32>,
+    /// Flags of each sample (`flatcap.frame.Flags`).
+    pub flags: Vec<u16>,
+}
+
+/// The sample and the element of each row.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum RowSource {
+    /// Row `i` is sample `i`: the table is not a list.
+    #[default]
+    Samples,
+    /// The table is a list: a row is one of its elements in one sample.
+    Elements {
+        /// The sample's position in [`BatchTimes`], ascending.
+        samples: Vec<u32>,
+        /// The element, for [`ElementNames`](super::ElementNames).
+        elements: Vec<u32>,
+        /// The name of the element in the sample.
+        names: Vec<ElementName>,
+    },
+}
+
+impl ColumnBatch {
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        match &self.rows {
+            RowSource::Samples => self.times.seq.len(),
+            RowSource::Elements { samples, .. } => samples.len(),
+        }
+    }
+
+    /// Returns the position of a row's sample in [`times`](Self::times).
+    pub fn sample(&self, row: usize) -> usize {
+        match &self.rows {
+            RowSource::Samples => row,
+            RowSource::Elements { samples, .. } => {
+                samples.get(row).map_or(usize::MAX, |sample| *sample as usize)
+            }
+        }
+    }
+
+    /// Returns whether a sample may leave out elements that exist: it is marked as such, or was
+    /// cut.
+    pub fn leaves_out(&self, sample: usize) -> bool {
+        let flags = self.times.flags.get(sample).copied().unwrap_or_default();
+        leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of rows of the first `samples` samples.
+    pub(super) fn rows_before(&self, samples: usize) -> usize {
+        match &self.rows {
+            RowSource::Samples => samples,
+            RowSource::Elements { samples: own, .. } => {
+                own.partition_point(|sample| (*sample as usize) < samples)
+            }
+        }
+    }
+
+    /// Returns the name of a row's element in its sample, or `None` if the table is not a list.
+    pub fn name(&self, row: usize) -> Option<ElementName> {
+        match &self.rows {
+            RowSource::Samples => None,
+            RowSource::Elements { names, .. } => names.get(row).copied(),
+        }
+    }
+
+    /// Returns the element of a row, or `None` if the table is not a list.
+    pub fn element(&self, row: usize) -> Option<u32> {
+        match &self.rows {
+            RowSource::Samples => None,
+            RowSource::Elements { elements, .. } => elements.get(row).copied(),
+        }
+    }
+}
+
+impl BatchTimes {
+    /// Returns the number of samples.
+    pub fn len(&self) -> usize {
+        self.seq.len()
+    }
+
+    /// Returns whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.seq.is_empty()
+    }
+
+    /// The fields of the envelope, in the order of [`extend`](Self::extend).
+    pub(super) const FIELDS: [FieldRef; 6] = [MONO_NS, WALL_NS, SEQ, SOURCE, FLAGS, DURATION_NS];
+
+    /// Appends a sample.
+    pub(super) fn push(&mut self, sample: &SampleView<'_>) {
+        self.seq.push(sample.seq);
+        self.mono_ns.push(sample.mono_ns);
+        self.wall_ns.push(sample.wall_ns);
+        self.duration_ns.push(sample.duration_ns);
+        self.flags.push(sample.flags);
+    }
+
+    /// Appends rows of a matrix. The columns of [`FIELDS`](Self::FIELDS) must be loaded.
+    #[allow(clippy::cast_possible_truncation, reason = "values of fewer bits")]
+    pub(super) fn extend(&mut self, matrix: &MatrixRows, rows: Range<usize>) {
+        self.seq.extend_from_slice(&matrix.values(SEQ, rows.clone()));
+        self.mono_ns.extend_from_slice(&matrix.values(MONO_NS, rows.clone()));
+        let wall_ns = matrix.values(WALL_NS, rows.clone());
+        self.wall_ns.extend(wall_ns.iter().map(|bits| bits.cast_signed()));
+        let duration_ns = matrix.values(DURATION_NS, rows.clone());
+        self.duration_ns.extend(duration_ns.iter().map(|bits| *bits as u32));
+        self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
+    }
+
+    /// Returns the number of samples before the first one at or after a monotonic time.
+    pub(super) fn before(&self, mono_ns: u64) -> usize {
+        // Without a limit, samples of the last representable nanosecond belong to the batch, too.
+        if mono_ns == u64::MAX {
+            return self.len();
+        }
+        self.mono_ns.iter().position(|own| *own >= mono_ns).unwrap_or(self.len())
+    }
+
+    /// Returns some samples.
+    pub(super) fn select(&self, samples: &[usize]) -> Self {
+        Self {
+            seq: picked(&self.seq, samples),
+            mono_ns: picked(&self.mono_ns, samples),
+            wall_ns: picked(&self.wall_ns, samples),
+            duration_ns: picked(&self.duration_ns, samples),
+            flags: picked(&self.flags, samples),
+        }
+    }
+
+    /// Splits off the samples from `at` on, with space for `samples` samples.
+    pub(super) fn split_off(&mut self, at: usize, samples: usize) -> Self {
+        Self {
+            seq: split_off(&mut self.seq, at, samples),
+            mono_ns: split_off(&mut self.mono_ns, at, samples),
+            wall_ns: split_off(&mut self.wall_ns, at, samples),
+            duration_ns: split_off(&mut self.duration_ns, at, samples),
+            flags: split_off(&mut self.flags, at, samples),
+        }
+    }
+}
+
+/// The envelope's fields, in the payload of a frame.
+pub(super) const MONO_NS: FieldRef = in_header(0, 8, ValueType::Unsigned);
+pub(super) const WALL_NS: FieldRef = in_header(8, 8, ValueType::Signed);
+const SEQ: FieldRef = in_header(16, 8, ValueType::Unsigned);
+const SOURCE: FieldRef = in_header(24, 2, ValueType::Unsigned);
+const FLAGS: FieldRef = in_header(26, 2, ValueType::Unsigned);
+const DURATION_NS: FieldRef = in_header(28, 4, ValueType::Unsigned);
+
+#[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
+const fn in_header(at: usize, bytes: u8, kind: ValueType) -> FieldRef {
+    FieldRef { at: (HEADER_AT + at) as u32, bytes, kind }
+}

@@ -1,0 +1,85 @@
+//! Reads a raw segment frame by frame. The frames of a source are in the order of time, so no frame
+//! is held back.
+
+use flatcap_format::replay::{Notice, WholeSegment};
+use flatcap_format::segment::{Advance, FrameKind, FrameLocation, SegmentError};
+
+use super::collector::Collectors;
+use super::elements::ElementNames;
+use super::scan_step::ScanStep;
+use super::summary::QuerySummary;
+
+/// A raw segment being read.
+#[derive(Debug)]
+pub(super) struct FrameScan {
+    segment: Box<WholeSegment>,
+    /// Time of the latest sample so far.
+    newest_ns: u64,
+    has_ended: bool,
+}
+
+impl FrameScan {
+    pub(super) fn new(segment: Box<WholeSegment>) -> Self {
+        Self { segment, newest_ns: 0, has_ended: false }
+    }
+
+    /// Reads the next frame.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn step(
+        &mut self,
+        sources: &mut Collectors,
+        names: &mut ElementNames,
+        summary: &mut QuerySummary,
+    ) -> Result<ScanStep, SegmentError> {
+        if self.has_ended {
+            return Ok(ScanStep::End);
+        }
+        let path = |segment: &WholeSegment| segment.reader.path().to_owned();
+        let at = match self.segment.reader.advance()? {
+            Some(Advance::Frame(at)) => at,
+            Some(Advance::Damage(damage)) => {
+                return Ok(ScanStep::Notice(Notice::Damaged(path(&self.segment), damage)));
+            }
+            None => {
+                // The notice about the end is returned only once.
+                self.has_ended = true;
+                let torn = self.segment.reader.tail();
+                return Ok(torn.map_or(ScanStep::End, |tail| {
+                    ScanStep::Notice(Notice::Torn(path(&self.segment), tail))
+                }));
+            }
+        };
+        if at.kind == FrameKind::Telemetry {
+            self.sample(at, sources, names, summary);
+            return Ok(ScanStep::Continue);
+        }
+        Ok(ScanStep::of_frame(self.segment.reader.payload(at), &self.segment))
+    }
+
+    fn sample(
+        &mut self,
+        at: FrameLocation,
+        sources: &mut Collectors,
+        names: &mut ElementNames,
+        summary: &mut QuerySummary,
+    ) {
+        let Some(sample) = self.segment.reader.sample(at) else { return };
+        self.newest_ns = self.newest_ns.max(sample.mono_ns);
+        let end_ns = self.segment.mono_ns.as_ref().map_or(u64::MAX, |range| range.end);
+        // All intervals with wanted samples were read, and this sample is later.
+        self.has_ended = at.offset >= self.segment.end_offset && sample.mono_ns >= end_ns;
+        let is_wanted = self.segment.times.contains(sample.wall_ns, sample.mono_ns);
+        if let Some(collector) = sources.get_mut(&sample.source).filter(|_| is_wanted) {
+            summary.add(collector.add(&sample, names).is_ok());
+        }
+    }
+
+    /// Returns the monotonic time before which no further row follows.
+    pub(super) fn complete_ns(&self, sources: usize) -> u64 {
+        // Samples of different sources may step back in time by the window.
+        let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
+        self.newest_ns.saturating_sub(window_ns)
+    }
+}

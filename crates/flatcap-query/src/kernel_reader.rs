@@ -1,0 +1,134 @@
+//! Reads the payloads with events of the kernel: from the scheduler, from sampled stacks, and from
+//! the kernel log.
+
+use std::collections::BTreeSet;
+
+use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{Gap, SampleView, SegmentError, SourceInfo};
+use flatcap_tasks::schema::{KMSG_ROOT, PROFILE_ROOT, SCHED_ROOT};
+
+use super::recording::Recording;
+use super::results::RunInfo;
+
+/// The subject of the events of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KernelSource {
+    /// The scheduler: payloads for `flatcap_tasks::SchedBatch`.
+    Scheduler,
+    /// Stacks: payloads for `flatcap_tasks::ProfileBatch`.
+    Stacks,
+    /// The kernel log: payloads for `flatcap_tasks::LogBatch`.
+    Log,
+}
+
+/// A part of the events of a recording.
+#[derive(Debug)]
+pub enum KernelItem<'a> {
+    /// A run begins. The following items belong to the run.
+    Run(RunInfo),
+    /// A payload with its sample.
+    Payload(KernelSource, SampleView<'a>),
+    /// Samples that were lost.
+    Gap(KernelSource, Gap),
+    /// A problem with a file.
+    Notice(Notice),
+    /// Any other part of the recording.
+    Other,
+}
+
+/// Reads events, in the order of the times of their samples. The events of a sample happened before
+/// its time, by up to a period of the source.
+#[derive(Debug)]
+pub struct KernelReader {
+    reader: MergedReader,
+    /// The sources of the current run, by their ids.
+    sources: Vec<(u16, KernelSource)>,
+}
+
+impl KernelSource {
+    /// Returns the subject of the events of a source. Returns `None` for a source with other
+    /// samples, and for a pushed source.
+    fn of(source: &SourceInfo) -> Option<Self> {
+        // The client of a pushed source chose its schema.
+        if source.sender().is_none() { Self::of_root(&source.root) } else { None }
+    }
+
+    fn of_root(root: &str) -> Option<Self> {
+        match root {
+            SCHED_ROOT => Some(Self::Scheduler),
+            PROFILE_ROOT => Some(Self::Stacks),
+            KMSG_ROOT => Some(Self::Log),
+            _ => None,
+        }
+    }
+}
+
+impl Recording {
+    /// Returns the sources with events of the kernel: their subjects, names and periods.
+    pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
+        self.sources().iter().filter(|source| !source.is_pushed()).filter_map(|source| {
+            let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
+            Some((kind, source.name.as_str(), source.period_ns))
+        })
+    }
+
+    /// Creates a reader of the events of the kernel whose samples a filter wants. `wanted` chooses
+    /// the kinds of events, and replaces the sources of the filter. Returns `None` if there are no
+    /// such sources.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn kernel_events(
+        &self,
+        filter: &ReplayFilter,
+        wanted: impl Fn(KernelSource) -> bool,
+    ) -> Result<Option<KernelReader>, SegmentError> {
+        let names = self.kernel_sources().filter(|(kind, ..)| wanted(*kind));
+        let sources: BTreeSet<String> = names.map(|(_, name, _)| name.to_owned()).collect();
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let filter = ReplayFilter { sources, ..filter.clone() };
+        let reader = MergedReader::open(self.paths(), filter)?;
+        Ok(Some(KernelReader { reader, sources: Vec::new() }))
+    }
+}
+
+impl KernelReader {
+    /// Returns the next part, or `None` at the end.
+    ///
+    /// # Errors
+    /// `Io`.
+    #[allow(clippy::should_implement_trait, reason = "the item borrows the reader")]
+    pub fn next(&mut self) -> Result<Option<KernelItem<'_>>, SegmentError> {
+        let Self { reader, sources } = self;
+        let kind_of = |sources: &[(u16, KernelSource)], id: u16| {
+            sources.iter().find(|(known, _)| *known == id).map(|(_, kind)| *kind)
+        };
+        Ok(reader.next()?.map(|item| match item {
+            ReplayItem::Header(header, _) => {
+                sources.clear();
+                add_sources(sources, &header.sources);
+                KernelItem::Run(RunInfo::of(header))
+            }
+            ReplayItem::Source(source, _) => {
+                add_sources(sources, std::slice::from_ref(source));
+                KernelItem::Other
+            }
+            ReplayItem::Sample(sample) => match kind_of(sources, sample.telemetry.source) {
+                Some(kind) => KernelItem::Payload(kind, sample.telemetry),
+                None => KernelItem::Other,
+            },
+            ReplayItem::Gap(gap, _) => match kind_of(sources, gap.source) {
+                Some(kind) => KernelItem::Gap(kind, gap),
+                None => KernelItem::Other,
+            },
+            ReplayItem::Notice(notice) => KernelItem::Notice(notice),
+            ReplayItem::Marker(..) | ReplayItem::Other(..) => KernelItem::Other,
+        }))
+    }
+}
+
+fn add_sources(known: &mut Vec<(u16, KernelSource)>, sources: &[SourceInfo]) {
+    known.extend(sources.iter().filter_map(|source| Some((source.id, KernelSource::of(source)?))));
+}

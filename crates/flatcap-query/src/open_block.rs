@@ -1,0 +1,374 @@
+//! A block with its loaded columns, and the order in which its rows are read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use flatcap_format::block::{
+    BlockDecoder, BlockError, BlockGroups, GroupRows, MatrixRows, PayloadRows, ValueRange,
+};
+use flatcap_format::replay::{WantedTimes, WholeSegment};
+use flatcap_format::segment::{FrameKind, Gap, Marker, SampleView};
+
+use super::batch::{BatchTimes, MONO_NS, WALL_NS};
+use super::collector::Collectors;
+use super::elements::ElementNames;
+use super::template::SampleTemplate;
+use super::template_pool::TemplatePool;
+
+/// An open block.
+#[derive(Debug)]
+pub(super) struct OpenBlock {
+    groups: Vec<OpenGroup>,
+    /// Rows in the order of the file: one queue for each source, and one for frames that are not
+    /// samples.
+    queues: Vec<RowQueue>,
+    newest_ns: u64,
+}
+
+/// A group of a block.
+#[derive(Debug)]
+pub(super) enum OpenGroup {
+    /// Rows whose values are at the offsets of the template. The columns of the matrix are loaded.
+    Columns {
+        matrix: MatrixRows,
+        template: Box<SampleTemplate>,
+        /// Whether each row may pass the condition, or `None` if all may pass.
+        passing: Option<Vec<bool>>,
+    },
+    /// Rows of several shapes. All columns are loaded.
+    Rows {
+        matrix: MatrixRows,
+        /// The bytes of one row.
+        row: Vec<u8>,
+    },
+    /// Whole frames.
+    Payloads(PayloadRows),
+    /// No row of the group is wanted.
+    Skipped,
+}
+
+/// Rows of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowRun {
+    pub(super) group: usize,
+    pub(super) rows: Range<usize>,
+}
+
+/// The rows of one source. Without a source: frames that are not samples.
+#[derive(Debug)]
+struct RowQueue {
+    source: Option<u16>,
+    runs: VecDeque<RowRun>,
+    /// Time of the next row.
+    next_ns: u64,
+}
+
+impl OpenBlock {
+    /// Loads the wanted groups and columns of a block.
+    ///
+    /// # Errors
+    /// The block is malformed, or belongs to a segment with another checksum kind.
+    pub(super) fn open(
+        payload: &[u8],
+        decoder: &mut BlockDecoder,
+        sources: &Collectors,
+        (names, templates): (&mut ElementNames, &mut TemplatePool),
+        segment: &WholeSegment,
+    ) -> Result<Self, BlockError> {
+        let times = &segment.times;
+        let mut parts = decoder.groups(payload)?;
+        // A reader would refuse every rebuilt frame.
+        if parts.checksum() != segment.reader.header().checksum {
+            return Err(BlockError::Block("has frames with another checksum kind than its segment"));
+        }
+        let mut groups = Vec::with_capacity(parts.len());
+        for number in 0..parts.len() {
+            // A group of an unwanted source is not even opened.
+            let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
+            let group = if is_other { GroupRows::Other } else { parts.open(number)? };
+            groups.push(match group {
+                GroupRows::Matrix(matrix) => {
+                    open_matrix(matrix, &mut parts, sources, (names, templates), times)?
+                }
+                GroupRows::Payloads(rows) => OpenGroup::Payloads(rows),
+                GroupRows::Other => OpenGroup::Skipped,
+            });
+        }
+        let mut block = Self { groups, queues: Vec::new(), newest_ns: 0 };
+        let wanted = block.wanted_rows(sources, times);
+        // Reading the order of the frames takes time, and only sources in several groups need it.
+        if are_in_order_by_groups(&wanted) {
+            for (source, run) in wanted {
+                block.push(source, run);
+            }
+        } else {
+            block.push_by_frames(&parts.order()?, &wanted);
+        }
+        for queue in 0..block.queues.len() {
+            block.update(queue);
+        }
+        Ok(block)
+    }
+
+    /// Returns the block's templates to the pool.
+    pub(super) fn close(self, templates: &mut TemplatePool) {
+        for group in self.groups {
+            if let OpenGroup::Columns { matrix, template, .. } = group {
+                templates.give_back(matrix.source(), *template);
+            }
+        }
+    }
+
+    /// Returns the wanted rows, group by group.
+    fn wanted_rows(&mut self, sources: &Collectors, times: &WantedTimes) -> Vec<(Option<u16>, RowRun)> {
+        let mut wanted = Vec::new();
+        let mut newest_ns = 0;
+        for (group, rows) in self.groups.iter().enumerate() {
+            match rows {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows { matrix, .. } => {
+                    let mono_ns = matrix.values(MONO_NS, 0..matrix.len());
+                    newest_ns = newest_ns.max(mono_ns.iter().copied().max().unwrap_or_default());
+                    let passing = match rows {
+                        OpenGroup::Columns { passing, .. } => passing.as_deref(),
+                        _ => None,
+                    };
+                    let runs = wanted_runs(matrix, &mono_ns, times, passing);
+                    wanted
+                        .extend(runs.into_iter().map(|rows| (Some(matrix.source()), RowRun { group, rows })));
+                }
+                OpenGroup::Payloads(rows) => {
+                    for row in 0..rows.len() {
+                        let payload = rows.payload(row);
+                        let source = match FrameKind::of(payload) {
+                            Some(FrameKind::Telemetry) => {
+                                let Some(sample) = SampleView::read(payload) else { continue };
+                                // Before the filters: an unwanted sample also shows up to which
+                                // time the file was read.
+                                newest_ns = newest_ns.max(sample.mono_ns);
+                                if !sources.contains_key(&sample.source)
+                                    || !times.contains(sample.wall_ns, sample.mono_ns)
+                                {
+                                    continue;
+                                }
+                                Some(sample.source)
+                            }
+                            Some(FrameKind::Gap | FrameKind::Marker) => None,
+                            _ => continue,
+                        };
+                        wanted.push((source, RowRun { group, rows: row..row + 1 }));
+                    }
+                }
+                OpenGroup::Skipped => {}
+            }
+        }
+        self.newest_ns = newest_ns;
+        wanted
+    }
+
+    /// Queues the wanted rows in the order of the frames.
+    fn push_by_frames(&mut self, order: &[u16], wanted: &[(Option<u16>, RowRun)]) {
+        let mut by_group: Vec<VecDeque<(Option<u16>, RowRun)>> = Vec::new();
+        by_group.resize_with(self.groups.len(), VecDeque::new);
+        for (source, run) in wanted {
+            if let Some(runs) = by_group.get_mut(run.group) {
+                runs.push_back((*source, run.clone()));
+            }
+        }
+        let mut cursors = vec![0_usize; self.groups.len()];
+        for group in order.iter().map(|group| usize::from(*group)) {
+            let (Some(cursor), Some(runs)) = (cursors.get_mut(group), by_group.get_mut(group)) else {
+                continue;
+            };
+            let row = *cursor;
+            *cursor += 1;
+            while runs.front().is_some_and(|(_, run)| run.rows.end <= row) {
+                runs.pop_front();
+            }
+            if let Some((source, run)) = runs.front()
+                && run.rows.contains(&row)
+            {
+                let source = *source;
+                self.push(source, RowRun { group, rows: row..row + 1 });
+            }
+        }
+    }
+
+    /// Appends rows to the queue of a source.
+    fn push(&mut self, source: Option<u16>, run: RowRun) {
+        let queue = self.queues.iter().position(|queue| queue.source == source).unwrap_or_else(|| {
+            self.queues.push(RowQueue { source, runs: VecDeque::new(), next_ns: 0 });
+            self.queues.len() - 1
+        });
+        let Some(queue) = self.queues.get_mut(queue) else { return };
+        match queue.runs.back_mut() {
+            Some(last) if last.group == run.group && last.rows.end == run.rows.start => {
+                last.rows.end = run.rows.end;
+            }
+            _ => queue.runs.push_back(run),
+        }
+    }
+
+    /// Returns the queue whose next row is the earliest.
+    pub(super) fn earliest(&self) -> Option<usize> {
+        let open = self.queues.iter().enumerate().filter(|(_, queue)| !queue.runs.is_empty());
+        open.min_by_key(|(_, queue)| queue.next_ns).map(|(number, _)| number)
+    }
+
+    /// Returns the time of the earliest next row.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.queues.get(self.earliest()?).map(|queue| queue.next_ns)
+    }
+
+    /// Returns the next rows of a queue, and their source.
+    pub(super) fn run(&self, queue: usize) -> Option<(Option<u16>, RowRun)> {
+        let queue = self.queues.get(queue)?;
+        Some((queue.source, queue.runs.front()?.clone()))
+    }
+
+    /// Returns a group.
+    pub(super) fn group(&mut self, group: usize) -> Option<&mut OpenGroup> {
+        self.groups.get_mut(group)
+    }
+
+    /// Removes the first rows of a queue. The removed rows belong to one run of rows.
+    pub(super) fn advance(&mut self, queue: usize, rows: usize) {
+        if let Some(own) = self.queues.get_mut(queue)
+            && let Some(run) = own.runs.front_mut()
+        {
+            run.rows.start += rows;
+            if run.rows.is_empty() {
+                own.runs.pop_front();
+            }
+        }
+        self.update(queue);
+    }
+
+    /// Finds the time of a queue's next row.
+    fn update(&mut self, queue: usize) {
+        let next_ns = self.run(queue).and_then(|(_, run)| {
+            let row = run.rows.start;
+            match self.groups.get(run.group)? {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows { matrix, .. } => {
+                    matrix.values(MONO_NS, row..row + 1).first().copied()
+                }
+                OpenGroup::Payloads(rows) => time_of(rows.payload(row)),
+                OpenGroup::Skipped => None,
+            }
+        });
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.next_ns = next_ns.unwrap_or_default();
+        }
+    }
+
+    /// Returns the time of the latest sample.
+    pub(super) fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Returns whether there are rows to read.
+    pub(super) fn is_needed(&self) -> bool {
+        self.queues.iter().any(|queue| queue.source.is_some())
+    }
+}
+
+/// Returns whether the rows of each source are in one group. The rows are then in the order of that
+/// group.
+fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
+    let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
+    wanted.iter().all(|(source, run)| *groups.entry(*source).or_insert(run.group) == run.group)
+}
+
+/// Returns the monotonic time of a frame.
+fn time_of(payload: &[u8]) -> Option<u64> {
+    match FrameKind::of(payload)? {
+        FrameKind::Telemetry => SampleView::read(payload).map(|sample| sample.mono_ns),
+        FrameKind::Gap => Gap::decode(payload).map(|gap| gap.after_mono_ns),
+        FrameKind::Marker => Marker::decode(payload).map(|marker| marker.mono_ns),
+        _ => None,
+    }
+}
+
+/// Loads the wanted columns of a matrix.
+fn open_matrix(
+    mut matrix: MatrixRows,
+    parts: &mut BlockGroups<'_>,
+    sources: &Collectors,
+    (names, templates): (&mut ElementNames, &mut TemplatePool),
+    times: &WantedTimes,
+) -> Result<OpenGroup, BlockError> {
+    let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
+    // The bounds of the time columns show it without decoding a value.
+    if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
+        return Ok(OpenGroup::Skipped);
+    }
+    let Some(template) = templates.template(&matrix, &collector.plan, names) else {
+        // Without a template the offsets of the fields are not known, so all columns are needed.
+        parts.load_all(&mut matrix)?;
+        let row = matrix.first().to_vec();
+        return Ok(OpenGroup::Rows { matrix, row });
+    };
+    let mut passing = None;
+    // If all rows are kept for rates, loading the compared columns first would save nothing.
+    if let Some(filter) = collector.filter.as_ref().filter(|filter| !filter.keeps_all) {
+        let tables = template.tables();
+        if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
+            templates.give_back(matrix.source(), template);
+            return Ok(OpenGroup::Skipped);
+        }
+        // Until a row is known to pass, only the compared columns are loaded.
+        let fields = filter.fields(&matrix, tables);
+        parts.load(&mut matrix, &fields)?;
+        let rows = filter.rows_of(&collector.plan, &matrix, tables);
+        if !rows.contains(&true) {
+            templates.give_back(matrix.source(), template);
+            return Ok(OpenGroup::Skipped);
+        }
+        passing = Some(rows);
+    }
+    let mut fields = template.changing_fields(&matrix);
+    fields.extend(BatchTimes::FIELDS);
+    parts.load(&mut matrix, &fields)?;
+    Ok(OpenGroup::Columns { matrix, template: Box::new(template), passing })
+}
+
+/// Returns ranges of values. A wanted row is in all of them.
+fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
+    // Ranges of values include both ends, and the largest time means that there is no end.
+    let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
+    let wall_end = times.wall_ns.end;
+    let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };
+    let mono_ns =
+        ValueRange { field: MONO_NS, lowest: times.mono_ns.start, highest: last(times.mono_ns.end) };
+    let wall_ns = ValueRange {
+        field: WALL_NS,
+        lowest: times.wall_ns.start.cast_unsigned(),
+        highest: wall_last.cast_unsigned(),
+    };
+    [mono_ns, wall_ns]
+}
+
+/// Returns the rows with wanted times that may pass the condition.
+fn wanted_runs(
+    matrix: &MatrixRows,
+    mono_ns: &[u64],
+    times: &WantedTimes,
+    passing: Option<&[bool]>,
+) -> Vec<Range<usize>> {
+    let count = matrix.len();
+    // Without limits, no time has to be compared.
+    if times.are_all() && passing.is_none() {
+        return std::iter::once(0..count).collect();
+    }
+    let wall_ns = matrix.values(WALL_NS, 0..count);
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (row, (mono_ns, wall_ns)) in mono_ns.iter().zip(wall_ns.iter()).enumerate() {
+        let passes = passing.is_none_or(|passing| passing.get(row) == Some(&true));
+        if passes && times.contains(wall_ns.cast_signed(), *mono_ns) {
+            match runs.last_mut() {
+                Some(last) if last.end == row => last.end = row + 1,
+                _ => runs.push(row..row + 1),
+            }
+        }
+    }
+    runs
+}

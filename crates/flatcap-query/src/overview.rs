@@ -1,0 +1,193 @@
+//! Overviews: values of fields aggregated over time (a rollup), for drawing a range.
+//!
+//! An overview reads every value. Reading only the bounds of columns would be far faster
+//! (docs/BENCHMARKS.md), but they include neither last values nor rates, and a block can be as long
+//! as half a pixel.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use flatcap_format::replay::{HostIdentity, ReplayFilter};
+use flatcap_format::segment::{SealState, SelectedSegment, list, select};
+
+use super::error::QueryError;
+use super::overview_cache::{OverviewCache, SummaryKey};
+use super::overview_rows::{OverviewRows, OverviewSeries};
+use super::path::FieldPath;
+use super::pixel::PixelGrid;
+use super::recording::Recording;
+use super::request::Query;
+use super::segment_overview::{SegmentOverview, SegmentRequest};
+use super::series_cells::HoleLimits;
+
+/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s.
+// Pixels of this length or longer consist of cells. Shorter pixels cover so little time that the
+// segments are read again.
+const CELL_BITS: u32 = 30;
+/// Maximum number of rows of an answer, which limits its series to about 20 MB.
+const ROWS_MAX: usize = 1 << 18;
+/// Maximum number of series of an answer.
+pub(super) const SERIES_MAX: usize = 512;
+
+/// A request for an overview.
+#[derive(Debug, Clone)]
+pub struct OverviewRequest {
+    /// The fields. A field of a list gives a series for each element. Texts are left out.
+    pub fields: Vec<FieldPath>,
+    /// The range, in wall nanoseconds.
+    pub wall_ns: Range<i64>,
+    /// The number of pixels, at most 16,384.
+    pub pixels: u32,
+    /// Whether counters are drawn as their change per second.
+    pub is_rate: bool,
+    /// The host; `None` for all.
+    pub host: Option<HostIdentity>,
+}
+
+/// The values of fields in each pixel. A pixel contains the samples whose wall time is in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    /// The range that was drawn: the requested range, extended to whole pixels.
+    pub wall_ns: Range<i64>,
+    /// Length of a pixel, in nanoseconds: the smallest power of two that gives at most the
+    /// requested number of pixels, plus one at the edge. So a pixel of one overview consists of
+    /// whole pixels of another one.
+    pub pixel_ns: u64,
+    /// The series that have values, in the order of the fields.
+    pub series: Vec<OverviewSeries>,
+    /// Lower bound on the number of series that were left out, because there are too many for one
+    /// answer.
+    pub left_out: u64,
+    /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
+    pub unreadable: u64,
+    /// Whether all of the range was read; otherwise the series end earlier, and another call
+    /// continues.
+    pub is_complete: bool,
+}
+
+impl Recording {
+    /// Summarizes fields pixel by pixel, exactly: the smallest and the largest value of a pixel
+    /// include every sample, even a spike of one sample.
+    ///
+    /// The rate of a counter covers the time since the previous sample with its element, and
+    /// belongs to the later sample. It has no value at the first sample of a run, at a sample where
+    /// the counter decreased, and after more than three seconds (or four periods, if that is
+    /// longer) without a value.
+    ///
+    /// A gap is a time in which samples were lost, the recorder did not run, or a value was missing
+    /// for more than four periods (for elements of lists, at least three seconds). A gap between
+    /// two pixels is a row. A gap within a pixel is added to its `missing_ns`.
+    ///
+    /// # Errors
+    /// The same errors as [`query`](Self::query).
+    pub fn overview(
+        &self,
+        request: &OverviewRequest,
+        cache: &mut OverviewCache,
+    ) -> Result<Overview, QueryError> {
+        self.overview_until(request, cache, &mut || false)
+    }
+
+    /// Summarizes fields like [`overview`](Self::overview), but may end early: calls `is_due`
+    /// before each sealed segment whose summary is not in the cache, except the first one. If
+    /// `is_due` returns true, the result covers only the earlier segments. If the cache is too
+    /// small for the range, reads the whole range.
+    ///
+    /// # Errors
+    /// The same errors as [`query`](Self::query).
+    pub fn overview_until(
+        &self,
+        request: &OverviewRequest,
+        cache: &mut OverviewCache,
+        is_due: &mut dyn FnMut() -> bool,
+    ) -> Result<Overview, QueryError> {
+        let filter = ReplayFilter { host: request.host.clone(), ..ReplayFilter::default() };
+        let whole = Query { fields: request.fields.clone(), filter, ..Query::default() };
+        self.check(&whole)?;
+        let Some(grid) = PixelGrid::of(&request.wall_ns, request.pixels) else {
+            return Ok(Overview::empty(request.wall_ns.clone()));
+        };
+        let wall_ns = grid.wall_ns();
+        let periods = Arc::new(self.periods());
+        // The first rates and gaps of the range depend on earlier samples.
+        let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
+        let mut part = whole.clone();
+        (part.filter.since_ns, part.filter.until_ns) = (Some(since_ns), Some(until_ns));
+        let question = request.question(&periods);
+        let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
+        let mut rows = OverviewRows::new(grid, series_max);
+        // At least one segment is summarized in each call, so that repeated calls reach the end.
+        let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
+        // Without memory for all summaries, repeated calls would never reach the end.
+        let dropped = cache.dropped();
+        for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
+            let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
+            // An open segment grows, so its summary is valid only once.
+            let is_cached = is_sealed(&segment) && grid.bits >= CELL_BITS;
+            let summary = if is_cached {
+                // A later request with fewer pixels may show more series than this one.
+                let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
+                let key = SummaryKey::new(&segment.listing.path, &question);
+                if let Some(known) = cache.get(&key) {
+                    known
+                } else if summarized > 0 && cache.dropped() == dropped && is_due() {
+                    is_complete = false;
+                    break;
+                } else {
+                    summarized += 1;
+                    // The summary covers the whole segment, so that it serves all later ranges.
+                    let segment = SelectedSegment { mono_ns: None, ..segment };
+                    let summary =
+                        Arc::new(SegmentOverview::read(segment, (&whole, self.namesakes()), &reading)?);
+                    cache.insert(key, &summary);
+                    summary
+                }
+            } else {
+                let reading = SegmentRequest { is_rate, bits: grid.bits, series_max, periods };
+                Arc::new(SegmentOverview::read(segment, (&part, self.namesakes()), &reading)?)
+            };
+            unreadable += summary.unreadable;
+            summary.runs.iter().for_each(|run| rows.add(run));
+        }
+        let (series, left_out) = rows.finish();
+        Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable, is_complete })
+    }
+
+    /// Returns the longest period of each source.
+    pub(super) fn periods(&self) -> BTreeMap<String, u64> {
+        let mut periods = BTreeMap::new();
+        for source in self.sources() {
+            let known: &mut u64 = periods.entry(source.name.clone()).or_default();
+            *known = (*known).max(source.period_ns);
+        }
+        periods
+    }
+}
+
+impl OverviewRequest {
+    /// Returns all parameters on which summaries of segments depend, as a text.
+    fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
+        // Periods are included: they determine gaps, and may change with a reload.
+        let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
+        format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
+    }
+}
+
+impl Overview {
+    fn empty(wall_ns: Range<i64>) -> Self {
+        Self { wall_ns, pixel_ns: 1, series: Vec::new(), left_out: 0, unreadable: 0, is_complete: true }
+    }
+}
+
+/// Returns whether a segment is sealed, and so will not change.
+fn is_sealed(segment: &SelectedSegment) -> bool {
+    segment.listing.name.is_some_and(|name| name.state == SealState::Sealed)
+}
+
+/// Returns the length of the time before the range whose samples may affect it, in nanoseconds.
+pub(super) fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
+    let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());
+    // Monotonic time and wall time drift by less than one second.
+    reaches.max().unwrap_or_default().saturating_add(1_000_000_000)
+}

@@ -1,0 +1,158 @@
+//! Follows an overview of a recording that grows: returns each of its pixels once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use flatcap_format::replay::ReplayFilter;
+use flatcap_format::segment::SegmentError;
+
+use super::error::QueryError;
+use super::overview::{OverviewRequest, SERIES_MAX, reach_ns};
+use super::overview_rows::{OverviewSeries, SeriesKey};
+use super::pixel::{OverviewRow, PixelGrid};
+use super::recording::Recording;
+use super::request::Query;
+use super::results::{QueryItem, QueryResults, RunInfo};
+use super::segment_overview::{RunFold, SegmentRequest};
+use super::series_cells::SeriesCells;
+
+/// Follows an overview. The query stays open, so that it reads only new data. The feed keeps all
+/// elements that have occurred. If elements come and go, open a new feed every few minutes.
+#[derive(Debug)]
+pub struct OverviewFeed {
+    results: QueryResults,
+    request: SegmentRequest,
+    run: Option<RunFold>,
+    /// Series of runs that have ended.
+    ended: Vec<OverviewSeries>,
+    rows: FeedRows,
+}
+
+/// Makes rows of cells.
+#[derive(Debug)]
+struct FeedRows {
+    /// Number of the first wanted pixel.
+    first: i64,
+    /// Run and wall time of the last value of each series.
+    last: HashMap<SeriesKey, (u64, i64)>,
+}
+
+impl Recording {
+    /// Follows fields while the recording grows. The feed returns the pixels of an
+    /// [`overview`](Self::overview) of the request, and continues after the end of its range with
+    /// pixels of the same length. It returns a pixel after the pixel has ended.
+    ///
+    /// # Errors
+    /// The same errors as [`query`](Self::query).
+    pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
+        let grid = PixelGrid::of(&request.wall_ns, request.pixels);
+        let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
+        let periods = Arc::new(self.periods());
+        let filter = ReplayFilter {
+            // The first rates and gaps of the range depend on earlier samples.
+            since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
+            host: request.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let query = Query { fields: request.fields.clone(), filter, ..Query::default() };
+        let series_max = SERIES_MAX.saturating_mul(request.fields.len());
+        Ok(OverviewFeed {
+            results: self.query(&query)?,
+            request: SegmentRequest { is_rate: request.is_rate, bits, series_max, periods },
+            run: None,
+            ended: Vec::new(),
+            rows: FeedRows { first, last: HashMap::new() },
+        })
+    }
+}
+
+impl OverviewFeed {
+    /// Looks for new segments. This function lists the directories. New data in the last segment is
+    /// read without this call.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.results.refresh()
+    }
+
+    /// Reads new data, and returns the pixels that ended at or before a wall time and were not yet
+    /// returned, with the gaps before them. Returns no pixels yet if `has_time` returns false.
+    ///
+    /// The series are in the order of the fields. A series that occurs in two runs is returned
+    /// twice, with the earlier run first. A sample that was written after its pixel was returned is
+    /// in another pixel of the same time.
+    ///
+    /// # Errors
+    /// The same errors as [`QueryResults::next`].
+    pub fn advance(
+        &mut self,
+        until_ns: i64,
+        has_time: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<OverviewSeries>, QueryError> {
+        while let Some(item) = self.results.next()? {
+            match (item, &mut self.run) {
+                (QueryItem::Run(run), _) => self.begin_run(run),
+                (QueryItem::Batch(batch), Some(run)) => {
+                    run.add(&batch, self.results.tables(), self.results.elements());
+                }
+                (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
+                _ => {}
+            }
+            // Values that were read stay in the run, and the next call continues there.
+            if !has_time() {
+                return Ok(Vec::new());
+            }
+        }
+        let mut series = std::mem::take(&mut self.ended);
+        if let Some(run) = &mut self.run {
+            series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
+        }
+        // The sort is stable, so the series of an earlier run stay before the series of a later
+        // run.
+        series.sort_by_key(|series| series.column.order);
+        Ok(series)
+    }
+
+    /// Returns a lower bound on the number of series of the run that are left out, because there
+    /// were too many elements.
+    pub fn left_out(&self) -> u64 {
+        self.run.as_ref().map_or(0, RunFold::left_out)
+    }
+
+    fn begin_run(&mut self, run: RunInfo) {
+        // The run has ended, so its last pixels are complete, too.
+        if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
+            self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));
+        }
+    }
+}
+
+impl FeedRows {
+    /// Takes the cells below a number from a run, and returns the series that have new rows.
+    fn take(&mut self, run: &mut RunFold, number: i64, results: &QueryResults) -> Vec<OverviewSeries> {
+        let taken = run.take_before(number, results.tables(), results.elements());
+        taken.into_iter().filter_map(|series| self.rows(run, series)).collect()
+    }
+
+    fn rows(&mut self, run: &RunFold, series: SeriesCells) -> Option<OverviewSeries> {
+        let SeriesCells { field, column, element, label, identity, cells, .. } = series;
+        let host = run.host.clone();
+        let last = self.last.entry((host.clone(), field, element)).or_insert((run.run_id, i64::MAX));
+        let mut rows = Vec::new();
+        for cell in cells {
+            let first_ns = cell.values.first_ns;
+            let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
+            // Earlier cells are read only for the last value before the range.
+            if cell.number < self.first {
+                continue;
+            }
+            // After the clock was set back, the gap would end before it begins.
+            if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
+                rows.push(OverviewRow::Gap(before_ns..first_ns));
+            }
+            rows.push(OverviewRow::Pixel(cell.values));
+        }
+        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+    }
+}

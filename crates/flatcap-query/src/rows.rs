@@ -1,0 +1,435 @@
+//! Rows: each combines the values of a query for one time, or for one element.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use flatcap_format::replay::Notice;
+use flatcap_format::segment::{Gap, Marker, RecordingStart, SegmentError};
+
+use super::batch::ColumnBatch;
+use super::computed::part_of_step;
+use super::elements::ElementName;
+use super::error::QueryError;
+use super::held_value::HeldValue;
+use super::join::{RowBuffer, RowStamp, SampleJoin};
+use super::layout::{RowColumn, RowLayout};
+use super::leading_source::LeadingSource;
+use super::merge::{BatchMerge, BatchRank, MergedSample};
+use super::rate::CounterRates;
+use super::recording::Recording;
+use super::request::Query;
+use super::results::{QueryItem, QueryResults, RunInfo};
+use super::row_options::RowOptions;
+use super::selected_columns::SelectedColumns;
+use super::step_rows::StepRows;
+use super::steps::Aggregate;
+use super::summary::QuerySummary;
+
+/// Number of periods for which the last value of a source stays valid.
+// The source may have missed one tick.
+const PERIODS_HELD: u64 = 2;
+/// Time before the first row that is read for its rates, in addition to two periods. In
+/// nanoseconds.
+// Samples may be late.
+const LEAD_NS: u64 = 1_000_000_000;
+
+/// A part of the rows of a query.
+#[derive(Debug)]
+pub enum RowItem {
+    /// A run begins.
+    Run(RunInfo),
+    /// A row, whose values [`RowReader::values`] returns.
+    Row(RowStamp),
+    /// Samples of a source that were lost.
+    Gap(String, Gap),
+    /// A note at a point in time.
+    Marker(Marker),
+    /// A problem with a file.
+    Notice(Notice),
+}
+
+/// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
+/// each sample of the source with the shortest period (the first requested one, if several have
+/// it). The row has the last values of the other sources, if they are not older than two of their
+/// periods.
+#[derive(Debug)]
+pub struct RowReader {
+    results: QueryResults,
+    options: RowOptions,
+    window: RowWindow,
+    periods: BTreeMap<String, u64>,
+    has_elements: bool,
+    layout: RowLayout,
+    rates: Option<CounterRates>,
+    /// Whether the rate of a step is the growth in the step, not an aggregate of rates.
+    is_averaged: bool,
+    join: SampleJoin,
+    steps: Option<StepRows>,
+    merge: BatchMerge,
+    /// The leading source: each of its samples is a row.
+    leading: LeadingSource,
+    /// Sources with samples in this run, in the order of their first batches.
+    sources: HashMap<u16, usize>,
+    /// The source of the last row.
+    last_source: Option<u16>,
+    /// Gaps and markers that are returned once all earlier rows were returned, with their monotonic
+    /// times.
+    events: VecDeque<(u64, RowItem)>,
+    /// A run or a notice that follows the rows of these batches.
+    waiting: Option<RowItem>,
+    rows: RowBuffer,
+    next_row: usize,
+    is_merging: bool,
+    /// The maximum age of the value of each column, in nanoseconds.
+    ages_ns: Vec<u64>,
+}
+
+/// The beginning of the rows, if earlier samples are read for the rates of the first rows.
+#[derive(Debug, Clone, Default)]
+struct RowWindow {
+    since_ns: Option<i64>,
+    elapsed: Option<(RecordingStart, u64)>,
+    run_id: u64,
+    boot_id: Option<String>,
+}
+
+impl Recording {
+    /// Queries the values of some fields as rows.
+    ///
+    /// # Errors
+    /// The errors of [`query`](Self::query); `NotOneList` if rows are elements and the fields are
+    /// in several lists, or in no list.
+    pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
+        let selected = SelectedColumns::of(self, query, &options)?;
+        if options.is_long && selected.lists.len() != 1 {
+            return Err(QueryError::NotOneList { lists: selected.lists });
+        }
+        RowReader::open(self, query.clone(), options, selected)
+    }
+}
+
+impl RowReader {
+    fn open(
+        recording: &Recording,
+        mut query: Query,
+        options: RowOptions,
+        selected: SelectedColumns,
+    ) -> Result<Self, QueryError> {
+        let periods = selected.periods;
+        // A step consists of whole samples of the computed source.
+        query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
+        let mut window = RowWindow::default();
+        // The rates of the first rows need the samples before them.
+        if options.is_rate {
+            let longest = periods.values().copied().max().unwrap_or_default();
+            window.widen(&mut query, longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS));
+        }
+        let is_averaged = options
+            .steps
+            .is_some_and(|steps| steps.aggregate.is_none_or(|aggregate| aggregate == Aggregate::Mean));
+        let results = recording.query(&query)?;
+        Ok(Self {
+            results: if options.is_rate { results.for_rates() } else { results },
+            window,
+            periods,
+            has_elements: selected.has_elements,
+            layout: RowLayout::new((selected.own_names, selected.names), selected.columns, &options),
+            rates: options.is_rate.then(CounterRates::default),
+            is_averaged,
+            join: SampleJoin::default(),
+            steps: options.steps.map(StepRows::new),
+            merge: BatchMerge::default(),
+            leading: LeadingSource::new(options.is_long),
+            sources: HashMap::new(),
+            last_source: None,
+            events: VecDeque::new(),
+            waiting: None,
+            rows: RowBuffer::default(),
+            next_row: 0,
+            is_merging: false,
+            ages_ns: Vec::new(),
+            options,
+        })
+    }
+
+    /// Uses only the columns of a reader of the same query that has read all rows.
+    #[must_use]
+    pub fn with_columns(mut self, columns: Vec<RowColumn>) -> Self {
+        self.layout.fix(columns);
+        self
+    }
+
+    /// Returns whether elements of lists have their own columns. The columns of elements are known
+    /// only after all samples were read.
+    pub fn has_elements(&self) -> bool {
+        self.has_elements
+    }
+
+    /// Returns whether rows are elements.
+    pub fn is_long(&self) -> bool {
+        self.options.is_long
+    }
+
+    /// Returns the columns so far. Elements may add columns, at the end.
+    pub fn columns(&self) -> &[RowColumn] {
+        &self.layout.columns
+    }
+
+    /// Returns the values of the row that was returned last, by column. Columns that were added
+    /// later have no value.
+    pub fn values(&self) -> &[HeldValue] {
+        let columns = self.rows.values.len().checked_div(self.rows.stamps.len()).unwrap_or_default();
+        let end = self.next_row * columns;
+        self.rows.values.get(end.saturating_sub(columns)..end).unwrap_or_default()
+    }
+
+    /// Returns the label of an element as it was named in a row.
+    pub fn label(&self, element: ElementName) -> &str {
+        self.results.elements().label(element)
+    }
+
+    /// Returns the summary of the data read so far.
+    pub fn summary(&self) -> QuerySummary {
+        self.results.summary()
+    }
+
+    /// Returns the next part, or `None` at the end.
+    ///
+    /// # Errors
+    /// The same errors as [`QueryResults::next`].
+    #[allow(clippy::should_implement_trait, reason = "an item is about the reader's current row")]
+    pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
+        loop {
+            if let Some(stamp) = self.rows.stamps.get(self.next_row).copied() {
+                self.next_row += 1;
+                return Ok(Some(RowItem::Row(stamp)));
+            }
+            if self.is_merging {
+                let sample = self.merge.peek(self.leading.name());
+                let is_due = |event: &(u64, RowItem)| sample.is_none_or(|sample| event.0 < sample.mono_ns);
+                if self.events.front().is_some_and(is_due) {
+                    return Ok(self.events.pop_front().map(|(_, item)| item));
+                }
+                if let Some(sample) = sample {
+                    self.take_sample(&sample);
+                } else {
+                    self.merge.clear();
+                    self.is_merging = false;
+                }
+            } else if let Some(waiting) = self.waiting.take() {
+                match &waiting {
+                    // The last step belongs to the run that ends, so its rows come first.
+                    RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
+                    RowItem::Run(run) => {
+                        self.begin_run(&run.clone());
+                        return Ok(Some(waiting));
+                    }
+                    _ => return Ok(Some(waiting)),
+                }
+            } else if let Some(item) = self.results.next()? {
+                self.add(item);
+            } else if !self.merge.is_empty() || !self.events.is_empty() {
+                // At the end of a recording, no item says that the samples so far are complete.
+                self.is_merging = true;
+            // A recording that grows may still add samples to the last step.
+            } else if self.options.is_growing || !self.end_steps() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Looks for new segments, to follow a running recorder.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.results.refresh()
+    }
+
+    fn add(&mut self, item: QueryItem) {
+        match item {
+            QueryItem::Batch(batch) => self.add_batch(batch),
+            QueryItem::Gap(source, gap) => {
+                self.events.push_back((gap.after_mono_ns, RowItem::Gap(source, gap)));
+            }
+            QueryItem::Marker(marker) => {
+                self.events.push_back((marker.mono_ns, RowItem::Marker(marker)));
+            }
+            QueryItem::Complete(_) => self.is_merging = true,
+            QueryItem::Run(run) => {
+                // The rows so far belong to the run that ends, so they are merged first.
+                self.waiting = Some(RowItem::Run(run));
+                self.is_merging = true;
+            }
+            QueryItem::Notice(notice) => {
+                self.waiting = Some(RowItem::Notice(notice));
+                self.is_merging = true;
+            }
+        }
+    }
+
+    fn begin_run(&mut self, run: &RunInfo) {
+        // Ids of sources and values of counters begin again with the run.
+        self.rates.iter_mut().for_each(CounterRates::clear);
+        self.join.clear();
+        self.steps = self.options.steps.map(StepRows::new);
+        self.sources.clear();
+        self.leading.begin_run();
+        self.last_source = None;
+        self.window.run_id = run.run_id;
+        self.window.boot_id.clone_from(&run.host.boot_id);
+    }
+
+    fn add_batch(&mut self, mut batch: ColumnBatch) {
+        let tables = self.results.tables();
+        self.layout.add_tables(tables);
+        let Some(table) = tables.get(batch.table) else { return };
+        let mut growths = Vec::new();
+        match &mut self.rates {
+            Some(rates) if self.is_averaged => {
+                growths = rates.growths(&batch, table, self.results.elements());
+            }
+            Some(rates) => rates.apply(&mut batch, table, self.results.elements()),
+            None => {}
+        }
+        if let Some(passing) = batch.passing.take() {
+            batch = batch.select(&passing);
+            for growth in &mut growths {
+                growth.select(&passing);
+            }
+        }
+        // Possibly no row passes the condition, in a block that was read or was skipped.
+        if batch.times.is_empty() {
+            return;
+        }
+        let new = self.sources.len();
+        let source = *self.sources.entry(batch.source).or_insert(new);
+        let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
+        // The elements of a sample are merged after its other values, which the rows of the
+        // elements repeat.
+        let rank = source * 2 + usize::from(table.list.is_some());
+        self.merge.add(batch, growths, BatchRank { name, rank });
+    }
+
+    /// Takes a sample, and builds the rows that it completes.
+    fn take_sample(&mut self, sample: &MergedSample) {
+        self.rows.clear();
+        self.next_row = 0;
+        self.merge.take(sample);
+        let is_before = self.window.is_before(sample);
+        let columns = self.layout.columns.len();
+        if let Some(steps) = &mut self.steps
+            && let Some(number) = steps.reach(sample)
+        {
+            steps.finish(number, self.options.is_long, columns, &mut self.rows);
+        }
+        self.add_sample(sample, is_before);
+        let leading = self.leading.name();
+        if self.steps.is_some() || sample.name != leading {
+            return;
+        }
+        // The next table belongs to the same sample, so its values complete the same row.
+        if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
+            return;
+        }
+        // A row has the values of one sample of its source, not of other sources with the same
+        // name.
+        if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
+            self.join.forget(other);
+        }
+        // Elements that do not occur in any sample have no columns.
+        if is_before || self.layout.columns.is_empty() {
+            return;
+        }
+        // Columns are only added at the end, so the known ages stay valid.
+        for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
+            self.ages_ns.push(match self.periods.get(&*column.source) {
+                // A source without a period has no time after which a value would be too old.
+                None | Some(0) => u64::MAX,
+                Some(period) => period.saturating_mul(PERIODS_HELD),
+            });
+        }
+        let stamp = RowStamp { mono_ns: sample.mono_ns, wall_ns: sample.wall_ns, element: None };
+        self.join.finish(stamp, self.options.is_long, &self.ages_ns, &mut self.rows);
+    }
+
+    /// Adds the values of a sample to the join or to the step.
+    fn add_sample(&mut self, sample: &MergedSample, is_before: bool) {
+        let Some(batch) = self.merge.batch(sample.batch) else { return };
+        let Some(table) = self.results.tables().get(batch.table) else { return };
+        let is_list_of_rows = self.options.is_long && table.list.is_some();
+        if is_list_of_rows && is_before && self.steps.is_none() {
+            return;
+        }
+        let is_held = !is_list_of_rows && self.steps.is_none();
+        let origin = if is_held { self.join.begin(batch.source, batch.table) } else { 0 };
+        let period_ns = self.periods.get(&*table.source).copied().unwrap_or_default();
+        for row in sample.first_row..sample.end_row {
+            let name = batch.name(row);
+            let own = name.filter(|_| is_list_of_rows);
+            let is_row = self.steps.is_none();
+            own.filter(|_| is_row).into_iter().for_each(|name| self.join.begin_element(name));
+            self.layout.name_element(batch.table, table, name, self.results.elements());
+            let places = self.layout.places(batch.table, name);
+            let title = own.map(|name| self.results.elements().title(name));
+            for (number, (column, place)) in batch.columns.iter().zip(places).enumerate() {
+                let Some(place) = *place else { continue };
+                let value = column.get(row);
+                match (&mut self.steps, own) {
+                    (Some(steps), _) => {
+                        let Some(info) = self.layout.columns.get(place) else { continue };
+                        let kind = steps.kind(info, period_ns);
+                        let growth = || self.merge.growth(sample.batch, number, row);
+                        steps.add((title, place), kind, value, growth);
+                    }
+                    (None, Some(_)) => self.join.set_of_element(place, value),
+                    (None, None) => self.join.set(place, origin, sample.mono_ns, value),
+                }
+            }
+        }
+        // Samples before the first row only serve the rates.
+        if is_before {
+            self.steps.iter_mut().for_each(StepRows::forget_values);
+        }
+    }
+
+    /// Ends the last step. Returns whether the step has rows.
+    fn end_steps(&mut self) -> bool {
+        self.rows.clear();
+        self.next_row = 0;
+        if let Some(steps) = &mut self.steps
+            && let Some(number) = steps.end()
+        {
+            steps.finish(number, self.options.is_long, self.layout.columns.len(), &mut self.rows);
+        }
+        !self.rows.stamps.is_empty()
+    }
+}
+
+impl RowWindow {
+    /// Lets the query begin earlier, and stores the time at which rows begin.
+    fn widen(&mut self, query: &mut Query, lead_ns: u64) {
+        if let Some(since_ns) = &mut query.filter.since_ns {
+            self.since_ns = Some(*since_ns);
+            *since_ns = since_ns.saturating_sub_unsigned(lead_ns);
+        }
+        if let Some(elapsed) = &mut query.filter.elapsed {
+            self.elapsed = Some((elapsed.start.clone(), elapsed.ns.start));
+            elapsed.ns.start = elapsed.ns.start.saturating_sub(lead_ns);
+        }
+    }
+
+    /// Returns whether a sample is before the first row.
+    fn is_before(&self, sample: &MergedSample) -> bool {
+        if self.since_ns.is_some_and(|since_ns| sample.wall_ns < since_ns) {
+            return true;
+        }
+        let Some((start, ns)) = &self.elapsed else { return false };
+        let is_same_boot = start.boot_id.is_some() && start.boot_id == self.boot_id;
+        // Monotonic times can be compared only within one boot.
+        if start.run_id == self.run_id || is_same_boot {
+            sample.mono_ns < start.mono_ns.saturating_add(*ns)
+        } else {
+            sample.wall_ns < start.wall_ns.saturating_add_unsigned(*ns)
+        }
+    }
+}

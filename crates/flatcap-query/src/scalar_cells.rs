@@ -1,0 +1,63 @@
+//! The values of a column in payloads of one structure, read without a step for each cell.
+
+use flatcap_format::schema::{ColumnType, ScalarReader};
+
+use super::column::ValueColumn;
+use super::table_rows::TableRows;
+
+/// The places of the values of a column, one per row. All values are scalars of one field.
+#[derive(Debug)]
+pub(super) struct ScalarCells {
+    reader: ScalarReader,
+    places: Box<[usize]>,
+}
+
+impl ScalarCells {
+    /// Returns the places of a column of a template. Returns `None` for strings, and if the payload
+    /// has no bytes for the value of some row.
+    pub(super) fn of(rows: &TableRows, column: usize) -> Option<Self> {
+        if rows.columns.get(column)?.column_type() == ColumnType::Text {
+            return None;
+        }
+        let reader = rows.cell(0, column)?.reader?;
+        let places = (0..rows.rows()).map(|row| {
+            let cell = rows.cell(row, column)?;
+            (cell.reader == Some(reader) && cell.bytes.len() == reader.bytes()).then_some(cell.bytes.start)
+        });
+        Some(Self { reader, places: places.collect::<Option<_>>()? })
+    }
+
+    /// Appends the values of a payload that fits the template.
+    #[inline]
+    pub(super) fn append(&self, payload: &[u8], column: &mut ValueColumn) {
+        // One case for each length, so that each value is one load.
+        match self.reader.bytes() {
+            1 => self.append_words::<1>(payload, column),
+            2 => self.append_words::<2>(payload, column),
+            4 => self.append_words::<4>(payload, column),
+            _ => self.append_words::<8>(payload, column),
+        }
+    }
+
+    #[inline]
+    fn append_words<const BYTES: usize>(&self, payload: &[u8], column: &mut ValueColumn) {
+        let bits = |place: &usize| {
+            // A payload that fits has the same length, so it has these bytes.
+            let bytes = payload.get(*place..).and_then(<[u8]>::first_chunk::<BYTES>);
+            bytes.map_or(0, zero_extended)
+        };
+        match &*self.places {
+            [place] => column.push_scalar(bits(place), &self.reader),
+            places => column.push_scalars(places.iter().map(bits), &self.reader),
+        }
+    }
+}
+
+#[inline]
+fn zero_extended<const BYTES: usize>(bytes: &[u8; BYTES]) -> u64 {
+    let mut word = [0; 8];
+    if let Some(low) = word.first_chunk_mut() {
+        *low = *bytes;
+    }
+    u64::from_le_bytes(word)
+}

@@ -1,0 +1,37 @@
+//! The result of a step of reading a segment.
+
+use flatcap_format::replay::{Notice, WholeSegment};
+use flatcap_format::segment::{FrameKind, Gap, Marker};
+
+/// The result of a step.
+#[derive(Debug)]
+pub(super) enum ScanStep {
+    /// Rows, or no item.
+    Continue,
+    Gap(Gap),
+    Marker(Marker),
+    Notice(Notice),
+    End,
+}
+
+impl ScanStep {
+    /// Returns the result for a frame that is not a sample.
+    pub(super) fn of_frame(payload: &[u8], segment: &WholeSegment) -> Self {
+        let step = match FrameKind::of(payload) {
+            Some(FrameKind::Gap) => Gap::decode(payload).filter(|gap| is_wanted(gap, segment)).map(Self::Gap),
+            Some(FrameKind::Marker) => Marker::decode(payload)
+                .filter(|marker| segment.times.contains(marker.wall_ns, marker.mono_ns))
+                .map(Self::Marker),
+            _ => None,
+        };
+        step.unwrap_or(Self::Continue)
+    }
+}
+
+/// Gaps have no wall time.
+fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
+    // The time is computed from the clock reading in the header.
+    let offset_ns = segment.reader.header().clocks.wall_offset_ns();
+    let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
+    segment.times.contains(wall_ns, gap.before_mono_ns)
+}

@@ -1,0 +1,52 @@
+//! A sealed segment being read: by blocks, or frame by frame.
+
+use flatcap_format::replay::WholeSegment;
+use flatcap_format::segment::SegmentError;
+
+use super::block_scan::BlockScan;
+use super::collector::Collectors;
+use super::elements::ElementNames;
+use super::frame_scan::FrameScan;
+use super::scan_step::ScanStep;
+use super::summary::QuerySummary;
+
+/// A sealed segment being read.
+#[derive(Debug)]
+pub(super) enum SegmentScan {
+    Blocks(Box<BlockScan>),
+    Frames(FrameScan),
+}
+
+impl SegmentScan {
+    pub(super) fn new(segment: Box<WholeSegment>, summary: &mut QuerySummary) -> Self {
+        if segment.reader.compressed().is_some() {
+            Self::Blocks(Box::new(BlockScan::new(segment, summary)))
+        } else {
+            Self::Frames(FrameScan::new(segment))
+        }
+    }
+
+    /// Reads a part of the segment.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn step(
+        &mut self,
+        sources: &mut Collectors,
+        names: &mut ElementNames,
+        summary: &mut QuerySummary,
+    ) -> Result<ScanStep, SegmentError> {
+        match self {
+            Self::Blocks(scan) => scan.step(sources, names, summary),
+            Self::Frames(scan) => scan.step(sources, names, summary),
+        }
+    }
+
+    /// Returns the monotonic time before which no row follows.
+    pub(super) fn complete_ns(&self, sources: usize) -> u64 {
+        match self {
+            Self::Blocks(scan) => scan.complete_ns(sources),
+            Self::Frames(scan) => scan.complete_ns(sources),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Templates of matrices. The next block mostly has matrices of the same structure as the last one:
+//! their templates need other values, but no walk.
+
+use std::collections::BTreeMap;
+
+use flatcap_format::block::MatrixRows;
+use flatcap_format::schema::envelope::split;
+
+use super::elements::ElementNames;
+use super::plan::SourcePlan;
+use super::template::SampleTemplate;
+use super::template_cache::ATTEMPTS;
+
+/// Maximum number of templates of a source that are kept.
+const KEPT_MAX: usize = 16;
+
+/// The templates of a segment's matrices, by the id of their source.
+#[derive(Debug, Default)]
+pub(super) struct TemplatePool {
+    sources: BTreeMap<u16, SourceTemplates>,
+}
+
+#[derive(Debug, Default)]
+struct SourceTemplates {
+    /// The templates that are not in use, with the latest last.
+    free: Vec<SampleTemplate>,
+    /// Number of matrices for whose rows a template was right, and of matrices for whose rows it
+    /// was not.
+    served: u64,
+    failed: u64,
+}
+
+impl TemplatePool {
+    /// Returns the template of a matrix. Returns `None` if its rows have several structures, its
+    /// first row does not fit its schema, or a template is not likely to fit all rows.
+    pub(super) fn template(
+        &mut self,
+        matrix: &MatrixRows,
+        plan: &SourcePlan,
+        names: &mut ElementNames,
+    ) -> Option<SampleTemplate> {
+        let own = self.sources.entry(matrix.source()).or_default();
+        let (_, payload) = split(matrix.first())?;
+        let made = match own.renewed(plan, payload) {
+            Some(template) => Some(template),
+            // If templates seldom fit, making them costs more than they save.
+            None if own.failed >= ATTEMPTS + own.served => return None,
+            None => SampleTemplate::of(plan, payload, names).ok(),
+        };
+        let right = made.filter(|template| template.fits_all(matrix));
+        let count = if right.is_some() { &mut own.served } else { &mut own.failed };
+        *count += 1;
+        right
+    }
+
+    /// Takes a template back.
+    pub(super) fn give_back(&mut self, source: u16, template: SampleTemplate) {
+        let SourceTemplates { free, .. } = self.sources.entry(source).or_default();
+        if free.len() >= KEPT_MAX {
+            free.remove(0);
+        }
+        free.push(template);
+    }
+}
+
+impl SourceTemplates {
+    /// Returns a free template that fits a payload, with its values.
+    fn renewed(&mut self, plan: &SourcePlan, payload: &[u8]) -> Option<SampleTemplate> {
+        let at = self.free.iter().position(|template| template.fits(payload))?;
+        let mut template = self.free.remove(at);
+        template.renew(plan, payload);
+        Some(template)
+    }
+}
