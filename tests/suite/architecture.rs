@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::imports::ImportGraph;
 
-/// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". Most are crates; those from
-/// `host` to `replay` are in flatcap-format, four are in flatcap-recorder, and the last five are the
-/// program.
+/// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". Most are crates. Those
+/// from `host` to `replay` are in flatcap-format, four are in flatcap-recorder, and `config`,
+/// `export`, `daemon`, `cli`, `lib` and `main` are the program.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("tasks", &[]),

@@ -1,5 +1,5 @@
-//! The interface of flatcap's programs to the Linux kernel: clocks, files, memory, threads, signals,
-//! sockets, perf events. No other crate of flatcap calls the kernel directly.
+//! The interface of flatcap's programs to the Linux kernel: clocks, files, memory, threads,
+//! signals, sockets, perf events. No other crate of flatcap calls the kernel directly.
 //!
 //! Never knows about frames, segments or sources; keeps no global state.
 

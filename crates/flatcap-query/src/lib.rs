@@ -5,8 +5,7 @@
 //! returned between the batches.
 //!
 //! This crate reads through [`replay`](flatcap_format::replay) and
-//! [`segment`](flatcap_format::segment). It never
-//! ranks, draws or prints.
+//! [`segment`](flatcap_format::segment). It never ranks, draws or prints.
 
 mod batch;
 mod block_scan;
