@@ -37,7 +37,7 @@ const BROTLI_WINDOW: u32 = 22;
 /// tables of up to 32 MiB for every part, however short.
 const BROTLI_SHORT_BYTES: usize = 64 << 10;
 /// The highest quality with small tables. For payloads of 100 bytes it wrote 1.4 times as fast and
-/// cost 0.1 % of size (docs/BENCHMARKS.md).
+/// cost 0.1 % of size.
 const BROTLI_QUALITY_SHORT: u8 = 6;
 /// Shorter parts are stored as they are: setting up a codec costs more than it can save.
 const COMPRESSED_BYTES_MIN: usize = 32;
