@@ -118,7 +118,7 @@ pub(crate) struct WholeSegment {
     pub(crate) times: WantedTimes,
     /// The range of monotonic time outside of which nothing is wanted.
     pub(crate) mono_ns: Option<Range<u64>>,
-    /// Offset after which no sample is earlier than the end of that range.
+    /// From this offset on, every sample is at or after the end of that range.
     pub(crate) end_offset: u64,
     /// Frames of different sources step back in time by at most this, in nanoseconds.
     pub(crate) window_ns: u64,
