@@ -242,7 +242,7 @@ impl Variants for SyncPolicy {
 
 impl Variants for SyntheticLayout {
     fn variants() -> Vec<(&'static str, Self)> {
-        // As wide as a sample of a typical host, without padding.
+        // As many fields as a sample of a typical host has, without padding.
         vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })]
     }
 }
@@ -348,7 +348,7 @@ setting! {
     |numbers, _| list(numbers.iter().map(ToString::to_string))
 }
 
-// A command, accounts, names of pushed sources, or numbers or names of processes.
+// The arguments of a command, accounts, names of pushed sources, or ids or names of processes.
 setting! {
     Vec<String>:
     |value, expected| {
@@ -428,7 +428,7 @@ setting! {
     |value, _| {
         let mut sources = Self::new();
         for text in strings(value)? {
-            // Before the search for its name, which would be quadratic in a long list.
+            // Checked before the search for its name, since that is quadratic in a long list.
             if sources.len() == COMPRESS_SOURCES_MAX {
                 return Err(ValueError::TooLarge);
             }
