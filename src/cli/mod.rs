@@ -231,7 +231,7 @@ fn run_with_log(
 const OPTION_SYNONYMS: [(&str, &str); 5] =
     [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
 
-/// Adds the option of a verb to the error about another word for it.
+/// If an error is about another word for an option of the verb, adds the option as a suggestion.
 fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);

@@ -56,7 +56,7 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
     /// Returns the value as TOML, which [`Setting::read`] parses to an equal one.
     fn write(&self, expected: &ExpectedValue) -> String;
 
-    /// Returns whether two values are the same one of their key. A type that has several keys
+    /// Returns whether the value of a key is the same in both. A type that has several keys
     /// compares the part of the key that has this type.
     fn is_same(&self, other: &Self) -> bool {
         self == other
