@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes docs/images/page-explain.png, the picture of the README: records this host while a backup writes
-# to its disk, and shows the page at the largest spike. Run it on an idle host, with Debian's chromium,
-# node, and `npm ci` in web/. Arguments: the program (target/release/flatcap); a recording to use instead.
+# Makes docs/images/page-explain.png, the picture of the README: records this host while a backup
+# writes to its disk, and shows the page at the largest spike. Run it on an idle host, with Debian's
+# chromium, node, and `npm ci` in web/. Arguments: the program (target/release/flatcap); a recording
+# to use instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 flatcap=$(realpath "${1:-target/release/flatcap}")

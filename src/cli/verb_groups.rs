@@ -13,10 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Ask a recording", &["info", "verify", "dump", "fields", "spikes", "explain", "marks", "snapshots"]),
     ("View", &["view", "flame"]),
     ("Share", &["export", "import", "replay"]),
-    (
-        "Control a running recorder",
-        &["status", "mark", "snapshot", "reload", "rotate", "flush", "log-level"],
-    ),
+    ("Control a running recorder", &["status", "mark", "snapshot", "reload", "rotate", "flush", "log-level"]),
     ("Others", &["completions", "manual", "help"]),
 ];
 
@@ -76,10 +73,8 @@ mod tests {
         let distinct: BTreeSet<&str> = grouped.iter().copied().collect();
         assert_eq!(distinct.len(), grouped.len(), "a verb is in two groups: {grouped:?}");
         let missing: Vec<_> = verbs.difference(&distinct).collect();
-        let unknown: Vec<_> = distinct
-            .difference(&verbs)
-            .filter(|verb| cfg!(feature = "view") || **verb != "view")
-            .collect();
+        let unknown: Vec<_> =
+            distinct.difference(&verbs).filter(|verb| cfg!(feature = "view") || **verb != "view").collect();
         assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
     }
 }

@@ -1,5 +1,5 @@
-// Takes a picture of the page at an incident: CHROMIUM PAGE SINCE_NS UNTIL_NS CURSOR_NS IMAGE. PAGE is
-// the address that `flatcap view --web` prints.
+// Takes a picture of the page at an incident: CHROMIUM PAGE SINCE_NS UNTIL_NS CURSOR_NS IMAGE. PAGE
+// is the address that `flatcap view --web` prints.
 
 import { settled, withBrowser } from "./browser.mjs";
 

@@ -125,7 +125,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
-    if let ShipVerb::Once(OnceArguments { config, .. }) | ShipVerb::Run(config) | ShipVerb::CheckConfig(config) = verb
+    if let ShipVerb::Once(OnceArguments { config, .. })
+    | ShipVerb::Run(config)
+    | ShipVerb::CheckConfig(config) = verb
         && config.from.is_some()
     {
         // To ship "from" the store is the opposite of what was meant.
@@ -362,12 +364,15 @@ fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     writeln!(out, "{}", to_visible_json(value)?)
 }
 
-/// Tells a person at a terminal why nothing is printed while a store does not answer.
+/// Reports on a terminal why nothing is printed while a store does not answer.
 fn remark_wait(lake: &Lake) -> io::Result<()> {
     if !io::stderr().is_terminal() {
         return Ok(());
     }
-    remark(&format!("reading {}; if it does not answer, an error follows after about half a minute", lake.url()))
+    remark(&format!(
+        "reading {}; if it does not answer, an error follows after about half a minute",
+        lake.url()
+    ))
 }
 
 /// Prints a line on standard error.
