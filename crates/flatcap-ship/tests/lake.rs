@@ -365,7 +365,8 @@ fn verbs_report() {
     // "From" is the store only for verbs that read it.
     let from = format!("file://{}", lake.display());
     let read = Command::new(PROGRAM).args(["status", "--fleet", "--from", &from]).output().unwrap();
-    assert_eq!(Called::from(read).out, fleet.out);
+    let read = Called::from(read);
+    assert!(read.status == Some(0) && read.out.contains("site=fra"), "{read:?}");
     for verb in ["once", "run", "check-config"] {
         let refused = Command::new(PROGRAM).args([verb, "--from", &from]).output().unwrap();
         let refused = Called::from(refused);
