@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 mod causes;
 mod causes_object;
@@ -61,6 +61,7 @@ mod tables;
 mod terminal;
 mod time_printer;
 mod unsealed_totals;
+mod verb_groups;
 mod verify;
 #[cfg(feature = "view")]
 mod view;
@@ -195,7 +196,8 @@ fn run_with_log(
     log: Option<&Log>,
 ) -> Result<ExitStatus, CliError> {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let parsed = verb_groups::command().try_get_matches_from(&args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let error = with_option_hint(error, args.get(1));
@@ -255,11 +257,11 @@ fn run_with_log(
 const OPTION_SYNONYMS: [(&str, &str); 5] =
     [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
 
-/// Adds the option of a verb to the error about another word for it.
+/// If an error is about another word for an option of the verb, adds the option as a suggestion.
 fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);
-    let command = Cli::command();
+    let command = verb_groups::command();
     let has = |option: &str| {
         let verb = verb.and_then(|verb| command.find_subcommand(verb));
         verb.is_some_and(|verb| verb.get_arguments().any(|own| own.get_long() == Some(option)))

@@ -99,7 +99,7 @@ fn source_row(source: &SourceConfig) -> SourceRow {
     let mut alone = Config::default();
     for other in &mut alone.sources {
         other.enabled = other.spec == source.spec;
-        // So that an error is about this source only.
+        // One source at a time, so that an error is about this source.
         other.required = false;
     }
     let spec = source.spec;

@@ -31,7 +31,8 @@ impl FromStr for SourceCompressionConfig {
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
             .ok_or_else(|| format!("{text:?} is not NAME=CODEC/LAYOUT, such as process=zstd:9/row"))?;
-        // Without a layout the general one applies, even if another text changes it later.
+        // Without a layout of its own, a source has the general one, even if a later text changes
+        // that.
         let (codec, layout) = match way.split_once('/') {
             Some((codec, layout)) => (codec, Some(layout.parse::<Layout>()?)),
             None => (way, None),

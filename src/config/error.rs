@@ -400,6 +400,7 @@ impl fmt::Display for VariableHint<'_> {
 /// Returns what to do about a file that cannot be read, if the error alone does not say it.
 fn unreadable_hint(error: &io::Error) -> &'static str {
     match error.kind() {
+        ErrorKind::NotFound => "; create it, or correct its path",
         ErrorKind::PermissionDenied => "; give the recorder's account read access to it and its directory",
         _ => "",
     }

@@ -122,7 +122,7 @@ impl KeySpec {
     /// Returns the description for operators: the first sentence, limits, condition, further
     /// sentences, effect.
     pub(super) fn description(&self) -> String {
-        // The text of doc comments, whose code marks are for rustdoc.
+        // Doc comments have backticks for rustdoc.
         let lines: Vec<&str> = self.about.iter().map(|line| line.trim()).collect();
         let text = lines.join(" ").replace('`', "");
         let (first, rest) = match text.split_once(". ") {

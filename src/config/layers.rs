@@ -439,7 +439,8 @@ mod tests {
         let folder = ConfigDir::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
         assert_eq!(
             folder.errors(&folder.layers()),
-            "flatcap.toml: cannot be read: No such file or directory (os error 2)"
+            "flatcap.toml: cannot be read: No such file or directory (os error 2); \
+             create it, or correct its path"
         );
         let denied =
             crate::config::Problem::Unreadable(std::io::ErrorKind::PermissionDenied.into()).to_string();
@@ -487,7 +488,8 @@ mod tests {
              conf.d/3-socket.toml: cannot be read: No such device or address (os error 6)\n\
              conf.d/4-circle.toml: cannot be read: Too many levels of symbolic links (os error 40)\n\
              conf.d/5-circle.toml: cannot be read: Too many levels of symbolic links (os error 40)\n\
-             conf.d/6-dangling.toml: cannot be read: No such file or directory (os error 2)\n\
+             conf.d/6-dangling.toml: cannot be read: No such file or directory (os error 2); \
+             create it, or correct its path\n\
              conf.d/8-endless.toml: larger than 1MiB, the limit of a configuration file"
         );
         assert_eq!(

@@ -935,7 +935,8 @@ mod tests {
         let path = directory.path().join("f.toml");
         let name = path.display().to_string();
         let read = || Config::read(&path).map_err(|errors| errors.to_string());
-        assert_eq!(read(), Err(format!("{name}: cannot be read: No such file or directory (os error 2)")));
+        let missing = "No such file or directory (os error 2); create it, or correct its path";
+        assert_eq!(read(), Err(format!("{name}: cannot be read: {missing}")));
         std::fs::write(&path, b"[recorder]\n# caf\xe9\n").unwrap();
         assert_eq!(read(), Err(format!("{name}:2:6: byte 16 is not UTF-8; save the file as UTF-8")));
         std::fs::write(&path, "#".repeat(FILE_BYTES_MAX)).unwrap();

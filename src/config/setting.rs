@@ -58,7 +58,7 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
     /// Returns the value as TOML, which [`Setting::read`] parses to an equal one.
     fn write(&self, expected: &ExpectedValue) -> String;
 
-    /// Returns whether two values are the same one of their key. A type that has several keys
+    /// Returns whether the value of a key is the same in both. A type that has several keys
     /// compares the part of the key that has this type.
     fn is_same(&self, other: &Self) -> bool {
         self == other
@@ -255,7 +255,7 @@ impl Variants for SyncPolicy {
 
 impl Variants for SyntheticLayout {
     fn variants() -> Vec<(&'static str, Self)> {
-        // As wide as a sample of a typical host, without padding.
+        // As many fields as a sample of a typical host has, without padding.
         vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })]
     }
 }
@@ -361,7 +361,7 @@ setting! {
     |numbers, _| list(numbers.iter().map(ToString::to_string))
 }
 
-// A command, accounts, names of pushed sources, or numbers or names of processes.
+// The arguments of a command, accounts, names of pushed sources, or ids or names of processes.
 setting! {
     Vec<String>:
     |value, expected| {
@@ -441,7 +441,7 @@ setting! {
     |value, _| {
         let mut sources = Self::new();
         for text in strings(value)? {
-            // Before the search for its name, which would be quadratic in a long list.
+            // Checked before the search for its name, since that is quadratic in a long list.
             if sources.len() == COMPRESS_SOURCES_MAX {
                 return Err(ValueError::TooLarge);
             }

@@ -11,7 +11,7 @@ use super::merge::shifted;
 /// The parser's message for a duplicate key or table; the tree keeps the first one.
 // The parser gives errors no kind, so they are known by their messages.
 const DUPLICATE: &str = "duplicate key";
-/// Messages after which the parser skips the values that follow.
+/// After an error with one of these messages, the parser skips the values that follow.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
 /// Maximum number of parses: each one blanks the lines that hid errors from the one before. Errors
 /// that five parses miss are reported by the next call of the program.

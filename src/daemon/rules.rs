@@ -101,7 +101,7 @@ impl RuleCompilation {
         let own = std::slice::from_ref(&pushed.name);
         let (without, seen) = (self.seen(sources, RuleScope::Own), self.seen(sources, RuleScope::With(id)));
         let names_own = |rule: &&TriggerRule| {
-            // What it lacks without this source is what it names.
+            // If the rule lacks something only without this source, the rule names this source.
             let problems = without.compile(std::slice::from_ref(*rule)).err().unwrap_or_default();
             problems.iter().any(|problem| missing_source(problem, own).is_some())
         };

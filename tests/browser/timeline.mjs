@@ -1,9 +1,9 @@
-// Looks at the timeline of the CPUs: CHROMIUM ADDRESS TOKEN BLIP_NS BLIP_LENGTH GAP_NS IMAGES.
+// Looks at the timeline of the CPUs: CHROMIUM ADDRESS TOKEN BLIP_NS BLIP_LENGTH GAP_NS.
 
 import assert from "node:assert/strict";
 import { settled, withBrowser } from "./browser.mjs";
 
-const [program, address, token, blipText, lengthText, gapText, images] = process.argv.slice(2);
+const [program, address, token, blipText, lengthText, gapText] = process.argv.slice(2);
 const blip = BigInt(blipText);
 const length = BigInt(lengthText);
 const TIMELINE = '.timeline[data-id="CPUs"]';
@@ -53,7 +53,6 @@ await withBrowser(program, async (open) => {
   await settled(page);
   assert.equal(await page.locator(`${TIMELINE} h2`).textContent(), "CPUs 0 to 3");
   assert.equal(await page.locator(TIMELINE).evaluate((timeline) => timeline.nextElementSibling), null, "below the charts");
-  await page.screenshot({ path: `${images}/timelines.png` });
 
   // Time that is not recorded says so, and is not idle.
   const gap = await placeOf(page, BigInt(gapText), 2);
@@ -90,7 +89,6 @@ await withBrowser(program, async (open) => {
   await page.mouse.move(hostile.x, hostile.y);
   await settled(page);
   assert.equal(asked.size, 0);
-  await page.screenshot({ path: `${images}/timelines-slice.png` });
 
   // A click lets the process stand out; the address has it, and Esc ends it.
   const other = await placeOf(page, blip + length / 2n, 1);
@@ -148,7 +146,6 @@ await withBrowser(program, async (open) => {
   await again.keyboard.press("e");
   await again.locator("#panel h3", { hasText: "Waited for a CPU" }).waitFor();
   await settled(again);
-  await again.screenshot({ path: `${images}/timelines-explain.png` });
   await again.locator("#panel button", { hasText: "kworker/0:1 [33]" }).first().click();
   await settled(again);
   assert.equal((await held(again)).get("process"), "33");
@@ -162,5 +159,4 @@ await withBrowser(program, async (open) => {
   const spot = await placeOf(narrow, blip, 1);
   await narrow.mouse.move(spot.x, spot.y);
   assert.ok((await narrow.evaluate(() => document.documentElement.scrollWidth)) <= 400);
-  await narrow.screenshot({ path: `${images}/timelines-narrow-dark.png` });
 });

@@ -380,12 +380,11 @@ fn output_fits_the_columns() {
     assert!(call(&["info"], "0").text() == wide && call(&["info"], "wide").text() == wide);
 }
 
-/// Returns the verbs that a help lists under "Commands:".
+/// Returns the verbs that a help lists, in groups or under "Commands:".
 fn verbs_of(help: &str) -> Vec<String> {
-    let listed =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let listed = help.lines().take_while(|line| *line != "Options:");
     listed
-        .filter(|line| !line.starts_with("   "))
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|verb| *verb != "help")
         .map(ToOwned::to_owned)

@@ -33,8 +33,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends a value. Returns false if the value has another type than the column. Numbers become
-    /// 64-bit floats in a column of these, which aggregates and rates are.
+    /// Appends a value. Returns false if the value has another type than the column. A column of
+    /// 64-bit floats, such as an aggregate or a rate, accepts every number.
     #[allow(clippy::cast_precision_loss, reason = "documented: an aggregate")]
     pub(crate) fn push(&mut self, value: &HeldValue) -> bool {
         match (&mut *self, value) {

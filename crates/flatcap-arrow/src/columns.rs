@@ -63,8 +63,8 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
     }
 }
 
-/// Returns the values of a column as an array of this type, which [`data_type`] returned for it.
-/// Values of 64 bits are moved. Also returns which values the type cannot hold.
+/// Returns the values of a column as an array. `data_type` is the type that [`data_type`] returned
+/// for the column. Values of 64 bits are moved. Also returns which values the type cannot hold.
 pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> (ArrayRef, Option<TooLarge>) {
     let ValueColumn { values, valid } = column;
     let nulls = nulls(&valid, rows_of(&values));

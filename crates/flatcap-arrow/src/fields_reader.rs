@@ -22,7 +22,7 @@ use crate::layout::{Descriptions, encoding_error};
 const ROWS_MAX: usize = 1 << 13;
 /// Maximum number of values of such a batch, unless it has only one row: about 2 MiB.
 const VALUES_MAX: usize = 1 << 18;
-/// Rows after which the caller is asked whether to go on, while the columns are found.
+/// While the columns are found, the caller is asked after this many rows whether to go on.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 
 /// Reads rows of selected fields: their time, the host if there are several, the element if rows

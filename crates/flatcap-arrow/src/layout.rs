@@ -22,7 +22,7 @@ use crate::sample_reader::SampleBatch;
 pub const ZONE: &str = "UTC";
 /// Name of a list's element (struct or value) in Parquet, as its specification requires.
 const LIST_ELEMENT: &str = "element";
-/// Column with the name of an element if no field of it has the name.
+/// Column for the names of elements, if none of their fields has the name.
 const ELEMENT: &str = "element";
 /// Column of the value, in a struct for an element that is a number.
 const VALUE: &str = "value";

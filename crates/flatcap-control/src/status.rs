@@ -72,7 +72,7 @@ pub struct PushStatus {
     pub cpu_ns: u64,
     /// CPU time that they may use in a second, in nanoseconds ([push] `cpu_budget`).
     pub cpu_ns_max: u64,
-    /// Pauses of all pushes since they had used it.
+    /// How often all pushes paused because they had used it.
     pub cpu_waits: u64,
     /// Frames that a user may push per second; `None` is unlimited.
     pub user_frames_per_second_max: Option<u64>,
@@ -300,9 +300,9 @@ pub struct StorageStatus {
     /// at the current rate after compression; 0 if segments are being removed already. None if
     /// nothing is being written.
     pub time_to_full_ns: Option<u64>,
-    /// Bytes that stay of each written byte, by which the time above counts: as measured over the
-    /// segments that this run has compressed. None before the first of them, and if compression is
-    /// off or behind; the time is then that of uncompressed data.
+    /// Compressed bytes per written byte, as measured over the segments that this run has
+    /// compressed. The time above uses this ratio. `None` before the first compressed segment, and
+    /// if compression is off or behind; then the time is that of uncompressed data.
     pub compression_ratio: Option<f64>,
     /// Sealed segments.
     pub segments: u64,

@@ -146,9 +146,9 @@ struct HeldSeries {
     open: usize,
     /// Series were left for another pass.
     is_incomplete: bool,
-    /// Place and last step that was taken of the only series that is held, which does not fit.
+    /// If a single series does not fit into memory: its place, and its last step that was taken.
     taken: Option<(usize, i64)>,
-    /// Values of this series whose step was taken before.
+    /// Values of that series in steps that were taken in an earlier pass.
     left_out: u64,
 }
 

@@ -81,9 +81,9 @@ const SOURCES: [(&str, CellType); 13] = [
 /// host and the labels of the host. All files appear at the end. The export stops if `watch`
 /// returns false.
 ///
-/// A compressed recording is read once for each source: the rows of one source fill larger row
-/// groups in the same memory, which are faster to encode, and smaller, than row groups of all
-/// sources at once. If the recording continues, sources that are read later end later.
+/// A compressed recording is read once for each source. With one source at a time, row groups are
+/// larger in the same memory, so they are encoded faster and take fewer bytes. If the recording
+/// continues, sources that are read later end later.
 ///
 /// # Errors
 /// Any [`ColumnarError`].

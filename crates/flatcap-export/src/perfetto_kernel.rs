@@ -83,8 +83,8 @@ pub(crate) fn read_kernel_trace(
     Ok(KernelTrace { is_stopped, malformed: tracks.malformed, remarks })
 }
 
-/// Reads the build ids of files beforehand, by the numbers of runs: stacks are written before those
-/// that were recorded late. Returns none if `watch` stops it.
+/// Reads the build ids of files before the export, by the numbers of runs: some are recorded after
+/// the stacks that refer to them. Returns none if `watch` stops it.
 fn read_known_code(
     request: &ColumnarRequest,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,

@@ -28,7 +28,7 @@ const ERRORS_SHOWN: usize = 8;
 pub struct StackOptions {
     /// Selects a process by its name or its process id. `None` selects all processes.
     pub process: Option<String>,
-    /// Directories with executables and debug files, which are looked at first.
+    /// Directories with executables and debug files that are searched first.
     pub symbol_directories: Vec<PathBuf>,
 }
 

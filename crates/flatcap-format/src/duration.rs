@@ -4,9 +4,8 @@ use std::time::Duration;
 
 pub use humantime::DurationError;
 
-/// Maximum length of the text of a duration, in bytes. The library panics if seconds and
-/// nanoseconds together exceed a [`Duration`] in the carry alone; a text that does so has at least
-/// 26 bytes.
+/// Maximum length of the text of a duration, in bytes. The library panics if carrying nanoseconds
+/// into seconds overflows a [`Duration`]. Such a text has at least 26 bytes.
 const TEXT_BYTES_MAX: usize = 24;
 
 /// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.

@@ -38,7 +38,7 @@ impl MappedFile {
     #[cfg(feature = "mmap")]
     #[allow(
         unsafe_code,
-        reason = "measured: a verification through a map is a quarter faster than one through a buffer (docs/BENCHMARKS.md)"
+        reason = "measured: a verification through a map is a quarter faster than one through a buffer"
     )]
     pub(crate) fn map(file: &File) -> io::Result<Self> {
         if is_sparse(file)? {
@@ -46,9 +46,9 @@ impl MappedFile {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
-        // caller maps sealed segments, which are written once. If another program writes to such a
-        // segment all the same, bytes change under a hash, or under a bounds check that was made on
-        // a copied length. The result is wrong, but nothing outside the map is accessed.
+        // caller maps sealed segments, which are written once. If another program still writes to
+        // such a segment, bytes may change after they were hashed, or after a length was checked.
+        // The result is wrong, but nothing outside the map is accessed.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Self(map))
     }

@@ -129,9 +129,9 @@ impl Taken {
     }
 }
 
-/// Writes and reads a ring as the first half of the input describes. Changes bytes of it as the
-/// second half describes, also while it is read. Then reads it to the end: with the same reader,
-/// and with one that has only the memory.
+/// Writes and reads a ring as the first half of the input describes. Changes bytes of the ring as
+/// the second half describes, also while it is read. Then reads the ring to its end: with the same
+/// reader, and with a new reader that knows only the memory.
 pub fn ring(data: &[u8]) {
     let (choice, data) = data.split_first().map_or((0, data), |(choice, data)| (*choice, data));
     let (steps, changes) = data.split_at(data.len() / 2);

@@ -160,8 +160,8 @@ pub struct LaneReader {
     taken: usize,  // bytes of this use
     is_last: bool, // the frames that were found end a closed use
     found: usize,  // bytes that were found and not taken yet
-    /// The state of this use if the last look has found no frames. While the state stays the same,
-    /// there are no frames.
+    /// The state of this use when the reader last found no frames. While the state stays the same,
+    /// there are none.
     empty_state: Option<SlabState>,
     gives_back: bool, // slabs that were read
     last_mono_ns: u64,

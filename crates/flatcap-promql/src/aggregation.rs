@@ -22,7 +22,7 @@ pub(crate) enum Aggregation {
 }
 
 impl Aggregation {
-    /// Returns the aggregation of a name, and of the parameter of those that have one.
+    /// Returns the aggregation with this name. Some aggregations have a parameter.
     pub(crate) fn named(name: &str, parameter: Option<f64>) -> Option<Self> {
         // A number of series; a fraction is truncated, and a negative number becomes 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "documented")]

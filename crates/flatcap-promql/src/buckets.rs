@@ -46,7 +46,7 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     if quantile > 1.0 {
         return Some(f64::INFINITY);
     }
-    // Buckets of one bound are one.
+    // Buckets with the same bound are added.
     counts.dedup_by(|next, before| {
         let is_same = next.0.total_cmp(&before.0).is_eq();
         if is_same {

@@ -164,7 +164,8 @@ impl Evaluation<'_> {
         Ok(QueryValue::Vector(distinct(computed.collect())?))
     }
 
-    /// Returns series of a fixed time repeated at all steps; without a fixed time, unchanged.
+    /// Evaluates at a fixed time (`@`), and repeats the series at all steps. Without a fixed time,
+    /// returns the series as they are.
     fn at_fixed_time(
         &mut self,
         at: Option<FixedTime>,

@@ -53,8 +53,7 @@ impl Operator {
         self.compare(0.0, 0.0).is_some()
     }
 
-    /// Returns the value of an operator that computes; of one that compares, whether it holds, as 1
-    /// or 0.
+    /// Returns the result of an arithmetic operator. A comparison returns 1 if it is true, else 0.
     pub(crate) fn apply(self, left: f64, right: f64) -> f64 {
         match self {
             Self::Add => left + right,

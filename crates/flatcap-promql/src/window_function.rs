@@ -13,7 +13,7 @@ pub(crate) enum WindowFunction {
     Rate,
     /// Growth.
     Increase,
-    /// Difference, of values that also fall.
+    /// Difference of the last and the first value, which may fall.
     Delta,
     /// Growth per second between the two newest samples.
     InstantRate,

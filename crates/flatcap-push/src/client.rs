@@ -99,9 +99,9 @@ impl PushClient {
         self.handle.shared.process().registry.budget()
     }
 
-    /// Returns what the recorder first refused on this connection, and last if that is another
-    /// thing, and why. Without a connection, returns for each socket that was tried why the
-    /// connection failed. Empty if nothing.
+    /// Returns the first refusal of the recorder on this connection with its reason, and the last
+    /// one if that is another. Without a connection, returns why each socket that was tried failed.
+    /// Returns an empty string if nothing was refused.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }

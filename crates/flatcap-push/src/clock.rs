@@ -107,8 +107,8 @@ impl CounterClock {
         self.point.mono_ns + ((u128::from(passed) * u128::from(self.ns_per_tick)) >> 32) as u64
     }
 
-    /// Returns the time for which the line is valid, in nanoseconds: the distance of its two
-    /// points, limited to `CALIBRATION_MAX_NS`; 0 if the last point is too near.
+    /// Returns for how long the line is valid, in nanoseconds: the distance between its two points,
+    /// at most `CALIBRATION_MAX_NS`, or 0 if they are too close.
     fn calibrate(&mut self) -> u64 {
         let now = ClockPoint::now();
         let ns = now.mono_ns.saturating_sub(self.point.mono_ns);

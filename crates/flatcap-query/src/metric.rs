@@ -28,8 +28,8 @@ const UNIT_WORDS: [(&str, &str); 10] = [
     ("J", "joules"),
     ("rpm", "rpm"),
 ];
-/// The fields of an element of a recorded text of Prometheus: those that identify it, and its
-/// value.
+/// In a recorded exposition of Prometheus, the fields that identify an element, and the field of
+/// its value.
 const NAME_FIELD: &str = "name";
 const LABELS_FIELD: &str = "labels";
 const VALUE_SUFFIX: &str = "[*].value";
@@ -253,7 +253,7 @@ impl HostLabels {
         labels
     }
 
-    /// Returns the labels of the series of an element of a table; of the host alone without one. If
+    /// Returns the labels of an element's series. Without an element, returns those of the host. If
     /// several sources have the name at the same time, the label `source_id` distinguishes them.
     pub(crate) fn series(
         &self,

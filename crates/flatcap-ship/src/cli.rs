@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -125,6 +125,16 @@ pub fn main() -> ExitCode {
 }
 
 fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
+    if let ShipVerb::Once(OnceArguments { config, .. })
+    | ShipVerb::Run(config)
+    | ShipVerb::CheckConfig(config) = verb
+        && config.from.is_some()
+    {
+        // To ship "from" the store is the opposite of what was meant.
+        let text = "--from is for status and compact, which read the store; name the recordings by \
+            --data-dir DIR, and the store by --to URL";
+        return Err(ShipError::Usage(text.to_owned()));
+    }
     match verb {
         ShipVerb::Once(arguments) => once(arguments),
         ShipVerb::Run(arguments) => service(arguments),
@@ -205,6 +215,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
 fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
+    remark_wait(&lake)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = ShipStatus::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
@@ -215,6 +226,7 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
+    remark_wait(&lake)?;
     let fleet = Fleet::read(&lake, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
     Ok(if fleet.has_problems() { DATA_LOSS } else { 0 })
@@ -350,6 +362,17 @@ fn print_report(
 fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", to_visible_json(value)?)
+}
+
+/// Reports on a terminal why nothing is printed while a store does not answer.
+fn remark_wait(lake: &Lake) -> io::Result<()> {
+    if !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    remark(&format!(
+        "reading {}; if it does not answer, an error follows after about half a minute",
+        lake.url()
+    ))
 }
 
 /// Prints a line on standard error.

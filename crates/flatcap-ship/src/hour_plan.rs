@@ -41,8 +41,8 @@ impl RunHour {
     }
 }
 
-/// Returns the hours that are complete, with the numbers of their segments in order: the run has a
-/// later segment in another hour, so that no more are expected, or nothing was put for `settle_s`.
+/// Returns the complete hours, with the numbers of their segments in order. An hour is complete if
+/// its run has a later segment in another hour, or if nothing was put for `settle_s`.
 pub(crate) fn complete_hours(
     segments: &[HotSegment],
     now_s: i64,

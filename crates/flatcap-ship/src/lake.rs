@@ -300,7 +300,8 @@ impl Lake {
         self.read_many(names, read_from, |name, offset| self.read_end(name, offset), take)
     }
 
-    /// Reads many objects, several at the same time by `at_once`, and those that fail `again`.
+    /// Reads many objects: first several at a time (`at_once`), then one by one those that failed
+    /// (`again`).
     fn read_many<E: From<LakeError>, F>(
         &self,
         names: &[(String, u64)],

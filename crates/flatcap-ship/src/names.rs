@@ -10,12 +10,12 @@ use jiff::Timestamp;
 const LAYOUT: &str = "v1";
 /// Ends the names of tables.
 const PARQUET: &str = ".parquet";
-/// Ends the names of manifests.
+/// Suffix of manifests.
 const JSON: &str = ".json";
 /// Maximum length of a part of a name, in bytes, which file systems allow.
 const NAME_BYTES_MAX: usize = 200;
 /// Maximum number of a part.
-// About 16 GiB of one source in one segment.
+// Enough for about 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
 /// The table of lost samples.

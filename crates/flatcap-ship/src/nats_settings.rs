@@ -62,9 +62,9 @@ pub(crate) fn nats<'de, D: Deserializer<'de>>(
     Ok(Some(Some(NatsSettings { url, subject, credentials: path(credentials), outbox })))
 }
 
-/// Returns the last token of a host's subject: its identity. In one with other characters than
-/// letters, digits, `_` and `-`, such as the dots that separate tokens, `_` replaces these, and a
-/// checksum keeps the tokens of two hosts apart.
+/// Returns the last token of a host's subject: its identity. `_` replaces characters other than
+/// letters, digits, `_` and `-`, such as the dots that separate tokens. A checksum then keeps the
+/// tokens of two hosts apart.
 pub(crate) fn host_token(identity: &str) -> String {
     let token: String = identity.chars().map(|c| if is_of_token(c) { c } else { '_' }).collect();
     if token == identity && !token.is_empty() {

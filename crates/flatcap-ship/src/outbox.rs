@@ -90,8 +90,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the manifest whose message is due, with its ticket. None while a failed attempt is
-    /// not to be repeated yet.
+    /// Returns the manifest whose message is due, with its ticket. Returns `None` while the pause
+    /// after a failed attempt lasts.
     pub(crate) fn due(&self, now_ns: u64) -> Option<(u64, &str)> {
         let first = self.unsent.front()?;
         (now_ns >= self.retry_ns).then_some((first.ticket, first.manifest.as_str()))

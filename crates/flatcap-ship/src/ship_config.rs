@@ -28,9 +28,12 @@ pub(crate) struct ConfigArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// The store: `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
-    /// `az://container/prefix`.
-    #[arg(long, value_name = "URL", visible_alias = "from")]
+    /// `az://container/prefix`. `status` and `compact` also accept --from.
+    #[arg(long, value_name = "URL")]
     pub(crate) to: Option<String>,
+    /// Another name of --to, for verbs that read the store.
+    #[arg(long, value_name = "URL", hide = true, conflicts_with = "to")]
+    pub(crate) from: Option<String>,
 }
 
 /// The checked configuration.
@@ -75,15 +78,16 @@ impl ShipConfig {
     fn of(file: FileSettings, arguments: &ConfigArguments) -> Self {
         // Receipts and messages of the file apply to its own store only, since objects in another
         // store are not in this one.
+        let to = arguments.to.as_ref().or(arguments.from.as_ref());
         let is_other = |option: Option<bool>| option == Some(false);
-        let is_other_store = is_other(arguments.to.as_ref().zip(file.to.as_ref()).map(|(to, own)| to == own));
+        let is_other_store = is_other(to.zip(file.to.as_ref()).map(|(to, own)| to == own));
         let is_elsewhere = is_other_store
             || is_other(arguments.data_dir.as_ref().zip(file.data_dir.as_ref()).map(|(dir, own)| dir == own));
         let path = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
         Self {
             files: Vec::new(),
             data_dir: arguments.data_dir.clone().or(file.data_dir),
-            to: arguments.to.clone().or(file.to),
+            to: to.cloned().or(file.to),
             host: file.host.flatten(),
             labels: file.labels,
             raw: file.raw.unwrap_or(false),

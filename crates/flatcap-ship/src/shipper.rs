@@ -143,7 +143,7 @@ impl<'l> Shipper<'l> {
             put.put_raw(file)?;
         }
         manifest.objects = put.objects;
-        // Sources are read in other groups from a compressed segment than from a raw one.
+        // A compressed segment is read in other groups of sources than a raw one.
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));

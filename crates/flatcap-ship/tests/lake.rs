@@ -361,6 +361,17 @@ fn verbs_report() {
     let originals: Vec<PathBuf> = objects(&data_dir);
     assert_eq!(segments.len(), originals.len(), "two segments and a snapshot");
     assert_eq!(std::fs::read(&segments[0]).unwrap(), std::fs::read(&originals[0]).unwrap());
+    // "From" is the store only for verbs that read it.
+    let from = format!("file://{}", lake.display());
+    let read = Command::new(PROGRAM).args(["status", "--fleet", "--from", &from]).output().unwrap();
+    let read = Called::from(read);
+    assert!(read.status == Some(0) && read.out.contains("site=fra"), "{read:?}");
+    for verb in ["once", "run", "check-config"] {
+        let refused = Command::new(PROGRAM).args([verb, "--from", &from]).output().unwrap();
+        let refused = Called::from(refused);
+        let is_clear = refused.err.contains("--data-dir DIR") && refused.err.contains("--to URL");
+        assert!(refused.status == Some(2) && is_clear, "{refused:?}");
+    }
     let unknown = call(&["once"], &folder.path().join("missing"), &lake);
     assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
 }

@@ -76,9 +76,9 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn next_intact(&mut self, from: u64, limit: u64) -> Result<Option<u64>, Self::Error>;
 
-    /// Returns the end of the damaged frame at `offset` by its own length, if an intact frame or
-    /// the end of the stream follows it, possibly after empty frames; and the offset of that frame
-    /// or end.
+    /// Returns the end of the damaged frame at `offset` according to its own length, and the offset
+    /// of the intact frame or the end of the stream that follows, possibly after empty frames.
+    /// Returns `None` if neither follows.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -168,8 +168,8 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
     Ok(ResyncRange::DamagedTo { end, next })
 }
 
-/// Returns the end of the damaged frame at `offset`, if it ends after one of the frames from `end`
-/// on, which then were part of it.
+/// Returns the end of the damaged frame at `offset`, if its checksum proves that it ends after one
+/// of the frames from `end` on. Those frames are then part of its payload.
 fn repaired_beyond<S: DamagedStream>(
     stream: &mut S,
     offset: u64,

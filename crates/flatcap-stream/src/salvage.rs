@@ -25,8 +25,9 @@ const END_BITS: usize = 16;
 const IDENTIFIER_OFFSET: usize = 4;
 /// Length of a FlatBuffer's identifier.
 const IDENTIFIER_BYTES: usize = 4;
-/// Without identifiers, a longer candidate is hashed from half of the budget at most, unless
-/// another frame could begin at its end: payloads are full of small numbers that could be lengths.
+/// Without identifiers, hashing longer candidates may use only half of the budget, except for
+/// candidates after which another frame could begin: payloads are full of small numbers that could
+/// be lengths.
 const ISOLATED_BYTES_MAX: u64 = 4 << 10;
 
 /// A region of a damaged stream. The regions of a stream follow one another without a gap.

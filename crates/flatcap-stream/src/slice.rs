@@ -128,7 +128,6 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
     /// memory first: one cache miss per frame, each waiting for the one before. Frames of one
     /// source mostly have the same length, so the length of the previous frame is added instead,
     /// after a comparison. The processor predicts the comparison and fetches ahead.
-    /// docs/BENCHMARKS.md, "Framing", has the measurement.
     #[inline]
     fn advance(&mut self, length: usize) {
         if length != self.stride {

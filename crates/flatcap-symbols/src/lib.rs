@@ -1,12 +1,12 @@
 //! Names of functions for the stacks of a recording.
 //!
-//! A recording has files, build ids and offsets. [`Symbolizer`] looks for the file or its debug
-//! information where it is asked to, and takes none with another build id. A file without a build
+//! A recording has files, build ids and offsets. [`Symbolizer`] searches given directories for the
+//! file or its debug information, and ignores files with another build id. A file without a build
 //! id counts if its size and the time of its modification are the recorded ones.
 //!
-//! The library `blazesym` does all of this, but it maps files, so that truncating one ends the
-//! reader, and it opens files that `.gnu_debuglink` names. So this crate uses `object` for ELF
-//! files and `addr2line` for inlined functions, and searches for files itself.
+//! The library `blazesym` does all of this. But it maps files, so truncating one kills the reader,
+//! and it opens files that `.gnu_debuglink` names. So this crate uses `object` for ELF files and
+//! `addr2line` for inlined functions, and searches for files itself.
 //!
 //! This crate never waits for a file, never runs a program, and never trusts a length that a file
 //! states.

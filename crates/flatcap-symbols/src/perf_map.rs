@@ -128,7 +128,7 @@ impl PerfMap {
     }
 }
 
-/// Functions that do not overlap.
+/// Functions by their start address. They do not overlap.
 #[derive(Debug, Default)]
 struct FunctionsByAddress(BTreeMap<u64, CompiledFunction>);
 

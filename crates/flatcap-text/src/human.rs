@@ -133,7 +133,7 @@ pub fn significant(value: f64) -> String {
 /// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
 /// `490 /s`. Bytes have binary prefixes, seconds below 1 decimal ones.
 pub fn quantity(value: f64, unit: &str) -> String {
-    /// Numbers from here on have an exponent: all their digits are not for people.
+    /// Numbers from here on are printed with an exponent.
     const LARGE: f64 = 1e7;
     const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     match unit {

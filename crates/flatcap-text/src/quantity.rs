@@ -189,7 +189,7 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
 
 /// Formats a duration in the largest unit without a fraction: 1.5 s is `1500ms`.
 pub fn format_duration(duration: Duration) -> String {
-    // More than 584 years occur in no setting and no recording.
+    // No setting and no recording has more than 584 years.
     formatted(&DURATION_UNITS, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), "s")
 }
 

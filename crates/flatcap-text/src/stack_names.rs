@@ -33,8 +33,8 @@ impl StackNames {
         Self::ask(&program, (stacks, boot_id), directories)
     }
 
-    /// Returns the function that has the code at an offset of an object; that into which others
-    /// were inlined, if some were.
+    /// Returns the function at an offset of an object. If functions were inlined there, returns the
+    /// outermost one.
     pub fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
         self.names.get(&(object.clone(), offset)).cloned()
     }

@@ -41,7 +41,7 @@ const BROTLI_WINDOW: u32 = 22;
 #[cfg(feature = "brotli")]
 const BROTLI_SHORT_BYTES: usize = 64 << 10;
 /// The highest quality with small tables. For payloads of 100 bytes it wrote 1.4 times as fast and
-/// cost 0.1 % of size (docs/BENCHMARKS.md).
+/// cost 0.1 % of size.
 #[cfg(feature = "brotli")]
 const BROTLI_QUALITY_SHORT: u8 = 6;
 /// The reason why a part cannot be compressed or decompressed.

@@ -20,8 +20,8 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 /// Every codec, at its fastest level.
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
 
-/// Decodes any bytes as the payload of a Block. Checks that the result is an error, or the same
-/// frames through every interface.
+/// Decodes any bytes as the payload of a Block. Checks that every interface returns an error, or
+/// that all of them return the same frames.
 ///
 /// # Panics
 /// A property is violated.

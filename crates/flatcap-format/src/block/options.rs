@@ -34,8 +34,8 @@ pub struct SourceCompression {
 }
 
 impl Default for CompressionOptions {
-    /// Columnar with zstd:1. After columnar encoding, zstd:3 saves less than 1 %
-    /// (docs/BENCHMARKS.md), and higher levels take much more time.
+    /// Columnar with zstd:1. After columnar encoding, zstd:3 saves less than 1 %, and higher levels
+    /// take much more time.
     fn default() -> Self {
         Self { layout: Layout::Columnar, codec: Codec::Zstd(1) }
     }

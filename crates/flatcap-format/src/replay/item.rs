@@ -120,7 +120,7 @@ pub struct WholeSegment {
     pub times: WantedTimes,
     /// The range of monotonic time outside of which nothing is wanted.
     pub mono_ns: Option<Range<u64>>,
-    /// Offset after which no sample is earlier than the end of that range.
+    /// From this offset on, every sample is at or after the end of that range.
     pub end_offset: u64,
     /// Frames of different sources step back in time by at most this, in nanoseconds.
     pub window_ns: u64,

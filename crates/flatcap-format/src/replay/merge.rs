@@ -1,8 +1,8 @@
 //! Merges the frames of many segments in the order of time.
 //!
 //! Within a segment, frames of different sources step back in time by at most the reorder window.
-//! So a frame is returned as soon as a frame has been read that is newer by that window. Memory is
-//! bounded by the frames of one window.
+//! So a frame can be returned once the reader has read a frame that is newer by that window. Memory
+//! is bounded by the frames of one window.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -61,7 +61,7 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// The end of the wanted part of a segment: the first sample at or after both of these times.
+/// The wanted part of a segment ends at the first sample that is at or after both values.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
@@ -87,8 +87,8 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Opens a reader of one run: of its segments in `paths`, and of these segments. Also reads
-    /// files that are not named as segments, with all runs in them.
+    /// Opens a reader of one run: of the run's segments in `paths` and of `segments`. Also reads
+    /// files without a segment's name, with all runs in them.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.

@@ -160,8 +160,8 @@ pub(super) fn interpret<'n>(
     enumeration: Option<usize>,
     raw: FieldValue<'static>,
 ) -> FieldValue<'n> {
-    // Defaults come here too: a default that equals the value for absence means absent. Absence
-    // takes precedence over a name.
+    // This also applies to defaults: a default that equals the value for absence means absent.
+    // Absence takes precedence over a name.
     if absent.is_some() && absent == Some(raw) {
         return FieldValue::Absent;
     }

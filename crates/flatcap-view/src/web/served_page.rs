@@ -19,7 +19,7 @@ pub(super) const HOST: &str = "<script>document.title='taken'</script>\u{202e}";
 
 /// Serves a page until it is dropped.
 pub(super) struct ServedPage {
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     pub(super) address: SocketAddr,
     pub(super) ticket: String,
     stop: Option<oneshot::Sender<()>>,
@@ -50,12 +50,7 @@ impl ServedPage {
         let (address, ticket) = (server.address(), server.issue_ticket().unwrap());
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn("page", move || server.run(stopped)).unwrap();
-        Self { folder, address, ticket, stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Returns the directory of the recording.
-    pub(super) fn recording(&self) -> &Path {
-        self.folder.path()
+        Self { _folder: folder, address, ticket, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Sends a request, and returns head and body of the answer.

@@ -14,7 +14,7 @@ use crate::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTrack
 const TIMELINES_MAX: usize = 8;
 /// Maximum reading time per answer; the page repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Time read before a view.
+/// Reading starts this long before the view.
 // Threads that run at the start of the view have waited before it.
 const LEAD_NS: i64 = 100_000_000;
 /// A timeline starts at a multiple of a third of its pixels.

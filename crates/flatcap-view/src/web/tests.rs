@@ -297,21 +297,14 @@ fn browser() -> Option<PathBuf> {
     None
 }
 
-/// Runs a script of tests/browser with the browser, the address of a page, these arguments and a
-/// directory for screenshots, which is docs/images if `FLATCAP_IMAGES=write` is set.
+/// Runs a script of tests/browser with the browser, the address of a page, and these arguments.
 pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
     let (true, Some(browser)) = (has_node(), browser()) else { return };
-    let images = match std::env::var("FLATCAP_IMAGES") {
-        Ok(wanted) if wanted == "write" => root().join("docs/images"),
-        _ => page.recording().join("images"),
-    };
-    std::fs::create_dir_all(&images).unwrap();
     let output = Command::new("node")
         .arg(root().join("tests/browser").join(script))
         .arg(browser)
         .arg(format!("http://{}/", page.address))
         .args(arguments)
-        .arg(&images)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -320,8 +313,7 @@ pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
 
 // Proves in a real browser that the page loads from this host only; that a spike of one sample is
 // drawn at every zoom and its value under the cursor is exact; that selection, explanation, search,
-// keys and the address work; that hostile names stay text; and that the page fits 400 pixels. With
-// FLATCAP_IMAGES=write it writes the screenshots in docs/images.
+// keys and the address work; that hostile names stay text; and that the page fits 400 pixels.
 #[test]
 fn the_page_shows_the_recording_in_a_browser() {
     let page = ServedPage::new();

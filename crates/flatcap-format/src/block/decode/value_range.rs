@@ -32,7 +32,7 @@ impl ValueRange {
         if mine.kind == own.kind {
             return to < column.lowest || column.highest < from;
         }
-        // Keys of different types have the same order only for values of one sign.
+        // Keys of different types can be compared only if all values have the same sign.
         let sign = 1_u64 << (8 * u32::from(own.bytes) - 1);
         let (Some(lowest), Some(highest)) =
             (value_of_key(own, column.lowest), value_of_key(own, column.highest))

@@ -21,8 +21,8 @@ use crate::schema::CompiledSchema;
 use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::segment as wire;
 
-/// Default length of a block before compression. Blocks of 16 MiB are 1.19 times smaller
-/// (docs/BENCHMARKS.md), but a seek decompresses a whole block.
+/// Default length of a block before compression. Blocks of 16 MiB are 1.19 times smaller, but a
+/// seek decompresses a whole block.
 pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
 
 /// The identifier of a footer, in its payload.

@@ -25,7 +25,7 @@ const GAP_MAX: usize = 2;
 /// sampled.
 const SAMPLE_WORDS_MAX: usize = 64;
 /// Bytes of rows that are sampled. Together, the trials take 3 to 6 % of encoding payloads of 1 KiB
-/// and more (docs/BENCHMARKS.md).
+/// and more.
 const SAMPLE_BYTES: usize = 48 << 10;
 /// Minimum and maximum number of rows of a sample, as columns.
 const SAMPLE_ROWS: (usize, usize) = (32, 256);
@@ -172,10 +172,10 @@ impl RawRangeFinder {
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
         let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 3 * by_rows < 2 * by_lanes;
         // If a few rows take less than two thirds of the columns, no further trial is made. A
-        // margin of a fifth was wrong too often (docs/BENCHMARKS.md): with it, counters and
-        // enumerations in turns took 51,056 instead of 27,080 bytes. In pieces of a long row, the
-        // codec has less preceding data to match, and the beginning of a row may differ from the
-        // rest: neither decides alone.
+        // margin of a fifth was wrong too often: with it, counters and enumerations in turns took
+        // 51,056 instead of 27,080 bytes. In pieces of a long row, the codec has less preceding
+        // data to match, and the beginning of a row may differ from the rest: neither decides
+        // alone.
         is_clearly_less(self.compare(rows, words, sample, TrialScope::Small))
             || is_less(self.compare(rows, words, sample, TrialScope::Pieces))
                 && (WORD * words.len() <= TrialScope::Beginning.bytes() / TRIAL_ROWS.0

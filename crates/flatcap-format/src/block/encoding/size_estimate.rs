@@ -29,7 +29,7 @@ struct SizeEstimate {
 
 impl SizeEstimate {
     /// Adds whole chunks. With AVX-512 (eight values at a time) this takes a quarter of the time:
-    /// 0.46 instead of 1.9 ns a value (docs/BENCHMARKS.md).
+    /// 0.46 instead of 1.9 ns a value.
     fn add_chunks(&mut self, chunks: &[Chunk]) {
         // AVX-512CD counts leading zeros of vectors, which `width_of` needs.
         #[cfg(target_arch = "x86_64")]
