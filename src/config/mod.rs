@@ -19,6 +19,7 @@ mod file;
 mod input_texts;
 mod instance_name;
 mod key;
+mod keyword_setting;
 mod layers;
 mod limits;
 mod merge;

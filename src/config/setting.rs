@@ -10,19 +10,16 @@ use std::time::Duration;
 
 use flatcap_format::block::{Codec, Layout};
 use flatcap_format::schema::nearest_name;
-use flatcap_os::host_log::HostLog;
-use flatcap_os::keyword::Keyword;
 use flatcap_recorder::ingest::PayloadVerification;
 use flatcap_recorder::{MinFree, SyncPolicy};
 use flatcap_sampling::sources::CATALOG;
 use flatcap_sampling::{
-    ARG_BYTES_MAX, ARGV_MAX, BatchMode, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern,
-    PerfEvent, ProcessRank, SyntheticLayout, Timing, ValueFormat,
+    ARG_BYTES_MAX, ARGV_MAX, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern, PerfEvent,
+    ProcessRank, SyntheticLayout, Timing, ValueFormat,
 };
 use flatcap_slab::{OnFull, PAGE_BYTES};
 use flatcap_stream::ChecksumKind;
-use flatcap_text::quantity::CpuShare;
-use flatcap_text::quantity::Quantity;
+use flatcap_text::quantity::{CpuShare, Quantity};
 use flatcap_trigger::{RuleError, TriggerCondition};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -33,6 +30,7 @@ use super::expected_value::{
     LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, PUSHED_SOURCE_BYTES_MAX, PUSHED_SOURCES_MAX,
     SOCKET_PATH_BYTES_MAX,
 };
+use super::keyword_setting::KeywordSetting;
 use super::value_error::ValueError;
 
 /// Written instead of a codec to turn compression off.
@@ -64,17 +62,6 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
         self == other
     }
 }
-
-/// A type of settings whose values are keywords. A trait of this module, because rustc would reject
-/// settings of any type with the trait of another crate: that crate could later give it to `bool`.
-pub(super) trait KeywordSetting: Keyword {}
-
-impl KeywordSetting for BatchMode {}
-impl KeywordSetting for GroupName {}
-impl KeywordSetting for HostLog {}
-impl KeywordSetting for PerfEvent {}
-impl KeywordSetting for ProcessRank {}
-impl KeywordSetting for Timing {}
 
 /// Implements [`Setting`] for a type by the bodies of `read` and `write`, and of `is_same` if it
 /// differs.

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
     Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, Marker, MarkerOrigin, SampleSpan,
     SealState, SegmentError, SegmentHeader, SegmentName, SegmentOptions, SegmentReader, SegmentWriter,

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{
     ClockCause, ClockSync, Frames, ListedSegment, LiveCompressor, SampleSpan, SealState, SegmentHeader,

@@ -4,8 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::envelope;
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,

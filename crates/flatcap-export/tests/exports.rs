@@ -24,8 +24,7 @@ use flatcap_format::schema::{CompiledSchema, LeafField, NewContent, NewField, Ne
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::{TableLayout, TableWriter};
+use flatcap_format::testing::{Folder, TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;

@@ -19,8 +19,7 @@ use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, N
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::{TableLayout, TableWriter};
+use flatcap_format::testing::{Folder, TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 use flatcap_tasks::schema::{
     CodeKind, KMSG, KMSG_ROOT, PROFILE, PROFILE_ROOT, SCHED, SCHED_ROOT, TaskEventKind,

@@ -4,8 +4,7 @@
 use std::io;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{
     ClockCause, ClockSync, Gap, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,

@@ -51,16 +51,3 @@ pub trait Card: fmt::Debug + Send {
     /// Reads its current metrics.
     fn read(&mut self) -> CardMetrics;
 }
-
-/// Returns the cards of NVIDIA's driver.
-///
-/// # Errors
-/// The reason: the library or its driver is missing, or this build lacks the feature `nvidia`.
-pub fn nvidia_cards() -> Result<Box<dyn Cards>, String> {
-    #[cfg(feature = "nvidia")]
-    return super::nvml::NvidiaCards::load().map(|cards| -> Box<dyn Cards> { Box::new(cards) });
-    #[cfg(not(feature = "nvidia"))]
-    Err("this build cannot read cards of NVIDIA; the packages of flatcap can, and \
-         cargo build --release --features gpu builds a program that can"
-        .to_owned())
-}

@@ -26,6 +26,7 @@ pub mod memory;
 #[cfg(flatcap_model)]
 pub mod model;
 pub mod mount;
+pub mod nvidia;
 #[cfg(feature = "nvidia")]
 mod nvml;
 pub mod packet_socket;

@@ -15,13 +15,13 @@ use loom::sync::{Condvar, Mutex};
 /// A bounded queue like crossbeam's `ArrayQueue` and the array flavor of its channel.
 #[derive(Debug)]
 pub struct ArrayQueue<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<QueueSlot<T>>,
     head: AtomicUsize, // position of the next pop
     tail: AtomicUsize, // position of the next push
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct QueueSlot<T> {
     // `free` for the position at which it may be pushed to, `filled` once it has a value
     stamp: AtomicUsize,
     // std's: loom does not see it, so it orders nothing; never contended
@@ -30,7 +30,7 @@ struct Slot<T> {
 
 impl<T> ArrayQueue<T> {
     pub fn new(capacity: usize) -> Self {
-        let slot = |at| Slot { stamp: AtomicUsize::new(at), value: std::sync::Mutex::new(None) };
+        let slot = |at| QueueSlot { stamp: AtomicUsize::new(at), value: std::sync::Mutex::new(None) };
         Self {
             slots: (0..capacity).map(slot).collect(),
             head: AtomicUsize::new(0),
@@ -38,7 +38,7 @@ impl<T> ArrayQueue<T> {
         }
     }
 
-    fn slot(&self, at: usize) -> &Slot<T> {
+    fn slot(&self, at: usize) -> &QueueSlot<T> {
         &self.slots[at % self.slots.len()]
     }
 

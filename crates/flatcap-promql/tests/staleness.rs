@@ -25,9 +25,7 @@ use flatcap_format::schema::{CompiledSchema, MetricKind, NewContent, NewField, N
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::effort;
-use flatcap_format::testing::{TableLayout, TableWriter};
+use flatcap_format::testing::{Folder, TableLayout, TableWriter, effort};
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 use flatcap_query::Recording;
 use flatcap_stream::{ChecksumKind, Framer};

@@ -21,8 +21,7 @@ use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::{TableLayout, TableWriter};
+use flatcap_format::testing::{Folder, TableLayout, TableWriter};
 use flatcap_query::{OverviewCache, OverviewRequest, OverviewRow, Recording};
 use flatcap_stream::{ChecksumKind, Framer};
 

@@ -2,8 +2,7 @@
 
 use flatcap_format::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::{compressed, example};
+use flatcap_format::testing::{Folder, compressed, example};
 
 use super::test_segment::{TimedSample, write_samples};
 use super::*;

@@ -7,9 +7,7 @@ use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::effort;
-use flatcap_format::testing::{compressed, example};
+use flatcap_format::testing::{Folder, compressed, effort, example};
 use flatcap_schemas::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };

@@ -8,9 +8,7 @@ use flatcap_format::frame::Incomplete;
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::effort;
-use flatcap_format::testing::{compressed, example};
+use flatcap_format::testing::{Folder, compressed, effort, example};
 use proptest::prelude::*;
 use serde_json::Value;
 

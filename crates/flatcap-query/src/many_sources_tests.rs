@@ -3,8 +3,7 @@
 use flatcap_format::frame::Incomplete;
 use flatcap_format::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::example;
+use flatcap_format::testing::{Folder, example};
 
 use super::test_segment::{TimedSample, write_samples};
 use super::*;

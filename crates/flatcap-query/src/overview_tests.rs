@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use flatcap_format::host::ClockReading;
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{Gap, SealState, SegmentName};
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::effort;
-use flatcap_format::testing::{compressed, example};
+use flatcap_format::testing::{Folder, compressed, effort, example};
 use proptest::prelude::*;
 
 use super::engine_tests::{cpu, write_segment};

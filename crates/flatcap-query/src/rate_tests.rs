@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use flatcap_format::frame::Incomplete;
 use flatcap_format::schema::{CompiledSchema, JsonWriter, Rates};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::effort;
-use flatcap_format::testing::{compressed, example};
+use flatcap_format::testing::{Folder, compressed, effort, example};
 use proptest::prelude::*;
 
 use super::counter_samples::*;

@@ -11,8 +11,7 @@ use flatcap_format::segment::{
     DirectoryRecovery, Frames, Gap, Leftovers, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState,
     SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
 };
-use flatcap_format::testing::Folder;
-use flatcap_format::testing::{TableLayout, TableWriter};
+use flatcap_format::testing::{Folder, TableLayout, TableWriter};
 use flatcap_stream::{ChecksumKind, Framer};
 
 /// 2023-11-14 22:13:20 UTC.

@@ -4,8 +4,7 @@
 //! is copied and patched.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
-use flatcap_format::frame::frame_template;
-use flatcap_format::frame::{FrameTemplate, TemplateField};
+use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
 use flatcap_schemas::market::iex::{
     Auction, AuctionType, BookEventFlags, Header, ImbalanceSide, Message, MessageArgs, OfficialPrice,
     OfficialPriceType, OperationalHalt, OperationalHaltCode, PriceBandTier, PriceLevel, Quote, QuoteFlags,

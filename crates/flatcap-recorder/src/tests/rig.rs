@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
     Advance, Damage, FrameKind, Gap, Leftovers, LiveCompressor, SampleView, SegmentHeader, SegmentReader,
     SourceInfo, SourceKind,

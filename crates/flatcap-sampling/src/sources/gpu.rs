@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap_os::gpu_cards::{Card, CardIdentity, CardMetrics, Cards, nvidia_cards};
+use flatcap_os::gpu_cards::{Card, CardIdentity, CardMetrics, Cards};
 use flatcap_os::host::{HostDirectory, HostFile};
+use flatcap_os::nvidia::nvidia_cards;
 use flatcap_schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 use super::devices;

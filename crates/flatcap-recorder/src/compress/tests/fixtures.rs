@@ -6,8 +6,7 @@ use std::path::Path;
 
 use flatcap_format::block::CompressionOptions;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap_format::host::ClockReading;
-use flatcap_format::host::HostName;
+use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
     Frames, Gap, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions,
     SegmentReader, SegmentWriter, SourceInfo, SourceKind,
