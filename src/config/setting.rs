@@ -14,8 +14,7 @@ use flatcap_recorder::ingest::PayloadVerification;
 use flatcap_recorder::{MinFree, SyncPolicy};
 use flatcap_sampling::sources::CATALOG;
 use flatcap_sampling::{
-    ARG_BYTES_MAX, ARGV_MAX, Expression, GroupName, PATTERNS_MAX, PROCESSES_MAX, Pattern, PerfEvent,
-    ProcessRank, SyntheticLayout, Timing, ValueFormat,
+    ARG_BYTES_MAX, ARGV_MAX, Expression, PATTERNS_MAX, PROCESSES_MAX, Pattern, SyntheticLayout, ValueFormat,
 };
 use flatcap_slab::{OnFull, PAGE_BYTES};
 use flatcap_stream::ChecksumKind;
