@@ -8,7 +8,6 @@ use flatcap_format::replay::ReplayFilter;
 use jiff::tz::TimeZone;
 
 use super::row_cell::UnitMode;
-use crate::cli::row_printer::TextRule;
 use crate::cli::selection::RecordingSelection;
 use crate::config;
 
@@ -62,6 +61,15 @@ pub(in crate::cli) enum RowOutput {
     Table,
     Jsonl,
     Csv,
+}
+
+/// The treatment of strings from recordings in cells of CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum TextRule {
+    /// Values as recorded, for programs.
+    Unchanged,
+    /// With `?` for what a terminal might obey.
+    ForTerminal,
 }
 
 /// Whether rows are printed while the recording grows.
