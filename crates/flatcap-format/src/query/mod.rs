@@ -137,6 +137,8 @@ mod overview_tests;
 #[cfg(test)]
 mod rate_tests;
 #[cfg(test)]
+mod sample_rates_tests;
+#[cfg(test)]
 mod tasks_tests;
 #[cfg(test)]
 mod test_segment;
