@@ -84,7 +84,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     printer.finish(request, &inputs)
 }
 
-/// Prints whole samples. With `is_table`, all of them are of one source.
+/// Prints whole samples. `is_table` states that they have one source.
 pub(super) fn samples(
     recording: &Recording,
     request: &RowRequest<'_>,

@@ -73,7 +73,7 @@ impl<'a> RowWriter<'a> {
         Self::with(request, out, |out| RowFormat::Table(RowTable::new(width, out)))
     }
 
-    /// Creates a writer of whole samples. With `is_table`, they are of one source.
+    /// Creates a writer of whole samples. `is_table` states that they have one source.
     pub(super) fn of_samples(
         request: &RowRequest<'_>,
         is_table: bool,
@@ -111,8 +111,8 @@ impl<'a> RowWriter<'a> {
             is_rate: request.is_rate,
             columns: Vec::new(),
             cell: Vec::new(),
-            sample_row: FlatRow::new(),
-            sample_columns: FlatColumns::new(),
+            sample_row: FlatRow::default(),
+            sample_columns: FlatColumns::default(),
         })
     }
 

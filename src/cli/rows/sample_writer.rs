@@ -20,7 +20,7 @@ const COLUMN_WIDTH_MIN: usize = 10;
 /// Lines of whole samples for people.
 pub(super) struct SampleLines<'a> {
     out: &'a mut dyn Write,
-    /// Whether all samples are of one source, so that they share columns. Otherwise, each value has
+    /// Whether all samples have one source, so that they share columns. Otherwise, each value has
     /// its name.
     is_table: bool,
     /// The source and host of the heading.
@@ -44,8 +44,8 @@ impl<'a> SampleLines<'a> {
 }
 
 impl RowWriter<'_> {
-    /// Adds the columns of a whole sample to the heading of CSV. A sample that cannot be decoded
-    /// has none.
+    /// Adds the columns of a whole sample to the heading of CSV. Skips a sample that cannot be
+    /// decoded.
     pub(super) fn add_columns(&mut self, reader: &SampleReader) -> Result<(), DecodeError> {
         match (reader.walk(&mut self.sample_row), reader.schema()) {
             (Ok(()), Some(schema)) => self.sample_columns.add(schema, &self.sample_row),

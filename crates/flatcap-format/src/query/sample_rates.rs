@@ -84,14 +84,13 @@ impl SampleRates {
         })
     }
 
-    /// Returns whether there were so many elements that the rates should be computed anew, from
-    /// this sample on.
+    /// Returns whether so many elements were numbered that new rates should replace these.
     pub(super) fn is_full(&self) -> bool {
         self.names.len() > RESTART_ELEMENTS
     }
 
-    /// Computes the rates of a sample. A sample that does not fit its schema has none. Returns
-    /// whether the sample has more elements than can be told apart.
+    /// Computes the rates of a sample. They are absent if the sample does not fit its schema.
+    /// Returns whether the sample has too many elements to distinguish them.
     pub(super) fn observe(&mut self, sample: &SampleView<'_>) -> bool {
         self.batches.clear();
         if self.collector.add(sample, &mut self.names).is_ok() {

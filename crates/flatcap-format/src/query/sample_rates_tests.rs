@@ -136,8 +136,8 @@ fn elements_are_identified_by_schema_fields() {
     }
 }
 
-// Proves that fractional counters have rates, by name and labels, and that a counter that
-// decreased or is not a number has none.
+// Proves that fractional counters have rates, by name and labels, and that the rate is absent for a
+// counter that decreased or is not a number.
 #[test]
 fn fractions_become_rates() {
     use crate::fixtures::host::{File, FileArgs, FileCounter, FileCounterArgs, FileValue};

@@ -206,7 +206,7 @@ impl SampleSource {
         SampleView { payload: &self.payload, ..self.envelope }
     }
 
-    /// Takes a sample. Returns whether the sample has more elements than can be told apart.
+    /// Takes a sample. Returns whether the sample has too many elements to distinguish them.
     fn take(&mut self, sample: &SampleView<'_>) -> bool {
         if self.rates.as_ref().is_some_and(SampleRates::is_full)
             && let Ok(mut rates) = SampleRates::new(&self.name, &self.schema)
