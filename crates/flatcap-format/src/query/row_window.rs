@@ -2,7 +2,7 @@
 
 use super::request::Query;
 use super::results::RunInfo;
-use crate::segment::RecordingStart;
+use crate::segment::{Gap, RecordingStart};
 
 /// Number of periods for which the last value of a source stays valid.
 // The source may have missed one tick.
@@ -19,6 +19,7 @@ pub(super) struct RowWindow {
     elapsed: Option<(RecordingStart, u64)>,
     run_id: u64,
     boot_id: Option<String>,
+    wall_offset_ns: i64,
 }
 
 impl RowWindow {
@@ -39,8 +40,13 @@ impl RowWindow {
 
     /// Begins a run.
     pub(super) fn begin_run(&mut self, run: &RunInfo) {
-        self.run_id = run.run_id;
+        (self.run_id, self.wall_offset_ns) = (run.run_id, run.wall_offset_ns);
         self.boot_id.clone_from(&run.host.boot_id);
+    }
+
+    /// Returns whether a gap ends before the first row.
+    pub(super) fn is_gap_before(&self, gap: &Gap) -> bool {
+        self.is_before(gap.before_mono_ns, self.wall_offset_ns.wrapping_add_unsigned(gap.before_mono_ns))
     }
 
     /// Returns whether a time is before the first row.

@@ -230,6 +230,9 @@ impl RowReader {
     fn add(&mut self, item: QueryItem) {
         match item {
             QueryItem::Batch(batch) => self.add_batch(batch),
+            // Before the first row, only samples are read.
+            QueryItem::Gap(_, gap) if self.window.is_gap_before(&gap) => {}
+            QueryItem::Marker(marker) if self.window.is_before(marker.mono_ns, marker.wall_ns) => {}
             QueryItem::Gap(source, gap) => {
                 self.events.push_back((gap.after_mono_ns, RowItem::Gap(source, gap)));
             }

@@ -243,7 +243,9 @@ fn nested_payload((part, items): &Nested) -> Vec<u8> {
         builder.end_table(table)
     });
     let table = builder.start_table();
-    part.into_iter().for_each(|part| builder.push_slot_always(slot_of(0), part));
+    if let Some(part) = part {
+        builder.push_slot_always(slot_of(0), part);
+    }
     builder.push_slot_always(slot_of(1), items);
     let table = builder.end_table(table);
     builder.finish_minimal(table);

@@ -26,8 +26,6 @@ pub struct SampleReader {
     filter: ReplayFilter,
     is_rate: bool,
     window: RowWindow,
-    /// Wall time minus monotonic time at the begin of the run, in nanoseconds.
-    wall_offset_ns: i64,
     sources: BTreeMap<u16, SampleSource>,
     /// The id of the source of the last sample.
     current: u16,
@@ -65,7 +63,6 @@ impl Recording {
             filter: filter.clone(),
             is_rate,
             window,
-            wall_offset_ns: 0,
             sources: BTreeMap::new(),
             current: 0,
             summary: QuerySummary::default(),
@@ -85,10 +82,10 @@ impl SampleReader {
                 ReplayItem::Header(header, _) => {
                     let run = RunInfo::of(header);
                     self.window.begin_run(&run);
-                    self.wall_offset_ns = header.clocks.wall_offset_ns();
                     self.sources.clear();
-                    let sources = header.sources.clone();
-                    sources.iter().for_each(|source| self.add_source(source));
+                    for source in header.sources.clone() {
+                        self.add_source(&source);
+                    }
                     return Ok(Some(RowItem::Run(run)));
                 }
                 ReplayItem::Source(source, _) => {
@@ -106,8 +103,7 @@ impl SampleReader {
                     }
                 }
                 ReplayItem::Gap(gap, _) => {
-                    let wall_ns = self.wall_offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
-                    let is_before = self.window.is_before(gap.before_mono_ns, wall_ns);
+                    let is_before = self.window.is_gap_before(&gap);
                     if let Some(source) = self.sources.get(&gap.source).filter(|_| !is_before) {
                         return Ok(Some(RowItem::Gap(source.name.clone(), gap)));
                     }
