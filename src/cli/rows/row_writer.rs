@@ -32,7 +32,6 @@ pub(super) struct RowWriter<'a> {
     /// The host of the current run.
     pub(super) host: String,
     pub(super) has_host_column: bool,
-    pub(super) is_rate: bool,
     columns: Vec<WrittenColumn>,
     pub(super) cell: Vec<u8>,
     /// The values of a whole sample.
@@ -79,7 +78,7 @@ impl<'a> RowWriter<'a> {
         is_table: bool,
         out: &'a mut dyn Write,
     ) -> Result<Self, CliError> {
-        Self::with(request, out, |out| RowFormat::Lines(SampleLines::new(is_table, out)))
+        Self::with(request, out, |out| RowFormat::Lines(SampleLines::new(is_table, request.is_rate, out)))
     }
 
     fn with(
@@ -108,7 +107,6 @@ impl<'a> RowWriter<'a> {
             has_host_column: hosts.are_several() && !request.selection.has_host(),
             hosts,
             host: String::new(),
-            is_rate: request.is_rate,
             columns: Vec::new(),
             cell: Vec::new(),
             sample_row: FlatRow::default(),
@@ -170,9 +168,7 @@ impl<'a> RowWriter<'a> {
                 if *has_time {
                     line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
                 }
-                let mut digits = itoa::Buffer::new();
-                let wall_ns = digits.format(stamp.wall_ns).as_bytes();
-                line.push_plain(|bytes| bytes.extend_from_slice(wall_ns));
+                line.push_number(stamp.wall_ns);
                 for text in has_host_column.then_some(&**host).into_iter().chain(label) {
                     print_data(FieldValue::Text(text), *text_rule, cell);
                     line.push_text(cell);

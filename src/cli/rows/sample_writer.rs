@@ -6,12 +6,13 @@ use std::io::{self, Write};
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::SampleReader;
 use flatcap_format::schema::{
-    DecodeError, FieldValue, FlatColumn, FlatColumns, JsonWriter, MetricKind, append_json_value,
+    DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, append_json_value,
 };
 use flatcap_format::segment::SampleView;
 
 use super::row_cell::{print_data, print_plain};
 use super::row_writer::{RowFormat, RowWriter};
+use crate::cli::time_printer::TimePrinter;
 use crate::human;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
@@ -23,6 +24,7 @@ pub(super) struct SampleLines<'a> {
     /// Whether all samples have one source, so that they share columns. Otherwise, each value has
     /// its name.
     is_table: bool,
+    is_rate: bool,
     /// The source and host of the heading.
     shown: Option<(String, String)>,
     /// The columns of each source.
@@ -30,8 +32,8 @@ pub(super) struct SampleLines<'a> {
 }
 
 impl<'a> SampleLines<'a> {
-    pub(super) fn new(is_table: bool, out: &'a mut dyn Write) -> Self {
-        Self { out, is_table, shown: None, columns: BTreeMap::new() }
+    pub(super) fn new(is_table: bool, is_rate: bool, out: &'a mut dyn Write) -> Self {
+        Self { out, is_table, is_rate, shown: None, columns: BTreeMap::new() }
     }
 
     pub(super) fn remark(&mut self, text: &str) -> io::Result<()> {
@@ -40,6 +42,60 @@ impl<'a> SampleLines<'a> {
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+
+    /// Prints one line, and a heading before it if the source or its columns change.
+    fn print(
+        &mut self,
+        (reader, row): (&SampleReader, &FlatRow),
+        host: Option<&str>,
+        times: &mut TimePrinter,
+    ) -> io::Result<Result<(), DecodeError>> {
+        let (Some(sample), Some(schema)) = (reader.sample(), reader.schema()) else { return Ok(Ok(())) };
+        let source = reader.source();
+        let origin = (source.to_owned(), host.unwrap_or_default().to_owned());
+        if self.is_table && self.shown.as_ref() != Some(&origin) {
+            self.columns.clear();
+            self.shown = Some(origin);
+        }
+        let columns = self.columns.entry(source.to_owned()).or_default();
+        let known = columns.as_slice().len();
+        if let Err(error) = columns.add(schema, row) {
+            return Ok(Err(error));
+        }
+        let (time, source, host) =
+            (times.microseconds(sample.wall_ns), human::escaped(source), host.map(human::escaped));
+        let (columns, values, mut cell) = (columns.as_slice(), columns.align(row), Vec::new());
+        let values = columns.iter().zip(values);
+        if !self.is_table {
+            let host = host.map(|host| format!(" {host}")).unwrap_or_default();
+            write!(self.out, "{time}{host} {source} seq={}", sample.seq)?;
+            for (column, value) in values {
+                print_for_people(value, self.is_rate, column, &mut cell);
+                if !cell.is_empty() {
+                    write!(self.out, " {}={}", column.path(), String::from_utf8_lossy(&cell))?;
+                }
+            }
+            return writeln!(self.out).map(Ok);
+        }
+        let stamps = |time: &str, host: Option<&str>, source: &str, seq: &str| {
+            let host = host.map(|host| format!(" {host:<COLUMN_WIDTH_MIN$}")).unwrap_or_default();
+            format!("{time:<0$}{host} {source:<COLUMN_WIDTH_MIN$} {seq:>8}", times.width())
+        };
+        if columns.len() != known {
+            write!(self.out, "{}", stamps("time", host.as_ref().map(|_| "host"), "source", "seq"))?;
+            for column in columns {
+                write!(self.out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
+            }
+            writeln!(self.out)?;
+        }
+        write!(self.out, "{}", stamps(&time, host.as_deref(), &source, &sample.seq.to_string()))?;
+        for (column, value) in values {
+            print_for_people(value, self.is_rate, column, &mut cell);
+            let text = if cell.is_empty() { "-".into() } else { String::from_utf8_lossy(&cell) };
+            write!(self.out, "  {text:>0$}", column.path().len().max(COLUMN_WIDTH_MIN))?;
+        }
+        writeln!(self.out).map(Ok)
     }
 }
 
@@ -68,7 +124,7 @@ impl RowWriter<'_> {
     /// Writes the sample that the reader returned last. Returns an error if the sample cannot be
     /// decoded, and then writes nothing.
     pub(super) fn sample(&mut self, reader: &SampleReader) -> io::Result<Result<(), DecodeError>> {
-        let (Some(sample), Some(schema)) = (reader.sample(), reader.schema()) else { return Ok(Ok(())) };
+        let Some(sample) = reader.sample() else { return Ok(Ok(())) };
         let SampleView { seq, mono_ns, wall_ns, duration_ns, flags, .. } = sample;
         let Self { format, times, host, has_host_column, cell, sample_row: row, .. } = self;
         if let RowFormat::Jsonl { out, line } = format {
@@ -97,17 +153,12 @@ impl RowWriter<'_> {
                     print_data(FieldValue::Text(text), *text_rule, cell);
                     line.push_text(cell);
                 }
-                for stamp in [seq.into(), mono_ns.into(), i128::from(wall_ns)] {
-                    line.push_plain(|bytes| {
-                        bytes.extend_from_slice(itoa::Buffer::new().format(stamp).as_bytes())
-                    });
-                }
+                line.push_number(seq);
+                line.push_number(mono_ns);
+                line.push_number(wall_ns);
                 line.push_plain(|bytes| times.push_nanoseconds(wall_ns, bytes));
-                for stamp in [duration_ns, flags.into()] {
-                    line.push_plain(|bytes| {
-                        bytes.extend_from_slice(itoa::Buffer::new().format(stamp).as_bytes())
-                    });
-                }
+                line.push_number(duration_ns);
+                line.push_number(flags);
                 for value in self.sample_columns.align(row) {
                     print_data(value, *text_rule, cell);
                     match value {
@@ -117,53 +168,7 @@ impl RowWriter<'_> {
                 }
                 out.write_all(line.end()).map(Ok)
             }
-            RowFormat::Lines(lines) => {
-                let source = reader.source();
-                let origin = (source.to_owned(), host.unwrap_or_default().to_owned());
-                if lines.is_table && lines.shown.as_ref() != Some(&origin) {
-                    lines.columns.clear();
-                    lines.shown = Some(origin);
-                }
-                let columns = lines.columns.entry(source.to_owned()).or_default();
-                let known = columns.as_slice().len();
-                if let Err(error) = columns.add(schema, row) {
-                    return Ok(Err(error));
-                }
-                let (out, time, width) = (&mut *lines.out, times.microseconds(wall_ns), times.width());
-                let (source, host) = (human::escaped(source), host.map(human::escaped));
-                if !lines.is_table {
-                    let host = host.map(|host| format!(" {host}")).unwrap_or_default();
-                    write!(out, "{time}{host} {source} seq={seq}")?;
-                    for (column, value) in columns.as_slice().iter().zip(columns.align(row)) {
-                        print_for_people(value, self.is_rate, column, cell);
-                        if !cell.is_empty() {
-                            write!(out, " {}={}", column.path(), String::from_utf8_lossy(cell))?;
-                        }
-                    }
-                    return writeln!(out).map(Ok);
-                }
-                let stamps = |time: &str, host: Option<&str>, source: &str, seq: &str| {
-                    let host = host.map(|host| format!(" {host:<COLUMN_WIDTH_MIN$}")).unwrap_or_default();
-                    format!("{time:<width$}{host} {source:<COLUMN_WIDTH_MIN$} {seq:>8}")
-                };
-                if columns.as_slice().len() != known {
-                    write!(out, "{}", stamps("time", host.as_ref().map(|_| "host"), "source", "seq"))?;
-                    for column in columns.as_slice() {
-                        write!(out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
-                    }
-                    writeln!(out)?;
-                }
-                write!(out, "{}", stamps(&time, host.as_deref(), &source, &seq.to_string()))?;
-                for (column, value) in columns.as_slice().iter().zip(columns.align(row)) {
-                    print_for_people(value, self.is_rate, column, cell);
-                    if cell.is_empty() {
-                        cell.push(b'-');
-                    }
-                    let width = column.path().len().max(COLUMN_WIDTH_MIN);
-                    write!(out, "  {:>width$}", String::from_utf8_lossy(cell))?;
-                }
-                writeln!(out).map(Ok)
-            }
+            RowFormat::Lines(lines) => lines.print((reader, row), host, times),
             RowFormat::Jsonl { .. } | RowFormat::Table(_) => Ok(Ok(())),
         }
     }
