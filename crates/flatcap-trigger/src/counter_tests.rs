@@ -126,8 +126,8 @@ fn is_same(found: Option<f64>, expected: Option<f64>) -> bool {
 
 proptest! {
     // Proves that the rate of a counter in a rule is the rate that a naive reader computes, as the
-    // one that `dump` prints, at each sample and for each element. Counters wrap, are reset, decrease slightly and are absent.
-    // Elements end, return, are omitted and occur twice.
+    // one that `dump` prints, at each sample and for each element. Counters wrap, are reset,
+    // decrease slightly and are absent. Elements end, return, are omitted and occur twice.
     #[test]
     fn rates_are_those_of_other_outputs(samples in prop::collection::vec(any_sample(), 2..30)) {
         let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();

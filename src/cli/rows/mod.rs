@@ -22,10 +22,11 @@ use row_writer::RowWriter;
 pub(super) mod digest;
 mod missing_element;
 mod movement;
-mod row_cell;
+pub(super) mod row_cell;
 pub(super) mod row_request;
 mod row_table;
 mod row_writer;
+mod sample_lines;
 mod sample_writer;
 pub(super) mod source_table;
 

@@ -3,7 +3,6 @@
 use flatcap_format::query::{CommonUnit, HeldValue, RowColumn};
 use flatcap_format::schema::{FieldValue, MetricKind, append_json_value, is_terminal_unsafe};
 
-use super::row_request::TextRule;
 use crate::cli::human;
 
 /// In which unit values are printed.
@@ -15,6 +14,15 @@ pub(crate) enum UnitMode {
     Common,
     /// In a common unit that is printed with each value, with three significant digits.
     People,
+}
+
+/// The treatment of strings from recordings in cells of CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum TextRule {
+    /// Values as recorded, for programs.
+    Unchanged,
+    /// With `?` for what a terminal might obey.
+    ForTerminal,
 }
 
 /// Returns the unit of the values of a column. Counters and states keep their own: their digits

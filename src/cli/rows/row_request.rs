@@ -7,7 +7,7 @@ use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps
 use flatcap_format::replay::ReplayFilter;
 use jiff::tz::TimeZone;
 
-use super::row_cell::UnitMode;
+use super::row_cell::{TextRule, UnitMode};
 use crate::cli::selection::RecordingSelection;
 use crate::config;
 
@@ -61,15 +61,6 @@ pub(in crate::cli) enum RowOutput {
     Table,
     Jsonl,
     Csv,
-}
-
-/// The treatment of strings from recordings in cells of CSV.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum TextRule {
-    /// Values as recorded, for programs.
-    Unchanged,
-    /// With `?` for what a terminal might obey.
-    ForTerminal,
 }
 
 /// Whether rows are printed while the recording grows.

@@ -9,10 +9,10 @@ use flatcap_format::segment::{Gap, Marker, list};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::row_cell::{UnitMode, print_data, unit_of, write_value};
-use super::row_request::{RowOutput, RowRequest, TextRule};
+use super::row_cell::{TextRule, UnitMode, print_data, unit_of, write_value};
+use super::row_request::{RowOutput, RowRequest};
 use super::row_table::RowTable;
-use super::sample_writer::SampleLines;
+use super::sample_lines::SampleLines;
 use crate::cli::csv_line::CsvLine;
 use crate::cli::error::CliError;
 use crate::cli::marks::MarkRow;

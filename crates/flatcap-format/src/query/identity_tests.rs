@@ -8,11 +8,12 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::engine_tests::{any_process, asking, processes};
+use super::sample_rates_tests::check_processes;
 use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::frame::Incomplete;
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
-use crate::schema::{CompiledSchema, JsonWriter};
+use crate::schema::CompiledSchema;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
 use crate::testing::effort;
@@ -265,8 +266,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     };
     let rate = |row: &NaiveRow| {
         let (run, id, ..) = row.identity;
-        let is_before =
-            |other: &&NaiveSample| (other.run, other.id) == (run, id) && other.wall_ns < row.wall_ns;
+        let is_before = |own: &&NaiveSample| (own.run, own.id) == (run, id) && own.wall_ns < row.wall_ns;
         let before = samples.iter().rev().find(is_before)?;
         let now = of_sample(run, id, row.wall_ns, row);
         let ([(now_ns, now)], [(last_ns, last)]) = (&now[..], &of_sample(run, id, before.wall_ns, row)[..])
@@ -277,13 +277,12 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
         Some(now.checked_sub(*last)? as f64 / ((now_ns - last_ns) as f64 / 1e9))
     };
     let all_rates: Vec<Option<f64>> = rows.iter().map(rate).collect();
-    check_samples(folder, rows, &all_rates);
+    let process = |(row, rate): (&NaiveRow, &Option<f64>)| (row.wall_ns, row.identity.2, row.value, *rate);
+    check_processes(folder, &rows.iter().zip(&all_rates).map(process).collect::<Vec<_>>());
     let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
     let of_count = |row: &NaiveRow| {
-        let is_its = |sample: &&NaiveSample| {
-            (sample.run, sample.id, sample.wall_ns) == (row.identity.0, row.identity.1, row.wall_ns)
-        };
-        samples.iter().find(is_its).unwrap().count
+        let own = (row.identity.0, row.identity.1, row.wall_ns);
+        samples.iter().find(|sample| (sample.run, sample.id, sample.wall_ns) == own).unwrap().count
     };
     let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),
@@ -305,41 +304,6 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
         let rates: Vec<(i64, HeldValue)> =
             selected.filter_map(|(row, rate)| Some((row.wall_ns, HeldValue::Float((*rate)?)))).collect();
         assert_eq!(own(true), rates, "{condition:?}");
-    }
-}
-
-/// Checks that whole samples have the values and rates of these rows.
-fn check_samples(folder: &Path, rows: &[NaiveRow], rates: &[Option<f64>]) {
-    let filter = ReplayFilter { sources: ["app".to_owned()].into(), ..ReplayFilter::default() };
-    let recording = Recording::open(&[folder.to_owned()]).unwrap();
-    let read = |is_rate| {
-        let (mut reader, mut found) = (recording.samples(&filter, is_rate).unwrap(), Vec::new());
-        while let Some(item) = reader.next().unwrap() {
-            let RowItem::Row(stamp) = item else { continue };
-            let mut json = Vec::new();
-            reader.walk(&mut JsonWriter::new(&mut json)).unwrap();
-            let json: Value = serde_json::from_slice(&json).unwrap();
-            let processes = json["processes"].as_array().unwrap().iter();
-            found.extend(processes.map(|own| (stamp.wall_ns, own["pid"].clone(), own["run_time"].clone())));
-        }
-        found
-    };
-    let (mut plain, mut with_rates) = (read(false), read(true));
-    assert_eq!(plain.len(), with_rates.len());
-    with_rates =
-        plain.iter().zip(with_rates).filter(|(own, _)| !own.2.is_null()).map(|(_, rate)| rate).collect();
-    plain.retain(|own| !own.2.is_null());
-    let pid = |row: &NaiveRow| Value::from(row.identity.2);
-    let expected: Vec<_> = rows.iter().map(|row| (row.wall_ns, pid(row), Value::from(row.value))).collect();
-    assert_eq!(plain, expected);
-    let rates = rows.iter().zip(rates);
-    assert_eq!(with_rates.len(), rates.len());
-    for (found, (row, rate)) in with_rates.iter().zip(rates) {
-        assert_eq!((found.0, &found.1), (row.wall_ns, &pid(row)));
-        // The JSON parser may round to the next number.
-        let is_near = |(found, rate): (f64, f64)| (found - rate).abs() <= 1e-9 * rate.abs();
-        let is_same = found.2.as_f64().zip(*rate).map_or(found.2.is_null() && rate.is_none(), is_near);
-        assert!(is_same, "{found:?} is not {rate:?}");
     }
 }
 

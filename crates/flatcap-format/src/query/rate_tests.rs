@@ -11,7 +11,6 @@ use super::*;
 use crate::frame::Incomplete;
 use crate::host::ClockReading;
 use crate::replay::ReplayFilter;
-use crate::schema::JsonWriter;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
 use crate::testing::effort;
@@ -256,7 +255,7 @@ fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOpti
     assert_eq!(found.len(), expected.len(), "rows of {} {options:?} {least:?}", LISTS[list]);
 }
 
-/// Compares whole samples with rates, as `dump --source --rate` prints them, from sample `first` on.
+/// Compares whole samples with rates, as `dump --source --rate` prints them, from one sample on.
 fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
     let since_ns = samples[first].mono_ns.cast_signed() + OFFSET_NS;
     let filter = ReplayFilter { since_ns: (first > 0).then_some(since_ns), ..ReplayFilter::default() };
@@ -267,7 +266,7 @@ fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
         let sample = reader.sample().unwrap();
         assert_eq!((stamp.mono_ns, stamp.wall_ns), (sample.mono_ns, sample.wall_ns));
         let mut json = Vec::new();
-        reader.walk(&mut JsonWriter::new(&mut json)).unwrap();
+        reader.append_json(&mut json).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         found.push((sample.seq, json));
     }

@@ -1,13 +1,16 @@
 //! Tests of rates in whole samples.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::sample_rates::SampleRates;
+use super::{Recording, RowItem};
 use crate::fixtures::host::{Disk, DiskArgs, DiskCounters};
+use crate::replay::ReplayFilter;
 use crate::schema::{
     CompiledSchema, JsonWriter, MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of,
 };
@@ -296,5 +299,37 @@ proptest! {
             before = Some(sample);
             last_part = sample.0.map(|count| (count, 1)).or(last_part.map(|(count, age)| (count, age + 1)));
         }
+    }
+}
+
+/// Checks that whole samples of the source `app` have these processes: the time of the sample, the
+/// process id, its time, and the rate of its time.
+pub(super) fn check_processes(folder: &Path, expected: &[(i64, u64, u64, Option<f64>)]) {
+    let filter = ReplayFilter { sources: ["app".to_owned()].into(), ..ReplayFilter::default() };
+    let recording = Recording::open(&[folder.to_owned()]).unwrap();
+    let read = |is_rate| {
+        let (mut reader, mut found) = (recording.samples(&filter, is_rate).unwrap(), Vec::new());
+        while let Some(item) = reader.next().unwrap() {
+            let RowItem::Row(stamp) = item else { continue };
+            let mut json = Vec::new();
+            reader.append_json(&mut json).unwrap();
+            let json: Value = serde_json::from_slice(&json).unwrap();
+            let processes = json["processes"].as_array().unwrap().iter();
+            found.extend(processes.map(|own| (stamp.wall_ns, own["pid"].clone(), own["run_time"].clone())));
+        }
+        found
+    };
+    let (plain, with_rates) = (read(false), read(true));
+    assert_eq!(plain.len(), with_rates.len());
+    let known: Vec<_> = plain.into_iter().zip(with_rates).filter(|(own, _)| !own.2.is_null()).collect();
+    assert_eq!(known.len(), expected.len());
+    for ((found, with_rate), (wall_ns, pid, value, rate)) in known.into_iter().zip(expected) {
+        assert_eq!(found, (*wall_ns, json!(pid), json!(value)));
+        assert_eq!((with_rate.0, &with_rate.1), (*wall_ns, &json!(pid)));
+        // The JSON parser may round to the next number.
+        let is_near = |(found, rate): (f64, f64)| (found - rate).abs() <= 1e-9 * rate.abs();
+        let is_same =
+            with_rate.2.as_f64().zip(*rate).map_or(with_rate.2.is_null() && rate.is_none(), is_near);
+        assert!(is_same, "{with_rate:?} is not {rate:?}");
     }
 }

@@ -16,7 +16,7 @@ use super::rows::RowItem;
 use super::sample_rates::SampleRates;
 use super::summary::QuerySummary;
 use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
-use crate::schema::{CompiledSchema, DecodeError, Visitor};
+use crate::schema::{CompiledSchema, DecodeError, JsonWriter, Visitor};
 use crate::segment::{SampleView, SegmentError, SourceInfo};
 
 /// Reads whole samples of all sources, in the order of time.
@@ -167,6 +167,14 @@ impl SampleReader {
             None => source.schema.walk(&source.payload, visitor),
             Some(rates) => source.schema.walk(&source.payload, &mut rates.replace_counters(visitor)),
         }
+    }
+
+    /// Appends the values of the last sample as a JSON object.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema. The output then has a part of the object.
+    pub fn append_json(&self, output: &mut Vec<u8>) -> Result<(), DecodeError> {
+        self.walk(&mut JsonWriter::new(output))
     }
 
     /// Returns the summary of the data read so far. Samples that do not fit their schema are

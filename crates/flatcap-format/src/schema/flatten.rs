@@ -15,8 +15,8 @@ pub const COLUMNS_MAX: usize = 1 << 16;
 /// One payload as a row of cells, in the order of the schema: the visitor of a walk. Each walk
 /// replaces the cells and reuses the buffers. After a walk that failed, the cells have no meaning.
 ///
-/// A row may only be used with the compiled schema that was walked. The key of a cell is its path as
-/// field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
+/// A row may only be used with the compiled schema that was walked. The key of a cell is its path
+/// as field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
 /// `a.10.x`.
 #[derive(Debug, Default)]
 pub struct FlatRow {
