@@ -23,6 +23,11 @@ impl CsvLine {
         self.bytes.push(b',');
     }
 
+    /// Adds a number.
+    pub(super) fn push_number(&mut self, number: impl itoa::Integer) {
+        self.push_plain(|bytes| bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()));
+    }
+
     /// Adds a field of any text, in quotes where it needs them.
     pub(super) fn push_text(&mut self, text: &[u8]) {
         // The library would write "" for an empty line of a single field; a row has several.

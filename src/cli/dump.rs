@@ -1,29 +1,14 @@
 //! `dump`: prints samples as rows, decoded with the schema in the file.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::io::Write;
 
-use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayFilter, ReplayItem};
-use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates};
-use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
-use flatcap_os::clock::{monotonic_ns, read_clocks};
-use flatcap_os::signal::SignalWatch;
-use flatcap_os::wake_event::{WakeEvent, WakeReason};
+use flatcap_format::replay::ReplayFilter;
 use flatcap_query::Recording;
-use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::row_printer::{PrintError, Printer, RowDecoder, SampleOrigin};
-use super::rows;
 use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
-use super::time_printer::TimePrinter;
-use super::{ExitStatus, human, report_notice};
-
-/// Interval at which `--follow` checks a growing recording.
-const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
+use super::{ExitStatus, human, rows};
 
 /// Time after --until at which `--follow` ends, for samples that are written late: by default a
 /// sample is in the file after 15 ms, and a read of a blocking source may take a second.
@@ -79,9 +64,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     // Without a segment that can be read, the samples are read to say why. Payloads without a
     // schema have one field.
     let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
-    if recording.sources().is_empty() || (have_no_schema && !args.rows.are_given()) {
-        return whole_samples(args, filter, zone, out);
-    }
     let request = || RowRequest {
         selection: &args.selection,
         filter: filter.clone(),
@@ -98,80 +80,46 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             (true, Some(end_ns)) => Follow::Until(end_ns),
         },
     };
+    if recording.sources().is_empty() || (have_no_schema && !args.rows.are_given()) {
+        return whole_samples(&recording, &request(), out);
+    }
     if are_fields_asked {
         return rows::run(&request(), out);
     }
     if args.format != RowFormat::Table || args.follow {
-        return whole_samples(args, filter, zone, out);
+        return whole_samples(&recording, &request(), out);
     }
     let mut named = filter.sources.iter();
     match (named.next(), named.next()) {
         (Some(one), None) if has_schema(one) => rows::source_table::print(request(), one, out),
-        (Some(_), None) => whole_samples(args, filter, zone, out),
+        (Some(_), None) => whole_samples(&recording, &request(), out),
         _ => rows::digest::print(&request(), out),
     }
 }
 
 /// Prints whole samples.
 fn whole_samples(
-    args: &Args,
-    filter: ReplayFilter,
-    zone: TimeZone,
+    recording: &Recording,
+    request: &RowRequest<'_>,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    let hosts = RecordedHosts::of(&list(&args.selection.paths)?);
-    let has_host_column = hosts.are_several() && !args.selection.has_host();
-    let mut columns = FlatColumns::new();
-    if args.format == RowFormat::Csv {
-        if args.follow {
+    let has_one_source = has_one_source(request.selection, request.filter.sources.len())?;
+    if request.output == RowOutput::Csv {
+        if request.follow != Follow::No {
             let why =
                 "--follow: the columns of csv must be known before the first row; use jsonl, or --fields";
             return Err(CliError::Usage(why.to_owned()));
         }
-        if !has_one_source(&args.selection, filter.sources.len())? {
-            let known = known_sources(&args.selection.paths)?;
+        if !has_one_source {
+            let known = known_sources(&request.selection.paths)?;
             let known = human::escaped_list(&known);
             let why = format!(
                 "csv needs sources or fields: name them with --source or --fields; these recordings have {known}"
             );
             return Err(CliError::Usage(why));
         }
-        let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
-        widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
     }
-    let times = TimePrinter::new(zone.clone());
-    let printer = match args.format {
-        // For programs: the same text in every zone.
-        RowFormat::Jsonl => Printer::Jsonl { out, times: TimePrinter::new(TimeZone::UTC), line: Vec::new() },
-        RowFormat::Csv => Printer::Csv {
-            writer: csv::Writer::from_writer(out),
-            columns: &columns,
-            times: TimePrinter::new(TimeZone::UTC),
-            has_host_column,
-            text_rule: args.rows.text_rule(),
-            cell: Vec::new(),
-        },
-        RowFormat::Table if has_one_source(&args.selection, filter.sources.len())? => {
-            Printer::Table { out, times, heading: None }
-        }
-        RowFormat::Table => Printer::Pairs { out, times, columns: BTreeMap::new() },
-    };
-    let mut dump = Dump::new(args, &filter, printer);
-    dump.host = CurrentHost { hosts, run_id: 0, has_column: has_host_column };
-    dump.printer.print_header()?;
-    if args.follow {
-        dump.follow(&args.selection.paths, &filter)?;
-    } else {
-        dump.read(&mut MergedReader::open(&args.selection.paths, filter)?)?;
-    }
-    dump.printer.flush()?;
-    if !dump.seen_header && dump.unreadable > 0 {
-        return Ok(ExitStatus::Failed);
-    }
-    if dump.samples == 0 && !args.follow && args.selection.has_times() {
-        return Err(args.selection.no_samples(zone)?);
-    }
-    Ok(dump.outcome)
+    rows::samples(recording, request, has_one_source, out)
 }
 
 impl From<RowFormat> for RowOutput {
@@ -187,196 +135,6 @@ impl From<RowFormat> for RowOutput {
 /// Returns whether all rows are of one source, and so have the same columns.
 fn has_one_source(selection: &RecordingSelection, selected: usize) -> Result<bool, CliError> {
     Ok(selected == 1 || (selected == 0 && !selection.have_several_sources()?))
-}
-
-/// One pass over the recordings.
-struct Dump<'a> {
-    selected: BTreeSet<String>, // names of sources; empty for all
-    rate: bool,
-    limit: u64,
-    printer: Printer<'a>,
-    host: CurrentHost,
-    sources: BTreeMap<u16, RowDecoder>, // of the current header
-    outcome: ExitStatus,
-    seen_header: bool,
-    samples: u64,
-    unreadable: u64,
-    undecodable: u64, // samples whose payload does not fit its schema
-}
-
-/// The host of the current run.
-#[derive(Default)]
-struct CurrentHost {
-    hosts: RecordedHosts,
-    run_id: u64,
-    has_column: bool, // in tables and CSV
-}
-
-impl CurrentHost {
-    fn name(&self) -> &str {
-        self.hosts.name_of(self.run_id)
-    }
-}
-
-impl<'a> Dump<'a> {
-    fn new(args: &Args, filter: &ReplayFilter, printer: Printer<'a>) -> Self {
-        Self {
-            selected: filter.sources.clone(),
-            rate: args.rate,
-            limit: args.rows.limit.unwrap_or(u64::MAX),
-            printer,
-            host: CurrentHost::default(),
-            sources: BTreeMap::new(),
-            outcome: ExitStatus::Done,
-            seen_header: false,
-            samples: 0,
-            unreadable: 0,
-            undecodable: 0,
-        }
-    }
-
-    /// Prints all samples that the reader returns now.
-    fn read(&mut self, reader: &mut MergedReader) -> Result<(), CliError> {
-        while self.samples < self.limit
-            && let Some(item) = reader.next()?
-        {
-            match item {
-                ReplayItem::Header(header, _) => self.begin_run(header),
-                ReplayItem::Sample(sample) => self.sample(&sample.telemetry)?,
-                ReplayItem::Source(source, _) => self.add_source(source),
-                ReplayItem::Marker(marker, _) => {
-                    self.printer.print_marker(&marker, self.host.name())?;
-                }
-                ReplayItem::Gap(gap, _) => {
-                    if let Some(source) = self.sources.get(&gap.source) {
-                        self.printer.print_gap(&gap, &source.origin)?;
-                    }
-                }
-                ReplayItem::Other(..) => {}
-                ReplayItem::Notice(what) => {
-                    self.unreadable += u64::from(matches!(what, Notice::Unreadable(_)));
-                    if !matches!(self.printer, Printer::Widths(_)) {
-                        self.outcome = report_notice(&what)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints all samples and continues with new ones until a signal or the end of the wanted time.
-    /// Each path has its own reader, so that a reader that waits for its recording does not
-    /// delay the others.
-    fn follow(&mut self, paths: &[PathBuf], filter: &ReplayFilter) -> Result<(), CliError> {
-        let stop = Arc::new(WakeEvent::new());
-        let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
-        let open = |path| MergedReader::open(std::slice::from_ref(path), filter.clone());
-        let readers: Result<Vec<_>, _> = paths.iter().map(open).collect();
-        // Each with the sources of the run that it reads.
-        let mut readers: Vec<_> = readers?.into_iter().map(|reader| (reader, (0, BTreeMap::new()))).collect();
-        let end_ns = follow_end_ns(filter);
-        loop {
-            // Read before the files are, so that the last look at them is after the end.
-            let is_over = end_ns.is_some_and(|end_ns| read_clocks().wall_ns >= end_ns);
-            for (reader, (run_id, sources)) in &mut readers {
-                std::mem::swap(&mut self.sources, sources);
-                self.host.run_id = *run_id;
-                self.read(reader)?;
-                *run_id = self.host.run_id;
-                std::mem::swap(&mut self.sources, sources);
-            }
-            self.printer.flush()?;
-            if is_over
-                || self.samples >= self.limit
-                || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set
-            {
-                return Ok(());
-            }
-            for (reader, _) in &mut readers {
-                reader.refresh()?;
-            }
-        }
-    }
-
-    /// Compiles the schemas of a run's sources.
-    fn begin_run(&mut self, header: &SegmentHeader) {
-        self.seen_header = true;
-        self.host.run_id = header.run_id;
-        // Of a run that began after the first look, too.
-        self.host.hosts.add_run(header);
-        self.sources.clear();
-        header.sources.iter().for_each(|source| self.add_source(source));
-    }
-
-    /// Compiles the schema of a source if it is wanted.
-    fn add_source(&mut self, source: &SourceInfo) {
-        if (self.selected.is_empty() || self.selected.contains(&source.name))
-            && let Some(plan) = self.compile_schema(source)
-        {
-            self.add_decoder(source, plan);
-        }
-    }
-
-    /// Compiles the schema of a source. Returns `None` for an invalid schema, which is logged.
-    fn compile_schema(&mut self, source: &SourceInfo) -> Option<CompiledSchema> {
-        match CompiledSchema::of_source(&source.schema, &source.root) {
-            Ok(plan) => Some(plan),
-            Err(error) => {
-                self.outcome = ExitStatus::DataLoss;
-                tracing::error!(source = &*human::escaped(&source.name), "cannot be decoded: {error}");
-                None
-            }
-        }
-    }
-
-    fn origin_of(&self, source: &SourceInfo) -> SampleOrigin {
-        SampleOrigin {
-            source: source.name.clone(),
-            host: self.host.name().to_owned(),
-            has_host_column: self.host.has_column,
-        }
-    }
-
-    fn add_decoder(&mut self, source: &SourceInfo, plan: CompiledSchema) {
-        let origin = self.origin_of(source);
-        let decoder =
-            RowDecoder { origin, plan, rates: Rates::default(), has_rates: self.rate, row: FlatRow::new() };
-        self.sources.insert(source.id, decoder);
-    }
-
-    fn sample(&mut self, sample: &SampleView<'_>) -> Result<(), CliError> {
-        self.samples += 1;
-        let Some(decoder) = self.sources.get_mut(&sample.source) else { return Ok(()) };
-        if self.rate
-            && let Err(error) =
-                decoder.rates.observe(&decoder.plan, (sample.mono_ns, sample.flags), sample.payload)
-        {
-            return self.report_undecodable(sample, &error);
-        }
-        match self.printer.print(decoder, sample, self.rate) {
-            Err(PrintError::Output(error)) => Err(error.into()),
-            Err(PrintError::Payload(error)) => self.report_undecodable(sample, &error),
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// Counts a payload that does not fit its schema, and reports the first few.
-    fn report_undecodable(&mut self, sample: &SampleView<'_>, error: &DecodeError) -> Result<(), CliError> {
-        const REPORTED_MAX: u64 = 10;
-        self.outcome = ExitStatus::DataLoss;
-        self.undecodable += 1;
-        if self.undecodable <= REPORTED_MAX {
-            let name = human::escaped(
-                self.sources.get(&sample.source).map_or("?", |source| source.origin.source.as_str()),
-            );
-            writeln!(
-                io::stderr(),
-                "flatcap: sample {} of {name} does not fit its schema: {error}",
-                sample.seq
-            )?;
-        }
-        Ok(())
-    }
 }
 
 /// Returns the wall time at which `--follow` ends; `None` if only a signal ends it.

@@ -20,7 +20,7 @@ use super::checksum::checksum;
 use super::dump::{self, RowFormat};
 use super::error::CliError;
 use super::export_program;
-use super::row_printer::TextRule;
+use super::rows::row_cell::TextRule;
 use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;

@@ -46,7 +46,6 @@ mod recover;
 mod remote;
 mod replay;
 mod resolution;
-mod row_printer;
 mod rows;
 mod selection;
 mod sender_text;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 
+use flatcap_stream::ChecksumKind;
 use serde_json::Value;
 
+use crate::crafted::{WALL_NS, every_frame_kind, fixture};
 use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
 
 // Proves that `memory` agrees with /proc/meminfo. Method: the test reads it before and after a
@@ -134,6 +136,30 @@ fn csv_and_json_agree() {
     }
     let called = rig.call(&["dump", "flatcap-data", "--format", "csv"]);
     assert_eq!(called.status, Some(2), "two sources are too many: {called:?}");
+}
+
+// Proves that --rate changes values only: the same samples, gaps and markers are printed, whole and
+// as rows of fields, from any time on. Earlier samples are only read for the first rates.
+#[test]
+fn rates_change_no_lines() {
+    let rig = Rig::new();
+    let file = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs")).sealed();
+    std::fs::create_dir(rig.data()).unwrap();
+    rig.write("flatcap-data/0000000007-20231114T221320Z-0123456789abcdef.bin", file);
+    for mono_ns in [0, 2_000, 2_001, 7_000, 9_000, 9_001, 11_500] {
+        let since = (WALL_NS + mono_ns).to_string();
+        for fields in [&[][..], &["--fields", "event-0.sample.device_id"]] {
+            let lines = |more: &[&str]| {
+                let dump = ["dump", "flatcap-data", "--format", "jsonl", "--since", &since];
+                rig.call(&[&dump[..], fields, more].concat()).lines()
+            };
+            let (plain, with_rates) = (lines(&[]), lines(&["--rate"]));
+            assert_eq!(plain, with_rates, "{since} {fields:?}: no field is a counter");
+            let has_gap = plain.iter().any(|line| line["gap"].is_object());
+            let has_marker = plain.iter().any(|line| line["marker"].is_object());
+            assert_eq!((has_gap, has_marker), (mono_ns <= 9_000, mono_ns <= 2_000), "{since}");
+        }
+    }
 }
 
 // Proves that --rate turns counters into per-second rates. Method: a counter that grows by one per

@@ -131,10 +131,10 @@ impl Recording {
 
     fn table(&self, id: u16, source: &Source) -> Option<Table> {
         let plan = CompiledSchema::compile(&source.schema, &source.root).ok()?;
-        let (mut row, mut columns) = (FlatRow::new(), FlatColumns::new());
+        let (mut row, mut columns) = (FlatRow::default(), FlatColumns::default());
         let of_source = || self.messages().filter(|(source, _, _)| *source == id);
         for (_, _, payload) in of_source() {
-            row.fill(&plan, &payload[ENVELOPE_BYTES..]).expect("a payload of its schema");
+            plan.walk(&payload[ENVELOPE_BYTES..], &mut row).expect("a payload of its schema");
             columns.add(&plan, &row).expect("not too many");
         }
         let names = ["mono_ns", "wall_ns", "seq", "shortfall", "duration_ns"];
@@ -150,7 +150,7 @@ impl Recording {
                 i64::from(header.duration_ns()),
             ];
             stamps.iter_mut().zip(stamp).for_each(|(column, value)| column.push(value));
-            row.fill(&plan, body).expect("a payload of its schema");
+            plan.walk(body, &mut row).expect("a payload of its schema");
             fields.iter_mut().zip(columns.align(&row)).for_each(|(field, value)| field.push(value));
         }
         let mut table = Table::default();

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::engine_tests::{any_process, asking, processes};
+use super::sample_rates_tests::check_processes;
 use super::test_segment::{TimedSample, write_samples};
 use super::*;
 
@@ -264,8 +265,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     };
     let rate = |row: &NaiveRow| {
         let (run, id, ..) = row.identity;
-        let is_before =
-            |other: &&NaiveSample| (other.run, other.id) == (run, id) && other.wall_ns < row.wall_ns;
+        let is_before = |own: &&NaiveSample| (own.run, own.id) == (run, id) && own.wall_ns < row.wall_ns;
         let before = samples.iter().rev().find(is_before)?;
         let now = of_sample(run, id, row.wall_ns, row);
         let ([(now_ns, now)], [(last_ns, last)]) = (&now[..], &of_sample(run, id, before.wall_ns, row)[..])
@@ -276,12 +276,12 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
         Some(now.checked_sub(*last)? as f64 / ((now_ns - last_ns) as f64 / 1e9))
     };
     let all_rates: Vec<Option<f64>> = rows.iter().map(rate).collect();
+    let process = |(row, rate): (&NaiveRow, &Option<f64>)| (row.wall_ns, row.identity.2, row.value, *rate);
+    check_processes(folder, &rows.iter().zip(&all_rates).map(process).collect::<Vec<_>>());
     let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
     let of_count = |row: &NaiveRow| {
-        let is_its = |sample: &&NaiveSample| {
-            (sample.run, sample.id, sample.wall_ns) == (row.identity.0, row.identity.1, row.wall_ns)
-        };
-        samples.iter().find(is_its).unwrap().count
+        let own = (row.identity.0, row.identity.1, row.wall_ns);
+        samples.iter().find(|sample| (sample.run, sample.id, sample.wall_ns) == own).unwrap().count
     };
     let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),

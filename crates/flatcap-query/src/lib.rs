@@ -58,7 +58,10 @@ mod resolve;
 mod results;
 mod row_options;
 mod row_visitor;
+mod row_window;
 mod rows;
+mod sample_rates;
+mod samples;
 mod scalar_cells;
 mod scan_step;
 mod segment_overview;
@@ -114,6 +117,7 @@ pub use request::Query;
 pub use results::{QueryItem, QueryResults, RunInfo};
 pub use row_options::RowOptions;
 pub use rows::{RowItem, RowReader};
+pub use samples::SampleReader;
 pub use steps::{Aggregate, AggregateError, Steps};
 pub use summary::QuerySummary;
 pub use text_column::TextColumn;
@@ -133,6 +137,8 @@ mod many_sources_tests;
 mod overview_tests;
 #[cfg(test)]
 mod rate_tests;
+#[cfg(test)]
+mod sample_rates_tests;
 #[cfg(test)]
 mod tasks_tests;
 #[cfg(test)]

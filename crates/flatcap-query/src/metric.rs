@@ -388,7 +388,8 @@ mod tests {
             boot_id: None,
             labels: own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         };
-        let labels = HostLabels::of(&RunInfo { run_id: 1, host, suspended_ns: 0, recorder_pid: 0 });
+        let labels =
+            HostLabels::of(&RunInfo { run_id: 1, host, suspended_ns: 0, wall_offset_ns: 0, recorder_pid: 0 });
         let table = TableInfo { source: "s".into(), instance: None, list: None, columns: Vec::new() };
         let series = labels.series(&table, None, &ElementNames::default());
         let all: Vec<(&str, &str)> =

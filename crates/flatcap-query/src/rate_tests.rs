@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use flatcap_format::frame::Incomplete;
-use flatcap_format::schema::{CompiledSchema, JsonWriter, Rates};
+use flatcap_format::host::ClockReading;
+use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
 use flatcap_format::testing::{Folder, compressed, effort, example};
 use proptest::prelude::*;
@@ -12,12 +13,16 @@ use proptest::prelude::*;
 use super::counter_samples::*;
 use super::test_segment::{TimedSample, write_samples};
 use super::*;
+
 fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf> {
     let cut = samples.len() / 2;
     let mut paths = Vec::new();
     for (number, part) in [(0, 0..cut), (1, cut..samples.len())] {
         let mut header = example();
         header.segment = number;
+        // Times are found by the clocks.
+        header.clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
+        header.clock_table = vec![header.clocks];
         let first = header.sources[0].clone();
         header.sources = vec![SourceInfo {
             id: 0,
@@ -249,17 +254,30 @@ fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOpti
     assert_eq!(found.len(), expected.len(), "rows of {} {options:?} {least:?}", LISTS[list]);
 }
 
-/// Compares the rates of whole samples, as `dump --source` prints them.
-fn compare_source(samples: &[Sample]) {
-    let schema = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
-    let mut rates = Rates::default();
-    for (at, sample) in samples.iter().enumerate() {
-        let flags = if sample.is_cut { Incomplete::CUT.flags() } else { 0 };
-        let body = sample.body();
-        rates.observe(&schema, (sample.mono_ns, flags), &body).unwrap();
+/// Compares whole samples with rates, as `dump --source --rate` prints them, from one sample on.
+fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
+    let since_ns = samples[first].mono_ns.cast_signed() + OFFSET_NS;
+    let filter = ReplayFilter { since_ns: (first > 0).then_some(since_ns), ..ReplayFilter::default() };
+    let mut reader = Recording::open(paths).unwrap().samples(&filter, true).unwrap();
+    let mut found = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        let RowItem::Row(stamp) = item else { continue };
+        let sample = reader.sample().unwrap();
+        assert_eq!((stamp.mono_ns, stamp.wall_ns), (sample.mono_ns, sample.wall_ns));
         let mut json = Vec::new();
-        schema.walk(&body, &mut rates.replace_counters(&mut JsonWriter::new(&mut json))).unwrap();
+        reader.append_json(&mut json).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        found.push((sample.seq, json));
+    }
+    // Samples far before the first one are not read for its rates.
+    let read_ns = samples[first].mono_ns.saturating_sub(2 * PERIOD_NS + 1_000_000_000);
+    let begin = if first == 0 { 0 } else { samples.partition_point(|sample| sample.mono_ns < read_ns) };
+    // Samples may have the same time.
+    let first = samples.partition_point(|sample| sample.mono_ns < samples[first].mono_ns);
+    assert_eq!(found.len(), samples.len() - first);
+    for (at, (seq, json)) in (first..).zip(found) {
+        assert_eq!(seq, at as u64);
+        let sample = &samples[at];
         for (list, name) in LISTS.iter().enumerate() {
             for (place, element) in sample.lists[list].iter().enumerate() {
                 let object = if list == 0 { &json["total"] } else { &json[name][place] };
@@ -267,7 +285,7 @@ fn compare_source(samples: &[Sample]) {
                     if *kind == FieldKind::Gauge {
                         continue;
                     }
-                    let own = growth(samples, at, list, element.id, field);
+                    let own = growth(&samples[begin..], at - begin, list, element.id, field);
                     let found = object[field_name].as_f64().map_or(HeldValue::Absent, HeldValue::Float);
                     let expected = rate(own.as_slice());
                     assert!(
@@ -299,7 +317,9 @@ proptest! {
         let samples = samples(&mut random);
         let folder = tempfile::tempdir().unwrap();
         let paths = write(folder.path(), &samples, &mut random);
-        compare_source(&samples);
+        for first in [0, usize::try_from(random.below(samples.len() as u64)).unwrap()] {
+            compare_source(&paths, &samples, first);
+        }
         for list in 0..3 {
             for is_rate in [false, true] {
                 for least in [None, Some(0), Some(random.below(2000).cast_signed() - 1500)] {

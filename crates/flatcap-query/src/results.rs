@@ -103,6 +103,8 @@ pub struct RunInfo {
     /// Total time for which the host had been suspended when the run began, in nanoseconds: boot
     /// time minus monotonic time.
     pub suspended_ns: u64,
+    /// Wall time minus monotonic time when the run began, in nanoseconds.
+    pub wall_offset_ns: i64,
     /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
     pub recorder_pid: u32,
 }
@@ -110,9 +112,9 @@ pub struct RunInfo {
 impl RunInfo {
     /// Returns the description of a run in its header.
     pub(super) fn of(header: &SegmentHeader) -> Self {
-        let suspended_ns = header.clocks.suspended_ns();
+        let (suspended_ns, wall_offset_ns) = (header.clocks.suspended_ns(), header.clocks.wall_offset_ns());
         let (run_id, recorder_pid) = (header.run_id, header.recorder_pid);
-        Self { run_id, host: header.host.clone(), suspended_ns, recorder_pid }
+        Self { run_id, host: header.host.clone(), suspended_ns, wall_offset_ns, recorder_pid }
     }
 }
 
@@ -144,7 +146,7 @@ impl QueryResults {
             is_by_name: false,
             has_rates: false,
             first_ids: BTreeMap::new(),
-            run: RunInfo { run_id: 0, host, suspended_ns: 0, recorder_pid: 0 },
+            run: RunInfo { run_id: 0, host, suspended_ns: 0, wall_offset_ns: 0, recorder_pid: 0 },
             times: None,
             sources: BTreeMap::new(),
             tasks: None,

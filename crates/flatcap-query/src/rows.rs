@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use flatcap_format::replay::Notice;
-use flatcap_format::segment::{Gap, Marker, RecordingStart, SegmentError};
+use flatcap_format::segment::{Gap, Marker, SegmentError};
 
 use super::batch::ColumnBatch;
 use super::computed::part_of_step;
@@ -19,18 +19,11 @@ use super::recording::Recording;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::row_options::RowOptions;
+use super::row_window::{PERIODS_HELD, RowWindow};
 use super::selected_columns::SelectedColumns;
 use super::step_rows::StepRows;
 use super::steps::Aggregate;
 use super::summary::QuerySummary;
-
-/// Number of periods for which the last value of a source stays valid.
-// The source may have missed one tick.
-const PERIODS_HELD: u64 = 2;
-/// Time before the first row that is read for its rates, in addition to two periods. In
-/// nanoseconds.
-// Samples may be late.
-const LEAD_NS: u64 = 1_000_000_000;
 
 /// A part of the rows of a query.
 #[derive(Debug)]
@@ -83,15 +76,6 @@ pub struct RowReader {
     ages_ns: Vec<u64>,
 }
 
-/// The beginning of the rows, if earlier samples are read for the rates of the first rows.
-#[derive(Debug, Clone, Default)]
-struct RowWindow {
-    since_ns: Option<i64>,
-    elapsed: Option<(RecordingStart, u64)>,
-    run_id: u64,
-    boot_id: Option<String>,
-}
-
 impl Recording {
     /// Queries the values of some fields as rows.
     ///
@@ -120,8 +104,7 @@ impl RowReader {
         let mut window = RowWindow::default();
         // The rates of the first rows need the samples before them.
         if options.is_rate {
-            let longest = periods.values().copied().max().unwrap_or_default();
-            window.widen(&mut query, longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS));
+            window.widen(&mut query, periods.values().copied());
         }
         let is_averaged = options
             .steps
@@ -248,6 +231,9 @@ impl RowReader {
     fn add(&mut self, item: QueryItem) {
         match item {
             QueryItem::Batch(batch) => self.add_batch(batch),
+            // Before the first row, only samples are read.
+            QueryItem::Gap(_, gap) if self.window.is_gap_before(&gap) => {}
+            QueryItem::Marker(marker) if self.window.is_before(marker.mono_ns, marker.wall_ns) => {}
             QueryItem::Gap(source, gap) => {
                 self.events.push_back((gap.after_mono_ns, RowItem::Gap(source, gap)));
             }
@@ -275,8 +261,7 @@ impl RowReader {
         self.sources.clear();
         self.leading.begin_run();
         self.last_source = None;
-        self.window.run_id = run.run_id;
-        self.window.boot_id.clone_from(&run.host.boot_id);
+        self.window.begin_run(run);
     }
 
     fn add_batch(&mut self, mut batch: ColumnBatch) {
@@ -315,7 +300,7 @@ impl RowReader {
         self.rows.clear();
         self.next_row = 0;
         self.merge.take(sample);
-        let is_before = self.window.is_before(sample);
+        let is_before = self.window.is_before(sample.mono_ns, sample.wall_ns);
         let columns = self.layout.columns.len();
         if let Some(steps) = &mut self.steps
             && let Some(number) = steps.reach(sample)
@@ -402,34 +387,5 @@ impl RowReader {
             steps.finish(number, self.options.is_long, self.layout.columns.len(), &mut self.rows);
         }
         !self.rows.stamps.is_empty()
-    }
-}
-
-impl RowWindow {
-    /// Lets the query begin earlier, and stores the time at which rows begin.
-    fn widen(&mut self, query: &mut Query, lead_ns: u64) {
-        if let Some(since_ns) = &mut query.filter.since_ns {
-            self.since_ns = Some(*since_ns);
-            *since_ns = since_ns.saturating_sub_unsigned(lead_ns);
-        }
-        if let Some(elapsed) = &mut query.filter.elapsed {
-            self.elapsed = Some((elapsed.start.clone(), elapsed.ns.start));
-            elapsed.ns.start = elapsed.ns.start.saturating_sub(lead_ns);
-        }
-    }
-
-    /// Returns whether a sample is before the first row.
-    fn is_before(&self, sample: &MergedSample) -> bool {
-        if self.since_ns.is_some_and(|since_ns| sample.wall_ns < since_ns) {
-            return true;
-        }
-        let Some((start, ns)) = &self.elapsed else { return false };
-        let is_same_boot = start.boot_id.is_some() && start.boot_id == self.boot_id;
-        // Monotonic times can be compared only within one boot.
-        if start.run_id == self.run_id || is_same_boot {
-            sample.mono_ns < start.mono_ns.saturating_add(*ns)
-        } else {
-            sample.wall_ns < start.wall_ns.saturating_add_unsigned(*ns)
-        }
     }
 }

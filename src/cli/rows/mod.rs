@@ -1,25 +1,33 @@
-//! Rows of selected fields: the part of `dump` that asks for fields instead of whole samples.
+//! What `dump` prints: rows of fields, and whole samples.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use flatcap_format::replay::Notice;
+use flatcap_format::schema::DecodeError;
+use flatcap_format::segment::SegmentError;
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::{WakeEvent, WakeReason};
-use flatcap_query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
+use flatcap_query::{
+    ELEMENTS_MAX, Query, QueryError, QuerySummary, Recording, RowItem, RowOptions, RowReader, RunInfo,
+    SampleReader,
+};
 use row_request::{Follow, RowOutput, RowRequest};
 use row_writer::RowWriter;
 
 use super::error::CliError;
-use super::{ExitStatus, report_notice};
+use super::{ExitStatus, human, report_notice};
 
 pub(super) mod digest;
 mod missing_element;
 mod movement;
-mod row_cell;
+pub(super) mod row_cell;
 pub(super) mod row_request;
 mod row_table;
 mod row_writer;
+mod sample_lines;
+mod sample_writer;
 pub(super) mod source_table;
 
 /// Interval at which `--follow` checks a growing recording.
@@ -57,33 +65,57 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
         }
         reader = recording.rows(&query, options.clone())?.with_columns(columns);
     }
-    let writer = RowWriter::new(request, out)?;
-    let mut printer = RowPrinter { writer, rows: 0, limit: request.args.limit, outcome: ExitStatus::Done };
-    match request.follow {
-        Follow::No => {
-            printer.print(&mut reader)?;
-            printer.writer.flush()?;
-        }
-        Follow::ToSignal | Follow::Until(_) => {
-            let paths = &request.selection.paths;
-            let readers: Result<Vec<RowReader>, CliError> = paths
-                .iter()
-                .map(|path| Ok(Recording::open(std::slice::from_ref(path))?.rows(&query, options.clone())?))
-                .collect();
-            printer.follow(readers?, request.follow)?;
-        }
+    let mut printer = RowPrinter::new(RowWriter::new(request, out)?, request);
+    let open = |recording: &Recording| Ok(recording.rows(&query, options.clone())?.into());
+    let mut inputs = printer.follow(request, open)?;
+    let mut input = RowInput::from(reader);
+    if request.follow == Follow::No {
+        printer.print(&mut input)?;
     }
     // An element may come after the last row that was asked for.
     if !has_condition
         && request.args.limit != Some(printer.rows)
-        && let Some(error) = missing_element::find(&recording, &query, &reader, printer.rows)?
+        && let ItemReader::Rows(reader) = &input.reader
+        && let Some(error) = missing_element::find(&recording, &query, reader, printer.rows)?
     {
+        printer.writer.flush()?;
         return Err(error);
     }
-    if printer.rows == 0 && request.follow == Follow::No && request.selection.has_times() {
-        return Err(request.selection.no_samples(request.zone.clone())?);
+    inputs.push(input);
+    printer.finish(request, &inputs)
+}
+
+/// Prints whole samples. `is_table` states that they have one source.
+pub(super) fn samples(
+    recording: &Recording,
+    request: &RowRequest<'_>,
+    is_table: bool,
+    out: &mut dyn Write,
+) -> Result<ExitStatus, CliError> {
+    let open = |recording: &Recording| recording.samples(&request.filter, request.is_rate);
+    let mut printer = RowPrinter::new(RowWriter::of_samples(request, is_table, out)?, request);
+    if request.output == RowOutput::Csv {
+        // The header has the elements of all samples.
+        let (mut reader, mut rows) = (open(recording)?, 0);
+        while request.args.limit.is_none_or(|limit| rows < limit)
+            && let Some(item) = reader.next()?
+        {
+            if matches!(item, RowItem::Row(_)) {
+                rows += 1;
+                if let Err(error) = printer.writer.add_columns(&reader) {
+                    printer.report_undecodable(&reader, &error)?;
+                }
+            }
+        }
+        printer.writer.begin_samples()?;
     }
-    report_summary(reader.summary(), printer.outcome)
+    let mut inputs = printer.follow(request, |recording| Ok(open(recording)?.into()))?;
+    if request.follow == Follow::No {
+        let mut input = open(recording)?.into();
+        printer.print(&mut input)?;
+        inputs.push(input);
+    }
+    printer.finish(request, &inputs)
 }
 
 /// Reports samples that could not be decoded, and elements that could not be told apart.
@@ -110,23 +142,103 @@ pub(super) fn report_summary(summary: QuerySummary, outcome: ExitStatus) -> Resu
     Ok(ExitStatus::DataLoss)
 }
 
+/// Reads rows of fields, or whole samples.
+enum ItemReader {
+    Rows(Box<RowReader>),
+    Samples(Box<SampleReader>),
+}
+
+/// A reader, and the run that it reads.
+struct RowInput {
+    reader: ItemReader,
+    run: Option<RunInfo>,
+}
+
+impl From<RowReader> for RowInput {
+    fn from(reader: RowReader) -> Self {
+        Self { reader: ItemReader::Rows(Box::new(reader)), run: None }
+    }
+}
+
+impl From<SampleReader> for RowInput {
+    fn from(reader: SampleReader) -> Self {
+        Self { reader: ItemReader::Samples(Box::new(reader)), run: None }
+    }
+}
+
+impl RowInput {
+    fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
+        match &mut self.reader {
+            ItemReader::Rows(reader) => reader.next(),
+            ItemReader::Samples(reader) => reader.next(),
+        }
+    }
+
+    fn refresh(&mut self) -> Result<(), SegmentError> {
+        match &mut self.reader {
+            ItemReader::Rows(reader) => reader.refresh(),
+            ItemReader::Samples(reader) => reader.refresh(),
+        }
+    }
+
+    fn summary(&self) -> QuerySummary {
+        match &self.reader {
+            ItemReader::Rows(reader) => reader.summary(),
+            ItemReader::Samples(reader) => reader.summary(),
+        }
+    }
+}
+
 /// Prints rows, gaps and markers.
 struct RowPrinter<'a> {
     writer: RowWriter<'a>,
     rows: u64,
     limit: Option<u64>,
     outcome: ExitStatus,
+    has_runs: bool,
+    is_unreadable: bool,
+    /// Number of whole samples that do not fit their schema.
+    undecodable: u64,
 }
 
-impl RowPrinter<'_> {
+impl<'a> RowPrinter<'a> {
+    fn new(writer: RowWriter<'a>, request: &RowRequest<'_>) -> Self {
+        Self {
+            writer,
+            rows: 0,
+            limit: request.args.limit,
+            outcome: ExitStatus::Done,
+            has_runs: false,
+            is_unreadable: false,
+            undecodable: 0,
+        }
+    }
+
     /// Prints all rows that the reader returns now. Returns false if the limit was reached.
-    fn print(&mut self, reader: &mut RowReader) -> Result<bool, CliError> {
-        self.writer.begin(reader)?;
-        while let Some(item) = reader.next()? {
+    fn print(&mut self, input: &mut RowInput) -> Result<bool, CliError> {
+        // Several readers, which follow one path each, may be in runs of different hosts.
+        if let Some(run) = &input.run {
+            self.writer.begin_run(run);
+        }
+        if let ItemReader::Rows(reader) = &input.reader {
+            self.writer.begin(reader)?;
+        }
+        while let Some(item) = input.next()? {
             match item {
-                RowItem::Run(run) => self.writer.begin_run(&run),
+                RowItem::Run(run) => {
+                    self.has_runs = true;
+                    self.writer.begin_run(&run);
+                    input.run = Some(run);
+                }
                 RowItem::Row(stamp) => {
-                    self.writer.row(&stamp, reader)?;
+                    match &input.reader {
+                        ItemReader::Rows(reader) => self.writer.row(&stamp, reader)?,
+                        ItemReader::Samples(reader) => {
+                            if let Err(error) = self.writer.sample(reader)? {
+                                self.report_undecodable(reader, &error)?;
+                            }
+                        }
+                    }
                     self.rows += 1;
                     if self.limit.is_some_and(|limit| self.rows >= limit) {
                         return Ok(false);
@@ -135,6 +247,7 @@ impl RowPrinter<'_> {
                 RowItem::Gap(source, gap) => self.writer.gap(&source, &gap)?,
                 RowItem::Marker(marker) => self.writer.marker(&marker)?,
                 RowItem::Notice(notice) => {
+                    self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
                     self.writer.flush()?;
                     self.outcome = report_notice(&notice)?;
                 }
@@ -143,25 +256,63 @@ impl RowPrinter<'_> {
         Ok(true)
     }
 
-    /// Prints all rows, and continues with new ones until a signal, the limit or the end.
-    fn follow(&mut self, mut readers: Vec<RowReader>, follow: Follow) -> Result<(), CliError> {
+    /// If the recording is followed, prints all rows, and continues with new ones until a signal,
+    /// the limit or the end. Returns the readers. Each path has its own reader, so that a reader
+    /// that waits for its recording does not delay the others.
+    fn follow(
+        &mut self,
+        request: &RowRequest<'_>,
+        open: impl Fn(&Recording) -> Result<RowInput, CliError>,
+    ) -> Result<Vec<RowInput>, CliError> {
+        if request.follow == Follow::No {
+            return Ok(Vec::new());
+        }
+        let paths = request.selection.paths.iter();
+        let opened = paths.map(|path| open(&Recording::open(std::slice::from_ref(path))?));
+        let mut readers = opened.collect::<Result<Vec<_>, CliError>>()?;
         let stop = Arc::new(WakeEvent::new());
         let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
         loop {
             // Read before the files are, so that the last look at them is after the end.
-            let is_over = matches!(follow, Follow::Until(end_ns) if read_clocks().wall_ns >= end_ns);
+            let is_over = matches!(request.follow, Follow::Until(end_ns) if read_clocks().wall_ns >= end_ns);
             for reader in &mut readers {
                 if !self.print(reader)? {
-                    return Ok(self.writer.flush()?);
+                    self.writer.flush()?;
+                    return Ok(readers);
                 }
             }
             self.writer.flush()?;
             if is_over || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set {
-                return Ok(());
+                return Ok(readers);
             }
             for reader in &mut readers {
                 reader.refresh()?;
             }
         }
+    }
+
+    /// Counts a payload that does not fit its schema, and reports the first few.
+    fn report_undecodable(&mut self, reader: &SampleReader, error: &DecodeError) -> Result<(), CliError> {
+        const REPORTED_MAX: u64 = 10;
+        self.outcome = ExitStatus::DataLoss;
+        self.undecodable += 1;
+        if self.undecodable <= REPORTED_MAX {
+            let (name, seq) =
+                (human::escaped(reader.source()), reader.sample().map_or(0, |sample| sample.seq));
+            writeln!(io::stderr(), "flatcap: sample {seq} of {name} does not fit its schema: {error}")?;
+        }
+        Ok(())
+    }
+
+    /// Flushes the output, and reports problems of the data that was read.
+    fn finish(mut self, request: &RowRequest<'_>, inputs: &[RowInput]) -> Result<ExitStatus, CliError> {
+        self.writer.flush()?;
+        if self.is_unreadable && !self.has_runs {
+            return Ok(ExitStatus::Failed);
+        }
+        if self.rows == 0 && request.follow == Follow::No && request.selection.has_times() {
+            return Err(request.selection.no_samples(request.zone.clone())?);
+        }
+        inputs.iter().try_fold(self.outcome, |outcome, input| report_summary(input.summary(), outcome))
     }
 }

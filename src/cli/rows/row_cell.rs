@@ -1,10 +1,9 @@
 //! One value of a row as text: for people with its unit, or as a plain number.
 
-use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_format::schema::{FieldValue, MetricKind, append_json_value, is_terminal_unsafe};
 use flatcap_query::{CommonUnit, HeldValue, RowColumn};
 
 use crate::cli::human;
-use crate::cli::row_printer::print_plain;
 
 /// In which unit values are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +14,15 @@ pub(crate) enum UnitMode {
     Common,
     /// In a common unit that is printed with each value, with three significant digits.
     People,
+}
+
+/// The treatment of strings from recordings in cells of CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum TextRule {
+    /// Values as recorded, for programs.
+    Unchanged,
+    /// With `?` for what a terminal might obey.
+    ForTerminal,
 }
 
 /// Returns the unit of the values of a column. Counters and states keep their own: their digits
@@ -50,6 +58,32 @@ pub(crate) fn write_value(value: &HeldValue, unit: &CommonUnit, mode: UnitMode, 
             print_plain(FieldValue::Float(unit.convert(number)), cell);
         }
         _ => print_plain(value.get(), cell),
+    }
+}
+
+/// Writes a value as a cell of CSV; nothing for an absent one.
+pub(super) fn print_data(value: FieldValue<'_>, text_rule: TextRule, cell: &mut Vec<u8>) {
+    match value {
+        FieldValue::Text(text) if text_rule == TextRule::Unchanged => {
+            cell.clear();
+            cell.extend_from_slice(text.as_bytes());
+        }
+        other => print_plain(other, cell),
+    }
+}
+
+/// Writes a value as plain text; nothing for an absent one.
+pub(super) fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
+    cell.clear();
+    match value {
+        FieldValue::Absent => {}
+        FieldValue::Text(text) => {
+            let plain: String = text.chars().map(|c| if is_terminal_unsafe(c) { '?' } else { c }).collect();
+            cell.extend_from_slice(plain.as_bytes());
+        }
+        FieldValue::Float(number) if !number.is_finite() => {}
+        FieldValue::Float32(number) if !number.is_finite() => {}
+        other => append_json_value(other, cell),
     }
 }
 

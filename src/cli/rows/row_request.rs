@@ -8,8 +8,7 @@ use flatcap_query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
 use flatcap_text::quantity::duration_argument;
 use jiff::tz::TimeZone;
 
-use super::row_cell::UnitMode;
-use crate::cli::row_printer::TextRule;
+use super::row_cell::{TextRule, UnitMode};
 use crate::cli::selection::RecordingSelection;
 use crate::config;
 

@@ -3,42 +3,58 @@
 use std::io::{self, Write};
 
 use flatcap_format::replay::RecordedHosts;
-use flatcap_format::schema::{FieldValue, append_json_value};
+use flatcap_format::schema::{FieldValue, FlatColumns, FlatRow, append_json_value, to_visible_json};
 use flatcap_format::segment::{Gap, Marker, list};
 use flatcap_query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStamp, RunInfo};
+use flatcap_slab::Causes;
 use flatcap_text::human::printable;
 use jiff::tz::TimeZone;
+use serde::Serialize;
 
-use super::row_cell::{UnitMode, unit_of, write_value};
+use super::row_cell::{TextRule, UnitMode, print_data, unit_of, write_value};
 use super::row_request::{RowOutput, RowRequest};
 use super::row_table::RowTable;
+use super::sample_lines::SampleLines;
 use crate::cli::csv_line::CsvLine;
 use crate::cli::error::CliError;
 use crate::cli::marks::MarkRow;
-use crate::cli::row_printer::{GapRow, TextRule, gap_text, print_data, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 
-/// Writes rows.
+/// Writes rows of fields, or whole samples.
 pub(super) struct RowWriter<'a> {
-    format: RowFormat<'a>,
-    times: TimePrinter,
+    pub(super) format: RowFormat<'a>,
+    pub(super) times: TimePrinter,
     mode: UnitMode,
     has_units: bool,
     has_time: bool, // readable, in CSV and JSON lines
     hosts: RecordedHosts,
     /// The host of the current run.
-    host: String,
-    has_host_column: bool,
+    pub(super) host: String,
+    pub(super) has_host_column: bool,
     columns: Vec<WrittenColumn>,
-    cell: Vec<u8>,
+    pub(super) cell: Vec<u8>,
+    /// The values of a whole sample.
+    pub(super) sample_row: FlatRow,
+    /// The columns of whole samples in CSV.
+    pub(super) sample_columns: FlatColumns,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is only one in the program")]
-enum RowFormat<'a> {
-    Csv { out: &'a mut dyn Write, line: CsvLine, has_header: bool, text_rule: TextRule },
-    Jsonl { out: &'a mut dyn Write, line: Vec<u8> },
+pub(super) enum RowFormat<'a> {
+    Csv {
+        out: &'a mut dyn Write,
+        line: CsvLine,
+        has_header: bool,
+        text_rule: TextRule,
+    },
+    Jsonl {
+        out: &'a mut dyn Write,
+        line: Vec<u8>,
+    },
     Table(RowTable<'a>),
+    /// Lines of whole samples.
+    Lines(SampleLines<'a>),
 }
 
 /// A column in the order of the output.
@@ -50,19 +66,36 @@ struct WrittenColumn {
 }
 
 impl<'a> RowWriter<'a> {
-    /// Creates a writer of what is asked for.
+    /// Creates a writer of rows of fields.
     pub(super) fn new(request: &RowRequest<'_>, out: &'a mut dyn Write) -> Result<Self, CliError> {
+        let width = if request.is_turned { Some(0) } else { Output::Stdout.width() };
+        Self::with(request, out, |out| RowFormat::Table(RowTable::new(width, out)))
+    }
+
+    /// Creates a writer of whole samples. `is_table` states that they have one source.
+    pub(super) fn of_samples(
+        request: &RowRequest<'_>,
+        is_table: bool,
+        out: &'a mut dyn Write,
+    ) -> Result<Self, CliError> {
+        Self::with(request, out, |out| RowFormat::Lines(SampleLines::new(is_table, request.is_rate, out)))
+    }
+
+    fn with(
+        request: &RowRequest<'_>,
+        out: &'a mut dyn Write,
+        for_people: impl FnOnce(&'a mut dyn Write) -> RowFormat<'a>,
+    ) -> Result<Self, CliError> {
         let output = request.output;
         // For programs: the same text in every zone.
         let zone = if output == RowOutput::Table { request.zone.clone() } else { TimeZone::UTC };
-        let width = if request.is_turned { Some(0) } else { Output::Stdout.width() };
         let format = match output {
             RowOutput::Csv => {
                 let text_rule = request.args.text_rule();
                 RowFormat::Csv { out, line: CsvLine::default(), has_header: false, text_rule }
             }
             RowOutput::Jsonl => RowFormat::Jsonl { out, line: Vec::new() },
-            RowOutput::Table => RowFormat::Table(RowTable::new(width, out)),
+            RowOutput::Table => for_people(out),
         };
         let hosts = RecordedHosts::of(&list(&request.selection.paths)?);
         Ok(Self {
@@ -76,6 +109,8 @@ impl<'a> RowWriter<'a> {
             host: String::new(),
             columns: Vec::new(),
             cell: Vec::new(),
+            sample_row: FlatRow::default(),
+            sample_columns: FlatColumns::default(),
         })
     }
 
@@ -113,7 +148,7 @@ impl<'a> RowWriter<'a> {
                 let names = names.chain(self.columns.iter().map(|column| column.name.clone())).collect();
                 table.head(names, self.has_units.then_some(units))
             }
-            RowFormat::Csv { .. } | RowFormat::Jsonl { .. } => Ok(()),
+            RowFormat::Csv { .. } | RowFormat::Jsonl { .. } | RowFormat::Lines(_) => Ok(()),
         }
     }
 
@@ -133,9 +168,7 @@ impl<'a> RowWriter<'a> {
                 if *has_time {
                     line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
                 }
-                let mut digits = itoa::Buffer::new();
-                let wall_ns = digits.format(stamp.wall_ns).as_bytes();
-                line.push_plain(|bytes| bytes.extend_from_slice(wall_ns));
+                line.push_number(stamp.wall_ns);
                 for text in has_host_column.then_some(&**host).into_iter().chain(label) {
                     print_data(FieldValue::Text(text), *text_rule, cell);
                     line.push_text(cell);
@@ -193,6 +226,7 @@ impl<'a> RowWriter<'a> {
                 });
                 table.row(stamps.chain(texts).collect())
             }
+            RowFormat::Lines(_) => Ok(()),
         }
     }
 
@@ -202,6 +236,7 @@ impl<'a> RowWriter<'a> {
             RowFormat::Csv { .. } => Ok(()),
             RowFormat::Jsonl { out, .. } => print_object(*out, "gap", &GapRow::new(gap, source, &self.host)),
             RowFormat::Table(table) => table.remark(gap_text(gap, source)),
+            RowFormat::Lines(lines) => lines.remark(&gap_text(gap, source)),
         }
     }
 
@@ -213,6 +248,7 @@ impl<'a> RowWriter<'a> {
             RowFormat::Csv { .. } => writeln!(io::stderr(), "flatcap: {time} {text}"),
             RowFormat::Jsonl { out, .. } => print_object(*out, "marker", &MarkRow::new(marker, &self.host)),
             RowFormat::Table(table) => table.remark(format!("mark: {time} {text}")),
+            RowFormat::Lines(lines) => lines.remark(&format!("mark: {time} {text}")),
         }
     }
 
@@ -220,6 +256,7 @@ impl<'a> RowWriter<'a> {
         match &mut self.format {
             RowFormat::Csv { out, .. } | RowFormat::Jsonl { out, .. } => out.flush(),
             RowFormat::Table(table) => table.flush(),
+            RowFormat::Lines(lines) => lines.flush(),
         }
     }
 
@@ -244,6 +281,41 @@ impl WrittenColumn {
     fn is_own(&self) -> bool {
         (self.unit.factor - 1.0).abs() < f64::EPSILON
     }
+}
+
+/// Lost samples of a source, as JSON.
+#[derive(Debug, Serialize)]
+struct GapRow<'a> {
+    source: &'a str,
+    host: &'a str,
+    first: u64,
+    count: u64,
+    causes: String,
+    after_mono_ns: u64,
+    before_mono_ns: u64,
+}
+
+impl<'a> GapRow<'a> {
+    fn new(gap: &Gap, source: &'a str, host: &'a str) -> Self {
+        let causes = Causes::from_bits(gap.causes).to_string();
+        let Gap { first, count, after_mono_ns, before_mono_ns, .. } = *gap;
+        Self { source, host, first, count, causes, after_mono_ns, before_mono_ns }
+    }
+}
+
+/// Returns what a table says of lost samples.
+fn gap_text(gap: &Gap, source: &str) -> String {
+    let (source, count, causes) = (printable(source), gap.count, Causes::from_bits(gap.causes));
+    let samples = if count == 1 { "sample" } else { "samples" };
+    if gap.is_thinned() {
+        return format!("gap: {count} {samples} of {source} thinned");
+    }
+    format!("gap: {count} {samples} of {source} lost ({causes})")
+}
+
+/// Prints a line with one object, which its only member names.
+fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
+    writeln!(out, "{{\"{name}\":{}}}", to_visible_json(row).map_err(io::Error::from)?)
 }
 
 /// Writes a value as a cell of CSV; nothing for an absent one.

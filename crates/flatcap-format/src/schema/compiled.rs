@@ -118,12 +118,6 @@ impl CompiledSchema {
         &self.object(self.root).name
     }
 
-    /// Returns whether a counter has a field that contains the value at which the counter wraps to
-    /// 0.
-    pub(super) fn has_wraps(&self) -> bool {
-        self.objects.iter().any(|object| object.fields.iter().any(|field| field.wraps_at.is_some()))
-    }
-
     /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
     /// does.
     pub fn sparse(&self, list: &str) -> Option<&Sparse> {

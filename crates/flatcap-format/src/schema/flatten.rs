@@ -12,10 +12,11 @@ use super::visitor::{PathStep, Visitor};
 /// ([`DecodeFault::TooManyColumns`]).
 pub const COLUMNS_MAX: usize = 1 << 16;
 
-/// One payload as a row of cells, in the order of the schema. Buffers are reused between payloads.
+/// One payload as a row of cells, in the order of the schema: the visitor of a walk. Each walk
+/// replaces the cells and reuses the buffers. After a walk that failed, the cells have no meaning.
 ///
-/// A row may only be used with the compiled schema that filled it. The key of a cell is its path as
-/// field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
+/// A row may only be used with the compiled schema that was walked. The key of a cell is its path
+/// as field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
 /// `a.10.x`.
 #[derive(Debug, Default)]
 pub struct FlatRow {
@@ -43,41 +44,6 @@ enum CellValue {
 }
 
 impl FlatRow {
-    /// Creates an empty row.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Replaces the cells by the cells of a payload.
-    ///
-    /// # Errors
-    /// The errors of [`CompiledSchema::walk`]. After an error, the row is empty.
-    pub fn fill(&mut self, schema: &CompiledSchema, payload: &[u8]) -> Result<(), DecodeError> {
-        let walked = schema.walk(payload, self);
-        if walked.is_err() {
-            self.clear();
-        }
-        walked
-    }
-
-    /// Removes all cells and keeps the buffers.
-    pub(crate) fn clear(&mut self) {
-        self.path.clear();
-        self.keys.clear();
-        self.texts.clear();
-        self.cells.clear();
-    }
-
-    /// Returns the number of cells.
-    pub fn len(&self) -> usize {
-        self.cells.len()
-    }
-
-    /// Returns whether there are no cells.
-    pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
-    }
-
     /// Iterates over the values of all cells, in order.
     #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = FieldValue<'_>> {
@@ -99,7 +65,12 @@ impl FlatRow {
         match step {
             // Each walk begins at the root, so no cell of an earlier payload remains, even if its
             // walk failed.
-            PathStep::Root => self.clear(),
+            PathStep::Root => {
+                self.path.clear();
+                self.keys.clear();
+                self.texts.clear();
+                self.cells.clear();
+            }
             PathStep::Field(field) => self.path.push(field.index()),
             PathStep::Element(_, index) => self.path.push(index),
         }
@@ -209,18 +180,13 @@ pub struct FlatColumns {
 }
 
 impl FlatColumns {
-    /// Creates a table without columns.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns all columns so far.
     pub fn as_slice(&self) -> &[FlatColumn] {
         &self.columns
     }
 
     /// Adds the columns of a row that are still missing; allocates only then. The schema must be
-    /// the one that filled the row, and the same for all rows.
+    /// the one that was walked, and the same for all rows.
     ///
     /// # Errors
     /// `TooManyColumns` above [`COLUMNS_MAX`]. After an error, the columns are unchanged.
@@ -264,7 +230,7 @@ impl FlatColumns {
     /// Returns the keys of a row that have no column, ascending.
     fn missing<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = &'r [usize]> {
         let mut columns = self.columns.iter().peekable();
-        (0..row.len()).filter_map(|cell| row.key(cell)).filter(move |key| {
+        (0..row.cells.len()).filter_map(|cell| row.key(cell)).filter(move |key| {
             while columns.next_if(|column| *column.key < **key).is_some() {}
             columns.peek().is_none_or(|column| *column.key != **key)
         })
@@ -279,8 +245,8 @@ mod tests {
     use super::*;
 
     fn row(plan: &CompiledSchema, payload: &[u8]) -> FlatRow {
-        let mut row = FlatRow::new();
-        row.fill(plan, payload).unwrap();
+        let mut row = FlatRow::default();
+        plan.walk(payload, &mut row).unwrap();
         row
     }
 
@@ -307,7 +273,7 @@ mod tests {
         // Proves the paths, values and attributes of the columns of a payload with lists of tables.
         let plan = marked();
         let row = row(&plan, MARKED_PAYLOAD);
-        let mut columns = FlatColumns::new();
+        let mut columns = FlatColumns::default();
         columns.add(&plan, &row).unwrap();
         let expected = "total.user total.system cores.0.id cores.0.times.user cores.0.times.system \
             cores.0.states.0 cores.0.states.1 cores.0.states.2 cores.1.id causes unit.name unit.heat unit.small \
@@ -329,21 +295,21 @@ mod tests {
         let plan = shapes().select(&["numbers", "words", "last"]).unwrap();
         let payloads =
             [lists(&[], &["a"]), lists(&[5; 11], &[]), lists(&[6, 7], &["b", "c"]), lists(&[], &[])];
-        let mut columns = FlatColumns::new();
-        let mut reused = FlatRow::new();
+        let mut columns = FlatColumns::default();
+        let mut reused = FlatRow::default();
         for payload in &payloads {
-            reused.fill(&plan, payload).unwrap();
+            plan.walk(payload, &mut reused).unwrap();
             columns.add(&plan, &reused).unwrap();
         }
         let mut expected: Vec<_> = (0..11).map(|index| format!("numbers.{index}")).collect();
         expected.extend(["words.0", "words.1", "last"].map(str::to_owned));
         assert_eq!(paths(&columns), expected);
         for payload in &payloads {
-            reused.fill(&plan, payload).unwrap();
+            plan.walk(payload, &mut reused).unwrap();
             let there = columns.align(&reused).filter(|value| *value != FieldValue::Absent);
             assert_eq!(there.collect::<Vec<_>>(), reused.values().collect::<Vec<_>>());
         }
-        reused.fill(&plan, &payloads[2]).unwrap();
+        plan.walk(&payloads[2], &mut reused).unwrap();
         let values: Vec<_> = columns.align(&reused).collect();
         assert_eq!(values[..3], [FieldValue::Unsigned(6), FieldValue::Unsigned(7), FieldValue::Absent]);
         assert_eq!(values[11..], [FieldValue::Text("b"), FieldValue::Text("c"), FieldValue::Unsigned(0)]);
@@ -358,7 +324,7 @@ mod tests {
         let root = builder.end_table(start);
         builder.finish(root, None);
         for (plan, expected) in [(shapes(), "maybe text last"), (marked(), "causes note load state odd")] {
-            let mut columns = FlatColumns::new();
+            let mut columns = FlatColumns::default();
             columns.add(&plan, &row(&plan, builder.finished_data())).unwrap();
             assert_eq!(paths(&columns).join(" "), expected);
         }
@@ -368,7 +334,7 @@ mod tests {
     fn a_row_that_the_columns_do_not_know_is_aligned_as_far_as_they_go() {
         // Proves that a row with more cells than columns is aligned to the existing columns.
         let plan = shapes().select(&["numbers", "last"]).unwrap();
-        let mut columns = FlatColumns::new();
+        let mut columns = FlatColumns::default();
         columns.add(&plan, &row(&plan, &lists(&[1], &[]))).unwrap();
         let longer = row(&plan, &lists(&[1, 2, 3], &[]));
         let values: Vec<_> = columns.align(&longer).collect();
@@ -377,14 +343,16 @@ mod tests {
 
     #[test]
     fn columns_have_a_limit_and_failures_leave_nothing_behind() {
-        // Proves that columns are limited and that a failure leaves no partial row.
+        // Proves that columns are limited, and that no cell of a walk that failed is in a later
+        // row.
         let plan = shapes().select(&["numbers"]).unwrap();
-        let mut row = row(&plan, &lists(&vec![0; COLUMNS_MAX + 1], &[]));
-        let mut columns = FlatColumns::new();
-        let error = columns.add(&plan, &row).unwrap_err();
+        let mut long = row(&plan, &lists(&vec![0; COLUMNS_MAX + 1], &[]));
+        let mut columns = FlatColumns::default();
+        let error = columns.add(&plan, &long).unwrap_err();
         assert_eq!((error.fault, columns.as_slice().len()), (DecodeFault::TooManyColumns, 0));
         let cut = &SHAPES_PAYLOAD[..SHAPES_PAYLOAD.len() - 64];
-        assert!(row.fill(&shapes(), cut).is_err());
-        assert!(row.is_empty());
+        assert!(shapes().walk(cut, &mut long).is_err());
+        plan.walk(&lists(&[3], &[]), &mut long).unwrap();
+        assert_eq!(long.values().collect::<Vec<_>>(), [FieldValue::Unsigned(3)]);
     }
 }

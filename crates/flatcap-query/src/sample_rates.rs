@@ -1,0 +1,207 @@
+//! Rates in whole samples: the counters of a source are columns of the query engine, and a walk of
+//! the payload finds the rate of each of its counters in these columns.
+
+use flatcap_format::schema::{
+    CompiledSchema, FieldValue, LeafField, PathStep, SchemaError, Visitor, has_rate,
+};
+use flatcap_format::segment::SampleView;
+
+use super::batch::ColumnBatch;
+use super::collector::Collector;
+use super::counter_fields::CounterFields;
+use super::elements::{ELEMENTS_MAX, ElementNames};
+use super::filter::{is_visible, visible};
+use super::path::ElementPick;
+use super::plan::{SourcePlan, TableInfo};
+use super::rate::CounterRates;
+use super::resolve::SelectedField;
+
+/// Number of elements after which the elements are numbered again, so that a recording of any
+/// length has rates.
+const RESTART_ELEMENTS: usize = ELEMENTS_MAX / 2;
+
+/// The counters of a source, and their rates in its last sample.
+#[derive(Debug)]
+pub(super) struct SampleRates {
+    collector: Collector,
+    names: ElementNames,
+    rates: CounterRates,
+    /// The tables of the counters.
+    tables: Vec<TableInfo>,
+    /// The rates in the last sample, by table.
+    batches: Vec<ColumnBatch>,
+    root: RateNode,
+}
+
+/// A field of the schema, with its children by position.
+#[derive(Debug, Default)]
+struct RateNode {
+    children: Vec<RateNode>,
+    /// Set if the field is a counter: its table and column.
+    cell: Option<(usize, usize)>,
+    /// Set if the field is a list with counters: the table whose rows are its elements.
+    table: Option<usize>,
+}
+
+impl SampleRates {
+    /// Plans the counters of a source.
+    ///
+    /// # Errors
+    /// The path of a counter is too long.
+    pub(super) fn new(name: &str, schema: &CompiledSchema) -> Result<Self, SchemaError> {
+        let leaves: Vec<LeafField<'_>> = schema.fields().collect();
+        let is_counter = |leaf: &LeafField<'_>| {
+            leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own))
+        };
+        let counters: Vec<usize> =
+            (0..leaves.len()).filter(|leaf| leaves.get(*leaf).is_some_and(is_counter)).collect();
+        let selected = counters.iter().filter_map(|leaf| {
+            let picks = vec![ElementPick::All; leaves.get(*leaf)?.lists.len()];
+            Some(SelectedField { leaf: *leaf, picks, order: *leaf })
+        });
+        let mut selected: Vec<SelectedField> = selected.collect();
+        let needed = CounterFields::add_to(&mut selected, schema);
+        let mut lists = 0;
+        let number = |_: &str| {
+            lists += 1;
+            Some(lists)
+        };
+        let mut plan = SourcePlan::new(name, schema, &selected, number)?;
+        plan.counters = needed.columns(&plan);
+        let mut root = RateNode::default();
+        for (leaf, place) in counters.iter().zip(&plan.places) {
+            if let (Some(leaf), Some(place)) = (leaves.get(*leaf), place) {
+                root.add(leaf, *place);
+            }
+        }
+        // Tables that only serve the rates follow the tables of the counters.
+        let tables = plan.tables.iter().filter(|table| is_visible(table)).map(visible).collect();
+        plan.numbers = (0..plan.tables.len()).collect();
+        Ok(Self {
+            collector: Collector::new(0, plan, None),
+            names: ElementNames::default(),
+            rates: CounterRates::default(),
+            tables,
+            batches: Vec::new(),
+            root,
+        })
+    }
+
+    /// Returns whether so many elements were numbered that new rates should replace these.
+    pub(super) fn is_full(&self) -> bool {
+        self.names.len() > RESTART_ELEMENTS
+    }
+
+    /// Computes the rates of a sample. They are absent if the sample does not fit its schema.
+    /// Returns whether the sample has too many elements to distinguish them.
+    pub(super) fn observe(&mut self, sample: &SampleView<'_>) -> bool {
+        self.batches.clear();
+        if self.collector.add(sample, &mut self.names).is_ok() {
+            self.collector.take(u64::MAX, &mut self.batches);
+        }
+        for (batch, table) in self.batches.iter_mut().zip(&self.tables) {
+            self.rates.apply(batch, table, &self.names);
+        }
+        self.names.has_more()
+    }
+
+    /// Returns a visitor that passes the rate of each counter to `inner` instead of its value, and
+    /// everything else unchanged. For a walk of the payload that was observed last.
+    pub(super) fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
+        RateVisitor { rates: self, inner, open: Vec::new(), rows: vec![0; self.tables.len()] }
+    }
+}
+
+impl RateNode {
+    /// Adds a counter.
+    fn add(&mut self, leaf: &LeafField<'_>, (table, column): (usize, usize)) {
+        let (mut node, mut end) = (self, 0);
+        let mut names = leaf.path.split('.');
+        for position in &leaf.positions {
+            end += names.next().map_or(0, |name| name.len() + usize::from(end > 0));
+            if node.children.len() <= *position {
+                node.children.resize_with(position + 1, Self::default);
+            }
+            let Some(child) = node.children.get_mut(*position) else { return };
+            node = child;
+            if leaf.lists.last() == Some(&end) {
+                node.table = Some(table);
+            }
+        }
+        node.cell = Some((table, column));
+    }
+}
+
+struct RateVisitor<'r, V> {
+    rates: &'r SampleRates,
+    inner: &'r mut V,
+    /// The fields of the open objects and lists; `None` for one without counters.
+    open: Vec<Option<&'r RateNode>>,
+    /// Number of rows of each table so far.
+    rows: Vec<usize>,
+}
+
+impl<'r, V: Visitor> RateVisitor<'r, V> {
+    /// Returns the node of a field, and begins the row of an element.
+    fn enter(&mut self, step: PathStep<'_>) -> Option<&'r RateNode> {
+        let last = self.open.last().copied().flatten();
+        match step {
+            PathStep::Root => Some(&self.rates.root),
+            PathStep::Field(field) => last?.children.get(field.index()),
+            PathStep::Element(..) => {
+                if let Some(rows) = last?.table.and_then(|table| self.rows.get_mut(table)) {
+                    *rows += 1;
+                }
+                last
+            }
+        }
+    }
+
+    fn rate(&self, node: Option<&RateNode>) -> FieldValue<'r> {
+        let value = node.and_then(|node| node.cell).and_then(|(table, column)| {
+            // A table outside of lists has one row, which no element begins.
+            let row = self.rows.get(table)?.saturating_sub(1);
+            Some(self.rates.batches.get(table)?.columns.get(column)?.get(row))
+        });
+        value.unwrap_or(FieldValue::Absent)
+    }
+}
+
+impl<V: Visitor> Visitor for RateVisitor<'_, V> {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        let node = self.enter(step);
+        self.open.push(node);
+        self.inner.begin_object(step);
+    }
+
+    fn end_object(&mut self) {
+        self.open.pop();
+        self.inner.end_object();
+    }
+
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
+        let node = self.enter(step);
+        self.open.push(node);
+        self.inner.begin_list(step, length);
+    }
+
+    fn end_list(&mut self) {
+        self.open.pop();
+        self.inner.end_list();
+    }
+
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        let node = self.enter(step);
+        let is_counter = step.field().is_some_and(|field| {
+            field.column_type().is_some_and(|column_type| has_rate(field.metric_kind(), column_type))
+        });
+        // A counter that no path names, such as one in a table inside itself, has no rate.
+        let is_replaced = is_counter && value != FieldValue::Absent;
+        self.inner.value(step, if is_replaced { self.rate(node) } else { value });
+    }
+
+    fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
+        self.enter(step);
+        self.inner.text_bytes(step, bytes);
+    }
+}

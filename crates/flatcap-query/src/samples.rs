@@ -1,0 +1,228 @@
+//! Whole samples: each payload with all its values, in the order of time.
+//!
+//! Columns do not have all that a payload has: an empty list and an absent one, the elements
+//! around an element, and a table inside itself look alike in them or are missing. So a whole
+//! sample is walked by its schema, as a template of a payload is made. The rates in it are columns.
+
+use std::collections::BTreeMap;
+
+use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::schema::{CompiledSchema, DecodeError, JsonWriter, Visitor};
+use flatcap_format::segment::{SampleView, SegmentError, SourceInfo};
+
+use super::error::QueryError;
+use super::join::RowStamp;
+use super::recording::Recording;
+use super::request::Query;
+use super::results::RunInfo;
+use super::row_window::RowWindow;
+use super::rows::RowItem;
+use super::sample_rates::SampleRates;
+use super::summary::QuerySummary;
+
+/// Reads whole samples of all sources, in the order of time.
+#[derive(Debug)]
+pub struct SampleReader {
+    reader: MergedReader,
+    filter: ReplayFilter,
+    is_rate: bool,
+    window: RowWindow,
+    sources: BTreeMap<u16, SampleSource>,
+    /// The id of the source of the last sample.
+    current: u16,
+    summary: QuerySummary,
+}
+
+/// A source of the current run, with its last sample.
+#[derive(Debug)]
+struct SampleSource {
+    name: String,
+    schema: CompiledSchema,
+    rates: Option<SampleRates>,
+    /// The last sample, without its payload.
+    envelope: SampleView<'static>,
+    payload: Vec<u8>,
+}
+
+impl Recording {
+    /// Reads the whole samples that a filter selects. With `is_rate`, the values of counters are
+    /// their change per second. The samples of a computed source are not returned.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn samples(&self, filter: &ReplayFilter, is_rate: bool) -> Result<SampleReader, SegmentError> {
+        let (mut query, mut window) =
+            (Query { filter: filter.clone(), ..Query::default() }, RowWindow::default());
+        // The rates of the first samples need the samples before them.
+        if is_rate {
+            let wanted = self.sources().iter().filter(|source| query.wants(&source.name, source.is_computed));
+            let periods: Vec<u64> = wanted.map(|source| source.period_ns).collect();
+            window.widen(&mut query, periods.into_iter());
+        }
+        Ok(SampleReader {
+            reader: MergedReader::open(self.paths(), query.filter)?,
+            filter: filter.clone(),
+            is_rate,
+            window,
+            sources: BTreeMap::new(),
+            current: 0,
+            summary: QuerySummary::default(),
+        })
+    }
+}
+
+impl SampleReader {
+    /// Returns the next part, or `None` at the end. A row is a sample.
+    ///
+    /// # Errors
+    /// `Io`.
+    #[allow(clippy::should_implement_trait, reason = "an item is about the reader's current sample")]
+    pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
+        while let Some(item) = self.reader.next()? {
+            match item {
+                ReplayItem::Header(header, _) => {
+                    let run = RunInfo::of(header);
+                    self.window.begin_run(&run);
+                    self.sources.clear();
+                    for source in header.sources.clone() {
+                        self.add_source(&source);
+                    }
+                    return Ok(Some(RowItem::Run(run)));
+                }
+                ReplayItem::Source(source, _) => {
+                    let source = source.clone();
+                    self.add_source(&source);
+                }
+                ReplayItem::Sample(sample) => {
+                    let SampleView { source, mono_ns, wall_ns, .. } = sample.telemetry;
+                    let Some(own) = self.sources.get_mut(&source) else { continue };
+                    self.summary.has_more_elements |= own.take(&sample.telemetry);
+                    if !self.window.is_before(mono_ns, wall_ns) {
+                        self.summary.samples += 1;
+                        self.current = source;
+                        return Ok(Some(RowItem::Row(RowStamp { mono_ns, wall_ns, element: None })));
+                    }
+                }
+                ReplayItem::Gap(gap, _) => {
+                    let is_before = self.window.is_gap_before(&gap);
+                    if let Some(source) = self.sources.get(&gap.source).filter(|_| !is_before) {
+                        return Ok(Some(RowItem::Gap(source.name.clone(), gap)));
+                    }
+                }
+                ReplayItem::Marker(marker, _) => {
+                    if !self.window.is_before(marker.mono_ns, marker.wall_ns) {
+                        return Ok(Some(RowItem::Marker(marker)));
+                    }
+                }
+                ReplayItem::Notice(notice) => {
+                    self.summary.damage += u64::from(matches!(notice, Notice::Damaged(..)));
+                    return Ok(Some(RowItem::Notice(notice)));
+                }
+                ReplayItem::Other(..) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compiles the schema of a source, if the source is wanted.
+    fn add_source(&mut self, source: &SourceInfo) {
+        if !self.filter.sources.is_empty() && !self.filter.sources.contains(&source.name) {
+            return;
+        }
+        let compiled = CompiledSchema::of_source(&source.schema, &source.root).and_then(|schema| {
+            let rates = if self.is_rate { Some(SampleRates::new(&source.name, &schema)?) } else { None };
+            Ok((schema, rates))
+        });
+        match compiled {
+            Ok((schema, rates)) => {
+                let own = SampleSource::new(source, schema, rates);
+                self.sources.insert(source.id, own);
+            }
+            Err(_) => self.summary.malformed_schemas += 1,
+        }
+    }
+
+    /// Returns the name of the source of the last sample.
+    pub fn source(&self) -> &str {
+        self.sources.get(&self.current).map_or("", |source| &source.name)
+    }
+
+    /// Returns the last sample.
+    pub fn sample(&self) -> Option<SampleView<'_>> {
+        self.sources.get(&self.current).map(SampleSource::sample)
+    }
+
+    /// Returns the schema of the last sample.
+    pub fn schema(&self) -> Option<&CompiledSchema> {
+        self.sources.get(&self.current).map(|source| &source.schema)
+    }
+
+    /// Passes the values of the last sample to a visitor, rates instead of counters if they were
+    /// asked for.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema. The values before the fault were passed.
+    pub fn walk<V: Visitor>(&self, visitor: &mut V) -> Result<(), DecodeError> {
+        let Some(source) = self.sources.get(&self.current) else { return Ok(()) };
+        match &source.rates {
+            None => source.schema.walk(&source.payload, visitor),
+            Some(rates) => source.schema.walk(&source.payload, &mut rates.replace_counters(visitor)),
+        }
+    }
+
+    /// Appends the values of the last sample as a JSON object.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema. The output then has a part of the object.
+    pub fn append_json(&self, output: &mut Vec<u8>) -> Result<(), DecodeError> {
+        self.walk(&mut JsonWriter::new(output))
+    }
+
+    /// Returns the summary of the data read so far. Samples that do not fit their schema are
+    /// counted as samples.
+    pub fn summary(&self) -> QuerySummary {
+        self.summary
+    }
+
+    /// Looks for new segments, to follow a running recorder.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.reader.refresh()
+    }
+}
+
+impl SampleSource {
+    fn new(source: &SourceInfo, schema: CompiledSchema, rates: Option<SampleRates>) -> Self {
+        let envelope = SampleView {
+            source: source.id,
+            seq: 0,
+            mono_ns: 0,
+            wall_ns: 0,
+            flags: 0,
+            duration_ns: 0,
+            payload: &[],
+        };
+        Self { name: source.name.clone(), schema, rates, envelope, payload: Vec::new() }
+    }
+
+    fn sample(&self) -> SampleView<'_> {
+        SampleView { payload: &self.payload, ..self.envelope }
+    }
+
+    /// Takes a sample. Returns whether the sample has too many elements to distinguish them.
+    fn take(&mut self, sample: &SampleView<'_>) -> bool {
+        if self.rates.as_ref().is_some_and(SampleRates::is_full)
+            && let Ok(mut rates) = SampleRates::new(&self.name, &self.schema)
+        {
+            rates.observe(&self.sample());
+            self.rates = Some(rates);
+        }
+        let has_more = self.rates.as_mut().is_some_and(|rates| rates.observe(sample));
+        self.envelope = SampleView { payload: &[], ..*sample };
+        self.payload.clear();
+        self.payload.extend_from_slice(sample.payload);
+        has_more
+    }
+}
