@@ -10,8 +10,6 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
-mod causes;
-mod causes_object;
 mod check_config;
 mod check_trigger;
 mod checksum;
@@ -32,7 +30,6 @@ mod info;
 mod logging;
 mod manual;
 mod marks;
-mod measured_value;
 mod name_lines;
 #[cfg(feature = "view")]
 mod page;
@@ -52,7 +49,6 @@ mod source_sum;
 mod sources;
 mod spikes;
 mod status;
-mod suspect_text;
 mod symbol_directory;
 mod tables;
 mod terminal;

@@ -52,6 +52,7 @@ pub enum ExplainError {
 /// The items read in addition to the observations.
 #[derive(Debug)]
 pub(super) struct ReadResults {
+    pub(super) choice: RecordingChoice,
     pub(super) results: QueryResults,
     pub(super) set: SeriesSet,
     pub(super) host: Option<HostIdentity>,
@@ -97,6 +98,7 @@ pub(super) fn read(
     let filter = ReplayFilter { sources, host: choice.host.clone(), ..filter };
     let query = Query { fields, filter, unnamed_lists, ..Query::default() };
     let mut read = ReadResults {
+        choice: choice.clone(),
         results: recording.query(&query)?,
         set: SeriesSet::new(forgets_after_ns, foreign),
         host: None,

@@ -1,32 +1,49 @@
-//! Prints values with their unit, and departures of fields, for people: three significant digits,
-//! 80 columns.
+//! Formats values with their unit, and the names of what departs, for people: three significant
+//! digits, 80 columns.
 
-use flatcap_explain::{FieldDeparture, ValueUnit};
+use flatcap_format::schema::{shortened, shortened_element, significant, visible_text as escaped};
+use flatcap_format::segment::SourceSender;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
-use super::sender_text::sender_text;
-use crate::human;
+use super::answers::{ChildrenUse, FieldDeparture, Suspect, UnrankedFields, UnrankedReason};
+use super::attribution::SuspectKind;
+use super::measure::ValueUnit;
 
+/// Maximum number of departures in the text about a suspect.
+pub(super) const EVIDENCE_SHOWN: usize = 3;
 /// A shorter part of an element's name says nothing.
 const ELEMENT_WIDTH_MIN: usize = 5;
+
+/// Returns a wall time with milliseconds and the offset of the zone, as all verbs print it.
+pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
+    const NS_PER_S: i64 = 1_000_000_000;
+    // Every second of 64 bits of nanoseconds is in the range of the library.
+    let second = Timestamp::from_second(wall_ns.div_euclid(NS_PER_S)).unwrap_or_default();
+    let time = second.to_zoned(zone.clone());
+    let offset = if time.offset().seconds() == 0 { "Z".to_owned() } else { time.strftime("%:z").to_string() };
+    let milliseconds = wall_ns.rem_euclid(NS_PER_S) / 1_000_000;
+    format!("{}.{milliseconds:03}{offset}", time.strftime("%Y-%m-%dT%H:%M:%S"))
+}
 
 /// Formats a value with its unit.
 pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     match unit {
-        ValueUnit::Percent => format!("{} %", human::significant(value)),
+        ValueUnit::Percent => format!("{} %", significant(value)),
         ValueUnit::Bytes => scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0),
         ValueUnit::BytesPerSecond => {
             format!("{}/s", scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0))
         }
-        ValueUnit::PerSecond => format!("{} /s", human::significant(value)),
+        ValueUnit::PerSecond => format!("{} /s", significant(value)),
         ValueUnit::Seconds => {
             let (value, unit) = match value.abs() {
                 1.0.. => (value, "s"),
                 1e-3.. => (value * 1e3, "ms"),
                 _ => (value * 1e6, "us"),
             };
-            format!("{} {unit}", human::significant(value))
+            format!("{} {unit}", significant(value))
         }
-        ValueUnit::None => human::significant(value),
+        ValueUnit::None => significant(value),
     }
 }
 
@@ -34,9 +51,9 @@ pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
 pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
     let text = measured(value, departure.unit);
     match (&departure.field_unit, departure.unit) {
-        (Some(unit), ValueUnit::None) => format!("{text} {}", human::escaped(unit)),
+        (Some(unit), ValueUnit::None) => format!("{text} {}", escaped(unit)),
         (Some(unit), ValueUnit::PerSecond) => {
-            format!("{} {}/s", human::significant(value), human::escaped(unit))
+            format!("{} {}/s", significant(value), escaped(unit))
         }
         _ => text,
     }
@@ -53,6 +70,13 @@ pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
     Some(format!("pushed by {}{more}", sender_text(first)))
 }
 
+/// Returns a program as text: `shop (user 1000, /usr/bin/shop)`.
+pub fn sender_text(sender: &SourceSender) -> String {
+    let user = sender.user.as_deref().unwrap_or("unknown");
+    let program = sender.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
+    escaped(&format!("{} (user {user}{program})", sender.client)).into_owned()
+}
+
 fn scaled(value: f64, units: &[&str], base: f64) -> String {
     let mut value = value;
     let mut units = units.iter().peekable();
@@ -61,12 +85,12 @@ fn scaled(value: f64, units: &[&str], base: f64) -> String {
         value /= base;
         unit = units.next();
     }
-    format!("{} {}", human::significant(value), unit.unwrap_or(&""))
+    format!("{} {}", significant(value), unit.unwrap_or(&""))
 }
 
 /// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.
 pub(super) fn usual_range(departure: &FieldDeparture) -> String {
-    let (low, high) = departure.usual_range;
+    let (low, high) = (departure.usual_low, departure.usual_high);
     let (low_text, high_text) = (value_text(departure, low), value_text(departure, high));
     if low_text == high_text {
         return high_text;
@@ -82,32 +106,22 @@ pub(super) fn usual_range(departure: &FieldDeparture) -> String {
 
 /// Returns what departs within a width: in full, or as short as that takes.
 pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
-    let name = full_name(departure);
-    if name.chars().count() <= width { name } else { short_name(departure, width) }
-}
-
-/// Returns what departs, in full: `billing[812] process.processes[*].user_time`, `cpu.total.user`.
-fn full_name(departure: &FieldDeparture) -> String {
-    let path = departure.full_path();
-    let name = match &departure.element {
-        Some(element) => format!("{element} {path}"),
-        None => path,
-    };
-    human::escaped(&name).into_owned()
+    let name = escaped(&departure.name);
+    if name.chars().count() <= width { name.into_owned() } else { short_name(departure, width) }
 }
 
 /// Returns what departs within a width: `billing[812] user_time`, `cpu.total.user`. The name of the
 /// field stays whole as long as there is place for it, and the element is shortened.
 pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
     let Some(element) = &departure.element else {
-        return human::shortened(&full_name(departure), width);
+        return shortened(&escaped(&departure.name), width);
     };
-    let (element, field) = (human::escaped(element), what(departure));
+    let (element, field) = (escaped(element), what(departure));
     let place = width.saturating_sub(field.chars().count() + 1);
     if place < ELEMENT_WIDTH_MIN.min(element.chars().count()) {
-        return human::shortened(&field, width);
+        return shortened(&field, width);
     }
-    format!("{} {field}", human::shortened_element(&element, place))
+    format!("{} {field}", shortened_element(&element, place))
 }
 
 /// Returns the name of a field without its source and list, with the state whose share is counted.
@@ -115,18 +129,70 @@ pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
 pub(super) fn what(departure: &FieldDeparture) -> String {
     let mut name = leaf(departure).to_owned();
     if departure.source_id.is_some() {
-        name = format!("{}.{name}", departure.source_name());
+        // The name of the departure has the source as paths spell it.
+        let path = departure.name.strip_suffix(departure.field.as_str()).unwrap_or_default();
+        let element = departure.element.as_deref().unwrap_or_default();
+        name.insert_str(0, path.strip_prefix(element).unwrap_or(path).trim_start());
     }
     if let Some(state) = &departure.state {
         name = format!("{name} {state}");
     }
-    human::escaped(&name).into_owned()
+    escaped(&name).into_owned()
 }
 
 /// Returns the last name of a field; of the list, if its elements themselves are counted.
 fn leaf(departure: &FieldDeparture) -> &str {
-    let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
+    let stated = departure.state.as_ref().and_then(|state| departure.field.strip_suffix(state.as_str()));
+    let field = stated.and_then(|field| field.strip_suffix('=')).unwrap_or(&departure.field);
+    let field = field.strip_suffix("[*]").unwrap_or(field);
     field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
+}
+
+/// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
+pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> String {
+    let own = evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
+        let usual = value_text(departure, departure.usual);
+        format!("{} {} (usually {usual})", what(departure), value_text(departure, departure.value))
+    });
+    let children = children.iter().take(EVIDENCE_SHOWN).map(|children| {
+        let what = children.parts.first().map(what).unwrap_or_default();
+        format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
+    });
+    own.chain(children).collect::<Vec<_>>().join(", ")
+}
+
+/// Says how many new children did something.
+pub(super) fn new_children(children: &ChildrenUse) -> String {
+    match children.count {
+        1 => "+ 1 new child".to_owned(),
+        count => format!("+ {count} new children"),
+    }
+}
+
+/// Returns what a suspect is called within a width; of a process, its id says what it is.
+pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
+    let name = escaped(&suspect.name);
+    let kind = match suspect.kind {
+        SuspectKind::Process => {
+            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+            return shortened_element(&format!("{name}{pid}"), width);
+        }
+        SuspectKind::Cgroup => "cgroup",
+        SuspectKind::Disk => "disk",
+        SuspectKind::Interface => "interface",
+    };
+    shortened(&format!("{kind} {name}"), width)
+}
+
+/// Says that nothing departed, of how many fields.
+pub(super) fn nothing_departed(ranked: usize, unranked: &[UnrankedFields]) -> String {
+    let is_short = unranked.iter().any(|fields| fields.reason == UnrankedReason::ShortBaseline);
+    match ranked {
+        0 if is_short => "the recording is too short for a ranking".to_owned(),
+        0 => "these recordings have no field that can be ranked".to_owned(),
+        1 => "the one field that was ranked did not depart from what is usual for it".to_owned(),
+        _ => format!("none of the {ranked} ranked fields departed from what is usual for it"),
+    }
 }
 
 #[cfg(test)]
@@ -135,21 +201,23 @@ mod tests {
 
     fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
         FieldDeparture {
+            wall_ns: 0,
             source: "disk".to_owned(),
             source_id: None,
             field: "devices[*].reads".to_owned(),
             element: Some("vda".to_owned()),
-            state: None,
             value: high,
             usual: low,
-            usual_range: (low, high),
+            usual_low: low,
+            usual_high: high,
             unit,
-            score: 1.0,
-            wall_ns: 0,
-            together: Vec::new(),
             field_unit: None,
-            senders: Vec::new(),
+            score: 1.0,
             measurement: None,
+            senders: Vec::new(),
+            state: None,
+            name: "vda disk.devices[*].reads".to_owned(),
+            path: "disk.devices[\"vda\"].reads".to_owned(),
         }
     }
 
@@ -195,12 +263,22 @@ mod tests {
         assert_eq!(short_name(&process, 26), "chro... written_to_storage");
         assert_eq!(short_name(&process, 20), "written_to_storage");
         let share = FieldDeparture {
-            field: "processes[*].state".to_owned(),
+            field: "processes[*].state=not sleeping".to_owned(),
             state: Some("not sleeping".to_owned()),
             ..process
         };
         assert_eq!(short_name(&share, 60), "chrome-renderer[31337] state not sleeping");
-        let total = FieldDeparture { element: None, field: "total.user".to_owned(), ..device };
+        let name = "disk.total.user".to_owned();
+        let total = FieldDeparture { element: None, field: "total.user".to_owned(), name, ..device };
         assert_eq!(short_name(&total, 12), "disk.tota...");
+    }
+
+    // Proves that a time has its offset, in winter and summer, and Z in UTC.
+    #[test]
+    fn times_have_their_offset() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(time_text(1_700_000_000_463_435_999, &berlin), "2023-11-14T23:13:20.463+01:00");
+        assert_eq!(time_text(1_688_169_600_000_000_001, &berlin), "2023-07-01T02:00:00.000+02:00");
+        assert_eq!(time_text(-1, &TimeZone::UTC), "1969-12-31T23:59:59.999Z");
     }
 }
