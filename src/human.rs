@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 pub(crate) use flatcap_format::schema::{
-    latency, percent, shell_word, shortened, shortened_element, significant, visible_text as escaped,
+    latency, percent, shell_word, shortened, significant, visible_text as escaped,
 };
 use jiff::civil::Date;
 

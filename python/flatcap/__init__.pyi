@@ -257,56 +257,37 @@ class Explanation(Report):
     """What was different in a window: the object of `flatcap explain --json`. Functions have no
     names, since the program that knows them is not part of this package."""
 
-    @property
-    def window(self) -> Report:
-        """first_wall_ns, last_wall_ns."""
-    @property
-    def baseline(self) -> Report:
-        """recorded_ns, least_ns, is_too_short: the time before, of which what is usual is known."""
-    @property
-    def suspects(self) -> list[Report]:
-        """Processes, control groups, disks and interfaces: kind, name, pid, score, what, evidence
-        (as fields), children (field, count, sum, unit, parts), first_wall_ns."""
-    @property
-    def fields(self) -> list[Report]:
-        """Departures as those of Spikes, with first_wall_ns and together."""
-    @property
-    def ranked(self) -> int:
-        """How many fields were ranked."""
-    @property
-    def unranked(self) -> list[Report]:
-        """Those that were not: reason, count, fields."""
-    @property
-    def markers(self) -> list[Report]:
-        """wall_ns, text."""
-    @property
-    def lost(self) -> int: ...
-    @property
-    def tasks(self) -> Optional[Report]:
-        """Who ran, if switches were recorded."""
-    @property
-    def waits(self) -> Optional[list[Report]]: ...
-    @property
-    def sleeps(self) -> Optional[list[Report]]: ...
-    @property
-    def stacks(self) -> Optional[Report]: ...
-    @property
-    def log(self) -> Optional[Report]: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def offspring(self) -> list[Report]:
-        """Processes that ended or began: list, parent, count."""
-    @property
-    def late_ns(self) -> Optional[int]: ...
-    @property
-    def clock_steps(self) -> list[Report]:
-        """wall_ns, step_ns."""
-    @property
-    def left_out(self) -> int: ...
-    @property
-    def notices(self) -> list[str]:
-        """Problems with files; not part of the JSON."""
+    # first_wall_ns, last_wall_ns.
+    window: Report
+    # The time before, of which it is known what is usual: recorded_ns, least_ns, is_too_short.
+    baseline: Report
+    # Processes, control groups, disks and interfaces: kind, name, pid, score, what, evidence (as
+    # fields), children (field, count, sum, unit, parts), first_wall_ns.
+    suspects: list[Report]
+    # Departures as those of Spikes, with first_wall_ns and together.
+    fields: list[Report]
+    # How many fields were ranked; those that were not: reason, count, fields.
+    ranked: int
+    unranked: list[Report]
+    # wall_ns, text.
+    markers: list[Report]
+    lost: int
+    # From the kernel's events, if they were recorded: who ran, waited for a CPU and slept longer
+    # than usual, which code ran, what was logged.
+    tasks: Optional[Report]
+    waits: Optional[list[Report]]
+    sleeps: Optional[list[Report]]
+    stacks: Optional[Report]
+    log: Optional[Report]
+    host: str
+    # Processes that ended or began: list, parent, count.
+    offspring: list[Report]
+    late_ns: Optional[int]
+    # wall_ns, step_ns.
+    clock_steps: list[Report]
+    left_out: int
+    # Problems with files; not part of the JSON.
+    notices: list[str]
 
 class Spikes(list[Report]):
     """The moments at which fields departed most from the usual, the largest first: the list of

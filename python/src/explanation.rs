@@ -29,7 +29,7 @@ fn answer(
     report: &impl Serialize,
     about: &serde_json::Value,
 ) -> PyResult<Py<PyAny>> {
-    // Numbers, texts and lists always become JSON.
+    // Numbers, strings and lists always become JSON.
     let report = serde_json::to_string(report).map_err(usage)?;
     let module = py.import("flatcap._answers")?;
     Ok(module.getattr("answer")?.call1((class, report, about.to_string()))?.unbind())

@@ -303,7 +303,7 @@ for (let seed = 1; seed <= 40; seed += 1) {
   assert.deepEqual([track.slices!.waker[0], track.slices!.ended[0], timeline.threads[0]!.name], [65535, 1, "<b>"]);
   assert.deepEqual(timeline.stretches, [{ from: BEGIN, to: BEGIN + 9n, kind: "stopped", lost: 0 }]);
 }
-// An answer keeps each digit of integers, and texts with digits, quotes and backslashes.
+// An answer keeps each digit of integers, and strings with digits, quotes and backslashes.
 {
   const json = `{"wall_ns":${BEGIN},"at":-${BEGIN},"near":9007199254740991,"far":[9007199254740992],"x":1.25e-17,"y":18446744073709551615.5}`;
   const exact = { wall_ns: String(BEGIN), at: `-${BEGIN}`, near: 9007199254740991, far: ["9007199254740992"], x: 1.25e-17, y: 2 ** 64 };

@@ -164,7 +164,7 @@ pub struct Suspect {
     pub pid: Option<u64>,
     /// The score of the suspect's activity above the usual.
     pub score: f64,
-    /// What the suspect did, for people: `user_time 98.1 % (usually 0.3 %), ...`.
+    /// The suspect's deeds, for people: `user_time 98.1 % (usually 0.3 %), ...`.
     pub what: String,
     /// Departures of the suspect's own fields, best first.
     pub evidence: Vec<FieldDeparture>,
@@ -242,7 +242,7 @@ pub struct Explanation {
     pub markers: Vec<MarkerText>,
     /// Samples that were lost in the window.
     pub lost: u64,
-    /// What the kernel's events show, after [`Explanation::add_causes`].
+    /// The kernel's events, after [`Explanation::add_causes`].
     #[serde(flatten)]
     pub causes: KernelCauses,
     /// The host.

@@ -1,5 +1,5 @@
-//! What the kernel's events show as lines of text: the threads that ran, that waited for a CPU and
-//! because of which process, and that slept longer than usual; the code that ran, and the log.
+//! Formats the kernel's events as lines of text: the threads that ran, the threads that waited for a
+//! CPU or slept longer than usual, the code that ran, and the log.
 
 use flatcap_format::schema::{latency, percent, shortened, shortened_element, visible_text as escaped};
 
@@ -19,7 +19,8 @@ const PLACES_SHOWN: usize = 5;
 const LINES_SHOWN: usize = 5;
 /// Maximum number of processes named among the ones that ran while another one waited.
 const BLOCKERS_SHOWN: usize = 2;
-/// Columns for a process, a place in the code, and those that ran meanwhile, so that lines have 80.
+/// Widths of a process, of a place in the code, and of the processes that ran during a wait. A line
+/// has at most 80 columns.
 const PROCESS_WIDTH: usize = 21;
 const PLACE_WIDTH: usize = 48;
 const MEANWHILE_WIDTH: usize = 24;

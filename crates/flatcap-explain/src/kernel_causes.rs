@@ -1,4 +1,4 @@
-//! What the kernel's events show of a window. As in [`answers`](super::answers), the fields are the
+//! The kernel's events in a window: who ran, who waited, which code ran. As in [`answers`](super::answers), the fields are the
 //! JSON of all programs. Times of several threads add up.
 
 use flatcap_format::schema::text_of;

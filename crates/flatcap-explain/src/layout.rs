@@ -35,7 +35,7 @@ const UNRANKED_SHOWN: usize = 8;
 const SUMMARY_FIELD_WIDTH: usize = 66;
 const SUMMARY_SUSPECT_WIDTH: usize = 40;
 
-/// Where text is shown.
+/// The screen on which text is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'z> {
     /// The time zone of times.
@@ -67,7 +67,7 @@ impl Layout<'_> {
         let width =
             |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
         let (time_width, value_width, usual_width) = (width(&times, 4), width(&values, 5), width(&usual, 5));
-        // Names are last: beside the values where there is place for them, else below.
+        // Names are last: after the values if the line has space for them, else on the next line.
         let taken = time_width + 5 + value_width + usual_width + 4 * 2;
         let beside = self.width.checked_sub(taken).filter(|place| *place >= NAME_WIDTH_MIN);
         let heading = format!(

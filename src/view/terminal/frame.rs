@@ -33,7 +33,7 @@ const LABELS_FROM: u16 = 76;
 const FIELD_LABELS_FROM: u16 = 110;
 /// Minimum width at which an explanation is shown to the right of the screen.
 const BESIDE_FROM: u16 = 124;
-/// Width of an explanation to the right of the screen, at most: that of its lines and a margin.
+/// Maximum width of an explanation to the right of the screen: 80 columns of text and a margin.
 const BESIDE_WIDTH_MAX: u16 = 82;
 /// Minimum height at which charts are shown above a table.
 const CHARTS_ABOVE_FROM: u16 = 24;
@@ -66,7 +66,7 @@ fn beside_width(screen_width: u16) -> Option<u16> {
 
 /// Returns the width of the lines of an explanation on a terminal.
 pub(super) fn explanation_width(screen_width: u16) -> usize {
-    // A panel has a blank at its left, and at its right if it is beside the screen.
+    // A panel has a blank at its left, and another one at its right if the screen is visible.
     let width = beside_width(screen_width).map_or(screen_width.saturating_sub(1), |width| width - 2);
     usize::from(width)
 }
