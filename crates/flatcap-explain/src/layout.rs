@@ -83,12 +83,11 @@ impl Layout<'_> {
                 "{time:<time_width$}  {:>5.2}  {value:>value_width$}  {usual:>usual_width$}",
                 spike.score
             );
-            match beside {
-                Some(place) => lines.push(format!("{line}  {}", fitting_name(spike, place))),
-                None => {
-                    let name = fitting_name(spike, self.width - NAME_INDENT);
-                    lines.extend([line, format!("{:NAME_INDENT$}{name}", "")]);
-                }
+            if let Some(place) = beside {
+                lines.push(format!("{line}  {}", fitting_name(spike, place)));
+            } else {
+                let name = fitting_name(spike, self.width.saturating_sub(NAME_INDENT));
+                lines.extend([line, format!("{:NAME_INDENT$}{name}", "")]);
             }
             lines.extend(self.senders(spike));
         }
@@ -100,7 +99,8 @@ impl Layout<'_> {
         let mut lines = self.heading(found);
         if found.baseline.is_too_short {
             let least = latency(found.baseline.least_ns);
-            lines.push(format!("nothing is ranked: what is usual takes {least} of recording before"));
+            let nothing = format!("nothing is ranked: what is usual takes {least} of recording before");
+            lines.push(self.fitting(&nothing));
         } else {
             self.push_suspects(found, &mut lines);
         }
@@ -153,7 +153,7 @@ impl Layout<'_> {
     fn push_suspects(&self, found: &Explanation, lines: &mut Vec<String>) {
         if found.suspects.is_empty() {
             let nobody = "who: no process, control group, disk or interface used more than usual";
-            lines.push(nobody.to_owned());
+            lines.push(self.fitting(nobody));
             return;
         }
         let (width, used_width) = self.suspect_widths();
@@ -204,7 +204,8 @@ impl Layout<'_> {
 
     fn push_fields(&self, found: &Explanation, lines: &mut Vec<String>) {
         if found.fields.is_empty() {
-            lines.push(format!("what: {}", nothing_departed(found.ranked, &found.unranked)));
+            let nothing = format!("what: {}", nothing_departed(found.ranked, &found.unranked));
+            lines.push(self.fitting(&nothing));
             lines.extend(self.unranked(&found.unranked));
             return;
         }
@@ -298,5 +299,87 @@ impl Layout<'_> {
 
     pub(super) fn time_of_day(&self, wall_ns: i64) -> String {
         time_text(wall_ns, self.zone).get(11..23).unwrap_or_default().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{
+        ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, FieldGroup, FieldName, MarkerText,
+        Offspring,
+    };
+    use crate::attribution::SuspectKind;
+    use crate::kernel_causes::KernelCauses;
+    use crate::measure::ValueUnit;
+    use crate::text::tests::departure;
+
+    fn explanation() -> Explanation {
+        let long = FieldDeparture {
+            element: Some("a-process-with-a-long-name[31337]".to_owned()),
+            field: "processes[*].written_to_storage".to_owned(),
+            ..departure(512.0, 1e9, ValueUnit::BytesPerSecond)
+        };
+        let other = FieldName {
+            source: "disk".to_owned(),
+            source_id: None,
+            field: "devices[*].writes".to_owned(),
+            element: None,
+            name: "disk.devices[*].writes".to_owned(),
+        };
+        let children = ChildrenUse {
+            field: long.field.clone(),
+            count: 1,
+            sum: 1e9,
+            unit: ValueUnit::BytesPerSecond,
+            parts: vec![long.clone()],
+        };
+        Explanation {
+            window: ExplainedWindow { first_wall_ns: 0, last_wall_ns: 300_000_000 },
+            baseline: ExplainedBaseline { recorded_ns: 10, least_ns: 4, is_too_short: false },
+            suspects: vec![Suspect {
+                kind: SuspectKind::Process,
+                name: "a-process-with-a-long-name".to_owned(),
+                pid: Some(31337),
+                score: 1.0,
+                what: String::new(),
+                evidence: vec![long.clone()],
+                children: vec![children],
+                first_wall_ns: 0,
+            }],
+            fields: vec![FieldGroup { departure: long, first_wall_ns: 0, together: vec![other] }],
+            ranked: 7,
+            unranked: Vec::new(),
+            markers: vec![MarkerText { wall_ns: 0, text: "deploy ".repeat(60) }],
+            lost: 0,
+            causes: KernelCauses::default(),
+            host: "db1".to_owned(),
+            offspring: vec![Offspring { list: "exits".to_owned(), parent: "make".repeat(30), count: 2 }],
+            late_ns: None,
+            clock_steps: vec![ClockStep { wall_ns: 0, step_ns: -7 }],
+            left_out: 0,
+            has_findings: false,
+            before_ns: 0,
+        }
+    }
+
+    // Proves that each line of an explanation fits a screen from 58 columns on, with its values and
+    // the number of the process.
+    #[test]
+    fn lines_fit_the_screen() {
+        let nothing = Explanation { suspects: Vec::new(), fields: Vec::new(), ..explanation() };
+        let mut early = explanation();
+        early.baseline.is_too_short = true;
+        for width in 58..100 {
+            let layout = Layout { zone: &TimeZone::UTC, width };
+            for found in [&explanation(), &nothing, &early] {
+                let lines = layout.explanation(found);
+                assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:#?}");
+            }
+            let text = layout.explanation(&explanation()).join("\n");
+            let has_values = |line: &str| line.contains("954 MiB/s") && line.contains("00.000");
+            assert_eq!(text.lines().filter(|line| has_values(line)).count(), 3, "{width}: {text}");
+            assert!(text.contains("[31337]   1.00"), "{width}: {text}");
+        }
     }
 }

@@ -174,12 +174,9 @@ pub fn explain(
             Some(FieldGroup { first_wall_ns: departure.wall_ns, departure, together })
         })
         .collect();
-    let in_window = |wall_ns: i64| (window.first_ns..window.end_ns()).contains(&wall_ns);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
     let (ranked, unranked) = ranked_and_not(&read, &choice.sources, &without_baseline);
-    let markers = read.markers.iter().filter(|marker| in_window(marker.wall_ns));
-    let steps_of_clock = read.clock.steps();
     Ok(Explanation {
         window: ExplainedWindow { first_wall_ns: window.first_ns, last_wall_ns: window.end_ns() },
         baseline: ExplainedBaseline {
@@ -191,9 +188,7 @@ pub fn explain(
         fields,
         ranked,
         unranked,
-        markers: markers
-            .map(|marker| MarkerText { wall_ns: marker.wall_ns, text: marker.text.clone() })
-            .collect(),
+        markers: markers_in(&read, &window),
         lost: read
             .gaps
             .iter()
@@ -203,13 +198,22 @@ pub fn explain(
         host: read.host.as_ref().map(|host| host.name.clone()).unwrap_or_default(),
         offspring: offspring(&steps, &read, &window),
         late_ns: late.map(|(_, late)| *late).max(),
-        clock_steps: steps_of_clock
-            .map(|(at, step_ns)| ClockStep { wall_ns: read.clock.wall_ns(at), step_ns })
-            .collect(),
+        clock_steps: clock_steps(&read),
         left_out: read.left_out() + steps.left_out,
         has_findings: read.has_findings,
         before_ns: wanted_ns,
     })
+}
+
+fn markers_in(read: &ReadResults, window: &ComparedWindow) -> Vec<MarkerText> {
+    let span = window.first_ns..window.end_ns();
+    let own = read.markers.iter().filter(|marker| span.contains(&marker.wall_ns));
+    own.map(|marker| MarkerText { wall_ns: marker.wall_ns, text: marker.text.clone() }).collect()
+}
+
+fn clock_steps(read: &ReadResults) -> Vec<ClockStep> {
+    let steps = read.clock.steps();
+    steps.map(|(at, step_ns)| ClockStep { wall_ns: read.clock.wall_ns(at), step_ns }).collect()
 }
 
 /// Sorts departures, the best first. If two states have the same share, an observed state is more

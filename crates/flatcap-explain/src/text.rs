@@ -196,10 +196,10 @@ pub(super) fn nothing_departed(ranked: usize, unranked: &[UnrankedFields]) -> St
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
+    pub(crate) fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
         FieldDeparture {
             wall_ns: 0,
             source: "disk".to_owned(),
