@@ -46,8 +46,8 @@ fn processes(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     (processes.collect(), Vec::new())
 }
 
-/// The schema of a pushed source: `size`, which is `pool.size` of the source `db`, `free`, which may
-/// be absent, and a text.
+/// The schema of a pushed source: `size`, which is `pool.size` of the source `db`, `free`, which
+/// may be absent, and a text.
 fn schema(is_nested: bool) -> Vec<u8> {
     let field = |name: &str, content| NewField { kind: MetricKind::Gauge, ..NewField::new(name, content) };
     let fields = vec![
@@ -134,9 +134,9 @@ fn has(value: &Value, wanted: &str) -> bool {
     }
 }
 
-// Proves that the page answers each question with the JSON that the verb prints, byte for byte apart
-// from the escapes of invisible characters; that no field is listed twice; and that sources that
-// share a path are in quotes. The last lists say that the recording has what is to be compared.
+// Proves that the page answers each question with the JSON that the verb prints, byte for byte
+// apart from the escapes of invisible characters; that no field is listed twice; and that sources
+// that share a path are in quotes. The list of texts shows that the recording has each case.
 #[test]
 fn verb_and_page_have_one_report() {
     let folder = folder();

@@ -1,5 +1,5 @@
-//! Formats the kernel's events as lines of text: the threads that ran, the threads that waited for a
-//! CPU or slept longer than usual, the code that ran, and the log.
+//! Formats the kernel's events as lines of text: the threads that ran, the threads that waited for
+//! a CPU or slept longer than usual, the code that ran, and the log.
 
 use flatcap_format::schema::{latency, percent, shortened, shortened_element, visible_text as escaped};
 

@@ -1,5 +1,6 @@
-//! The kernel's events in a window: who ran, who waited, which code ran. As in [`answers`](super::answers), the fields are the
-//! JSON of all programs. Times of several threads add up.
+//! The kernel's events in a window: who ran, who waited, which code ran. As in
+//! [`answers`](super::answers), the fields are the JSON of all programs. Times of several threads
+//! add up.
 
 use flatcap_format::schema::text_of;
 use flatcap_tasks::{CodeObjectInfo, HoleCause, StackTotals};

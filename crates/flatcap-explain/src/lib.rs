@@ -7,8 +7,8 @@
 //! the unit and kind of their values and by the shape of their list, not by name. Suspects are
 //! recognized by `pid`, `path`, the unit `sectors` and the list `interfaces`.
 //!
-//! [`Explanation::add_causes`] reads the kernel's events of a window: the threads that ran or waited,
-//! the code that ran, and the logged lines.
+//! [`Explanation::add_causes`] reads the kernel's events of a window: the threads that ran or
+//! waited, the code that ran, and the logged lines.
 //!
 //! [`Spikes`] and [`Explanation`] are what every program prints, sends or returns: serialized, they
 //! are its JSON, and a [`Layout`] turns them into its lines of text.
@@ -39,6 +39,7 @@ mod recorder_work;
 mod report;
 mod score;
 mod series;
+mod series_place;
 mod table_shape;
 mod text;
 mod window;

@@ -59,7 +59,8 @@ fn chart_columns(body: Rect, screen: Screen) -> ChartColumns {
     }
 }
 
-/// Returns the width of an explanation to the right of the screen, or `None` if it hides the screen.
+/// Returns the width of an explanation to the right of the screen, or `None` if it hides the
+/// screen.
 fn beside_width(screen_width: u16) -> Option<u16> {
     (screen_width >= BESIDE_FROM).then(|| (screen_width - WIDTH_MIN).min(BESIDE_WIDTH_MAX))
 }

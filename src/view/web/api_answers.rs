@@ -1,5 +1,5 @@
-//! The answers of the API as JSON, except the reports of `explain` and `spikes`. Times are strings: a
-//! JavaScript number has only 53 bits of integer precision.
+//! The answers of the API as JSON, except the reports of `explain` and `spikes`. Times are strings:
+//! a JavaScript number has only 53 bits of integer precision.
 
 use flatcap_format::segment::Marker;
 use serde::Serialize;
