@@ -8,32 +8,25 @@ What `read` and `samples` return is taken by pandas, Polars, DuckDB and pyarrow 
 PyCapsule interface, batch by batch; this package depends on none of them.
 """
 
+from ._answers import Explanation, Report, Spikes
 from ._flatcap import (
-    ChildrenUse,
-    Departure,
     Error,
-    Explanation,
     Field,
     FieldError,
     Gap,
     Host,
     Marker,
     NoSamplesError,
-    Offspring,
     ReadError,
     Recording,
     Rows,
     Snapshot,
-    Spikes,
-    Suspect,
     UsageError,
     __version__,
     open,
 )
 
 __all__ = [
-    "ChildrenUse",
-    "Departure",
     "Error",
     "Explanation",
     "Field",
@@ -42,13 +35,12 @@ __all__ = [
     "Host",
     "Marker",
     "NoSamplesError",
-    "Offspring",
     "ReadError",
     "Recording",
+    "Report",
     "Rows",
     "Snapshot",
     "Spikes",
-    "Suspect",
     "UsageError",
     "__version__",
     "open",

@@ -1,7 +1,7 @@
 """Reads recordings of flatcap, a flight recorder for Linux hosts."""
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, Optional, Union
@@ -102,10 +102,12 @@ class Recording:
         window: Length = "300ms",
         before: Length = "10s",
         sources: Optional[Names] = None,
+        limit: Optional[int] = None,
     ) -> Explanation:
         """Says what was different in the window around a time, and who did it.
 
-        Without `at`, the time at which a snapshot was ordered, else the largest spike.
+        Without `at`, the time at which a snapshot was ordered, else the largest spike. `limit` is
+        the maximum length of each list; unlike that of the command, it has no default.
         """
     def spikes(
         self,
@@ -245,147 +247,56 @@ class Snapshot:
     @property
     def kept(self) -> bool: ...
 
-class Departure:
-    """A value of a field that departs from what is usual."""
+class Report(dict[str, Any]):
+    """A JSON object of an answer, whose keys are attributes, too. A key that is absent since there
+    is nothing to say, such as `source_id`, is an attribute with the value None."""
 
-    @property
-    def source(self) -> str: ...
-    @property
-    def source_id(self) -> Optional[int]:
-        """The id of the source, if the run has several sources with its name."""
-    @property
-    def field(self) -> str: ...
-    @property
-    def element(self) -> Optional[str]: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def usual(self) -> float: ...
-    @property
-    def usual_range(self) -> tuple[float, float]: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def wall_ns(self) -> int: ...
-    @property
-    def state(self) -> Optional[str]:
-        """The value of a text whose share of samples is counted; of a number "unchanged", if
-        samples with the value before are counted, or "absent", for the share of those without."""
-    @property
-    def together(self) -> list[tuple[str, str, Optional[str]]]:
-        """Source, path and element of further fields that move together with it. The source has its
-        id if the run has several sources with its name: orders[3]."""
-    @property
-    def field_unit(self) -> Optional[str]:
-        """The unit of its schema."""
-    @property
-    def pushed_by(self) -> list[tuple[str, Optional[str], Optional[str]]]:
-        """Client, user and program of those who pushed it; empty of the host's own."""
-    @property
-    def measured_ns(self) -> Optional[tuple[int, int]]:
-        """Wall time of the first sample that the value is of, and before which the last one is."""
-    @property
-    def dump(self) -> Optional[list[str]]:
-        """The arguments of the command that prints the value, or the samples that it is of."""
+    def __getattr__(self, name: str) -> Any: ...
 
-class ChildrenUse:
-    """What new children of a process did, as a sum."""
+class Explanation(Report):
+    """What was different in a window: the object of `flatcap explain --json`. Functions have no
+    names, since the program that knows them is not part of this package."""
 
-    @property
-    def field(self) -> str: ...
-    @property
-    def sum(self) -> float: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def parts(self) -> list[Departure]: ...
+    # first_wall_ns, last_wall_ns.
+    window: Report
+    # The time before, of which it is known what is usual: recorded_ns, least_ns, is_too_short.
+    baseline: Report
+    # Processes, control groups, disks and interfaces: kind, name, pid, score, what, evidence (as
+    # fields), children (field, count, sum, unit, parts), first_wall_ns.
+    suspects: list[Report]
+    # Departures as those of Spikes, with first_wall_ns and together.
+    fields: list[Report]
+    # How many fields were ranked; those that were not: reason, count, fields.
+    ranked: int
+    unranked: list[Report]
+    # wall_ns, text.
+    markers: list[Report]
+    lost: int
+    # From the kernel's events, if they were recorded: who ran, waited for a CPU and slept longer
+    # than usual, which code ran, what was logged.
+    tasks: Optional[Report]
+    waits: Optional[list[Report]]
+    sleeps: Optional[list[Report]]
+    stacks: Optional[Report]
+    log: Optional[Report]
+    host: str
+    # Processes that ended or began: list, parent, count.
+    offspring: list[Report]
+    late_ns: Optional[int]
+    # wall_ns, step_ns.
+    clock_steps: list[Report]
+    left_out: int
+    # Problems with files; not part of the JSON.
+    notices: list[str]
 
-class Suspect:
-    """A process, control group, disk or interface that may be the cause."""
+class Spikes(list[Report]):
+    """The moments at which fields departed most from the usual, the largest first: the list of
+    `flatcap spikes --json`. Each has wall_ns, source, source_id, field, element, value, usual,
+    usual_low, usual_high, unit, field_unit, score, measured, pushed_by, state, name and path. The
+    attributes are not part of the JSON."""
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def pid(self) -> Optional[int]: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def first_wall_ns(self) -> int: ...
-    @property
-    def evidence(self) -> list[Departure]: ...
-    @property
-    def children(self) -> list[ChildrenUse]:
-        """What its new children did: no value of the process itself."""
-
-class Offspring:
-    """Processes that ended or began below another one."""
-
-    @property
-    def list(self) -> str: ...
-    @property
-    def parent(self) -> str: ...
-    @property
-    def count(self) -> int: ...
-
-class Explanation:
-    """What was different in a window."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def first_wall_ns(self) -> int: ...
-    @property
-    def last_wall_ns(self) -> int: ...
-    @property
-    def before_ns(self) -> int:
-        """Length of the time before, as far as it was recorded."""
-    @property
-    def before_least_ns(self) -> int:
-        """The shortest such time of which it is known what is usual: with less, nothing is ranked."""
-    @property
-    def suspects(self) -> list[Suspect]: ...
-    @property
-    def fields(self) -> list[Departure]: ...
-    @property
-    def offspring(self) -> list[Offspring]: ...
-    @property
-    def markers(self) -> list[tuple[int, str]]: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def late_ns(self) -> Optional[int]: ...
-    @property
-    def clock_steps(self) -> list[tuple[int, int]]: ...
-    @property
-    def left_out(self) -> int: ...
-    @property
-    def ranked(self) -> int:
-        """How many fields were ranked."""
-    @property
-    def unranked(self) -> dict[str, list[str]]:
-        """The names of those that were not, by reason."""
-    @property
-    def notices(self) -> list[str]: ...
-
-class Spikes:
-    """The moments at which fields departed most from the usual, the largest first."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Departure: ...
-    def __iter__(self) -> Iterator[Departure]: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def left_out(self) -> int: ...
-    @property
-    def ranked(self) -> int:
-        """How many fields were ranked."""
-    @property
-    def unranked(self) -> dict[str, list[str]]:
-        """The names of those that were not, by reason."""
-    @property
-    def notices(self) -> list[str]: ...
+    host: str
+    left_out: int
+    ranked: int
+    unranked: list[Report]
+    notices: list[str]

@@ -31,11 +31,5 @@ fn _flatcap(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<notes::Marker>()?;
     module.add_class::<notes::Gap>()?;
     module.add_class::<snapshots::Snapshot>()?;
-    module.add_class::<explanation::Departure>()?;
-    module.add_class::<explanation::Suspect>()?;
-    module.add_class::<explanation::Offspring>()?;
-    module.add_class::<explanation::ChildrenUse>()?;
-    module.add_class::<explanation::Explanation>()?;
-    module.add_class::<explanation::Spikes>()?;
     module.add_function(wrap_pyfunction!(recording::open, module)?)
 }

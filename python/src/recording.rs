@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flatcap_query::{FieldPath, Query, Recording as Segments, RowCondition, RowOptions};
 use flatcap_explain::RecordingChoice;
 use flatcap_format::replay::{HostIdentity, RecordedHosts, ReplayFilter, recording_span};
 use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{ListedSegment, list};
-use flatcap_query::{FieldPath, Query, Recording as Segments, RowCondition, RowOptions};
+use flatcap_tasks::CodeObjectInfo;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::errors::{FieldError, NoSamplesError, ReadError, of_explain, of_query, of_segment, usage};
-use crate::explanation::{Explanation, Spikes};
+use crate::explanation;
 use crate::names::{Field, Host};
 use crate::notes::{Gap, Marker, NoteReading};
 use crate::rows::{Rows, RowsRequest};
@@ -240,7 +241,7 @@ impl Recording {
     }
 
     /// Says what was different in a window, and who did it.
-    #[pyo3(signature = (at=None, *, window=None, before=None, sources=None))]
+    #[pyo3(signature = (at=None, *, window=None, before=None, sources=None, limit=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn explain(
         &self,
@@ -249,7 +250,8 @@ impl Recording {
         window: Option<Bound<'_, PyAny>>,
         before: Option<Bound<'_, PyAny>>,
         sources: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Explanation> {
+        limit: Option<usize>,
+    ) -> PyResult<Py<PyAny>> {
         let choice = self.choice(sources)?;
         let length = |name, value: Option<Bound<'_, PyAny>>, default_ns| {
             value.map_or(Ok(default_ns), |value| duration_ns(name, &value))
@@ -271,13 +273,17 @@ impl Recording {
         let mut notices = Vec::new();
         let found = py.detach(|| {
             let mut report = |notice: &flatcap_format::replay::Notice| notices.push(notice.to_string());
-            flatcap_explain::explain(&choice, wall_ns, window_ns, before_ns, &mut report)
+            let mut found = flatcap_explain::explain(&choice, wall_ns, window_ns, before_ns, &mut report)?;
+            // The program that knows names of functions is not part of this package.
+            found.add_causes(&choice, |_, _| |_: &CodeObjectInfo, _| None)?;
+            found.truncate(limit.unwrap_or(usize::MAX));
+            Ok(found)
         });
         match found {
             Err(flatcap_explain::ExplainError::NoSamples) => {
                 Err(self.no_samples(&format!("within {window_ns} ns around {wall_ns}")))
             }
-            found => Explanation::new(py, found.map_err(of_explain)?, (&choice, notices)),
+            found => explanation::explanation(py, &found.map_err(of_explain)?, notices),
         }
     }
 
@@ -291,7 +297,7 @@ impl Recording {
         until: TimeArgument<'_>,
         sources: Option<&Bound<'_, PyAny>>,
         limit: usize,
-    ) -> PyResult<Spikes> {
+    ) -> PyResult<Py<PyAny>> {
         let choice = self.choice(sources)?;
         let filter = self.filter(py, choice.sources.clone(), (since, until))?;
         let mut notices = Vec::new();
@@ -301,7 +307,7 @@ impl Recording {
         });
         match found {
             Err(flatcap_explain::ExplainError::NoSamples) => Err(self.no_samples("in the selected time")),
-            found => Spikes::new(py, found.map_err(of_explain)?, (&choice, notices)),
+            found => explanation::spikes(py, &found.map_err(of_explain)?, notices),
         }
     }
 

@@ -5,53 +5,25 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_explain::{
-    ChildrenUse, ExplainError, Explanation, FieldName, KernelCauses, RecordingChoice, Spikes, Suspect,
-    SuspectKind, UnrankedFields, UnrankedReason, ValueUnit, explain, find_causes, find_spikes,
-};
+use flatcap_explain::{ExplainError, RecordingChoice, Spikes, explain, find_spikes};
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::list;
-use flatcap_tasks::CodeObjectInfo;
 use flatcap_text::human;
 use flatcap_text::quantity::duration_argument;
 use flatcap_text::stack_names::StackNames;
 use jiff::tz::TimeZone;
-use serde::Serialize;
 
-use super::causes::{CausesScreen, FunctionNames};
-use super::causes_object::CausesObject;
 use super::error::CliError;
 use super::hosts::find_host;
-use super::measured_value::{self, measured, short_name, value_text};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
-use super::spikes::{
-    DepartureObject, nothing_departed, print_senders, print_unranked, printed_length, report_left_out,
-};
-use super::suspect_text::{EVIDENCE_SHOWN, new_children, suspect_name, what};
+use super::spikes::{layout, report_left_out};
 use super::symbol_directory::symbol_directory;
-use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
-
-/// Columns for suspects, what they used, and fields, so that lines have 80.
-const SUSPECT_WIDTH: usize = 21;
-const USED_WIDTH: usize = 18;
-const FIELD_WIDTH: usize = 34;
-/// Columns for the number of new children: those for suspects and their score.
-const CHILDREN_WIDTH: usize = SUSPECT_WIDTH + 2 + 5;
-/// Maximum number of names of unranked fields in JSON, for each reason.
-const UNRANKED_MAX: usize = 1000;
-/// Shortest baseline, in lengths of the window: of a shorter one too few stretches are as long as
-/// the window to say what is usual.
-const BEFORE_WINDOWS_MIN: u64 = 2;
-/// Parents that the line about processes names.
-const PARENTS_SHOWN: usize = 3;
-/// Maximum number of lines for the text of a mark.
-const MARKER_LINES_SHOWN: usize = 4;
 
 /// Say what was different in a window, and who did it.
 ///
@@ -101,13 +73,19 @@ pub(super) struct Args {
 }
 
 /// Says that there is nothing to explain without a time: a recording without spikes is no error.
-fn print_no_spikes(is_json: bool, found: &Spikes, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+fn print_no_spikes(
+    is_json: bool,
+    found: &Spikes,
+    zone: &TimeZone,
+    out: &mut dyn Write,
+) -> Result<ExitStatus, CliError> {
     if is_json {
         writeln!(out, "null")?;
     } else {
-        let why = nothing_departed(found.ranked, &found.unranked);
-        writeln!(out, "no spikes: {why}; name a time to explain with --at")?;
-        print_unranked(&found.unranked, out)?;
+        for (number, line) in layout(zone).spikes(found).iter().enumerate() {
+            let advice = if number == 0 { "; name a time to explain with --at" } else { "" };
+            writeln!(out, "{line}{advice}")?;
+        }
     }
     Ok(if found.has_findings { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
@@ -136,36 +114,33 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 let found = found?;
                 match found.departures.first() {
                     Some(spike) => spike.wall_ns,
-                    None => return print_no_spikes(args.json, &found, out),
+                    None => return print_no_spikes(args.json, &found, &zone, out),
                 }
             }
         },
     };
     let ns = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     let window_ns = ns(args.window);
-    // Usual values are those of several stretches of the window's length.
-    let before_ns = ns(args.before).max(window_ns.saturating_mul(BEFORE_WINDOWS_MIN));
-    let found = match explain(&choice, wall_ns, window_ns, before_ns, &mut report) {
+    let before_ns = ns(args.before);
+    let mut found = match explain(&choice, wall_ns, window_ns, before_ns, &mut report) {
         Err(ExplainError::NoSamples) => {
             let at = TimePrinter::new(zone.clone()).microseconds(wall_ns);
-            let wanted = format!("in {} around {at}", printed_length(window_ns));
+            let wanted = format!("in {} around {at}", human::latency(window_ns));
             return Err(no_samples(&choice, &wanted, zone)?);
         }
         found => found?,
     };
-    let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
-    let boot_id = causes.stacks_boot_id.as_deref();
-    let known =
-        causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &args.symbol_directories));
-    let known = known.unwrap_or_default();
-    let names: FunctionNames<'_> = &mut |object: &CodeObjectInfo, offset: u64| known.function(object, offset);
+    found.add_causes(&choice, |stacks, boot_id| {
+        let names = StackNames::of(stacks, boot_id, &args.symbol_directories);
+        move |object, offset| names.function(object, offset)
+    })?;
+    found.truncate(args.limit);
     if args.json {
-        let causes = CausesObject::new(&causes, args.limit, names);
-        let object = ExplanationObject::new(&found, causes, (&choice, args.limit));
-        write!(out, "{}", to_visible_json(&object).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        writeln!(out, "{}", to_visible_json(&found).map_err(io::Error::from)?)?;
     } else {
-        Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found, &causes, names)?;
+        for line in layout(&zone).explanation(&found) {
+            writeln!(out, "{line}")?;
+        }
         for name in attached_logs(&args.paths).iter().map(|name| human::escaped(name)) {
             writeln!(out, "attached: {name}; flatcap info --attachment {name} PATH prints it")?;
         }
@@ -174,319 +149,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         report_left_out(found.left_out)?;
     }
     let outcome = outcome?;
-    Ok(if found.has_findings || causes.has_findings { ExitStatus::DataLoss } else { outcome })
+    Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
 /// Returns the error of a time without samples: with the time that the recording spans.
 fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<CliError, CliError> {
     let span = recorded_time(&choice.paths, choice.host.as_ref(), zone)?;
     Ok(CliError::NoSamples(format!("no samples {wanted}; {span}")))
-}
-
-#[derive(Serialize)]
-struct ExplanationObject<'e> {
-    window: WindowObject,
-    baseline: BaselineObject,
-    suspects: Vec<SuspectObject<'e>>,
-    fields: Vec<FieldObject<'e>>,
-    ranked: usize,
-    unranked: Vec<UnrankedObject<'e>>,
-    markers: Vec<MarkerObject<'e>>,
-    lost: u64,
-    #[serde(flatten)]
-    causes: CausesObject,
-}
-
-#[derive(Serialize)]
-struct WindowObject {
-    first_wall_ns: i64,
-    last_wall_ns: i64,
-}
-
-/// The time before the window, as far as it was recorded.
-#[derive(Serialize)]
-struct BaselineObject {
-    recorded_ns: u64,
-    least_ns: u64,
-    is_too_short: bool,
-}
-
-#[derive(Serialize)]
-struct SuspectObject<'e> {
-    kind: SuspectKind,
-    name: &'e str,
-    pid: Option<u64>,
-    score: f64,
-    what: String,
-    evidence: Vec<DepartureObject<'e>>,
-    children: Vec<ChildrenObject<'e>>,
-    first_wall_ns: i64,
-}
-
-/// The use of a resource by new children: a sum, and its parts.
-#[derive(Serialize)]
-struct ChildrenObject<'e> {
-    field: &'e str,
-    count: usize,
-    sum: f64,
-    unit: ValueUnit,
-    parts: Vec<DepartureObject<'e>>,
-}
-
-#[derive(Serialize)]
-struct FieldObject<'e> {
-    #[serde(flatten)]
-    departure: DepartureObject<'e>,
-    first_wall_ns: i64,
-    together: Vec<FieldNameObject<'e>>,
-}
-
-#[derive(Serialize)]
-struct FieldNameObject<'e> {
-    source: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source_id: Option<u16>,
-    field: &'e str,
-    element: Option<&'e str>,
-}
-
-#[derive(Serialize)]
-struct UnrankedObject<'e> {
-    reason: UnrankedReason,
-    count: usize,
-    fields: Vec<&'e str>,
-}
-
-#[derive(Serialize)]
-struct MarkerObject<'e> {
-    wall_ns: i64,
-    text: &'e str,
-}
-
-impl<'e> ExplanationObject<'e> {
-    fn new(found: &'e Explanation, causes: CausesObject, (choice, limit): (&RecordingChoice, usize)) -> Self {
-        let suspects = found.suspects.iter().take(limit).map(|suspect| SuspectObject {
-            kind: suspect.kind,
-            name: &suspect.name,
-            pid: suspect.pid,
-            score: suspect.score,
-            what: what(suspect),
-            evidence: suspect.evidence.iter().map(|own| DepartureObject::new(own, choice)).collect(),
-            children: suspect.children.iter().map(|own| ChildrenObject::new(own, choice)).collect(),
-            first_wall_ns: suspect.first_wall_ns,
-        });
-        let fields = found.fields.iter().take(limit).map(|departure| FieldObject {
-            departure: DepartureObject::new(departure, choice),
-            first_wall_ns: departure.wall_ns,
-            together: departure.together.iter().map(FieldNameObject::from).collect(),
-        });
-        let unranked = |UnrankedFields { reason, fields }: &'e UnrankedFields| UnrankedObject {
-            reason: *reason,
-            count: fields.len(),
-            fields: fields.iter().take(UNRANKED_MAX).map(String::as_str).collect(),
-        };
-        let markers = found.markers.iter();
-        Self {
-            window: WindowObject { first_wall_ns: found.window.0, last_wall_ns: found.window.1 },
-            baseline: BaselineObject {
-                recorded_ns: found.before_ns,
-                least_ns: found.before_least_ns,
-                is_too_short: found.is_too_early(),
-            },
-            suspects: suspects.collect(),
-            fields: fields.collect(),
-            ranked: found.ranked,
-            unranked: found.unranked.iter().map(unranked).collect(),
-            markers: markers
-                .map(|marker| MarkerObject { wall_ns: marker.wall_ns, text: &marker.text })
-                .collect(),
-            lost: found.lost,
-            causes,
-        }
-    }
-}
-
-impl<'e> ChildrenObject<'e> {
-    fn new(children: &'e ChildrenUse, choice: &RecordingChoice) -> Self {
-        Self {
-            field: &children.field,
-            count: children.parts.len(),
-            sum: children.sum,
-            unit: children.unit,
-            parts: children.parts.iter().map(|part| DepartureObject::new(part, choice)).collect(),
-        }
-    }
-}
-
-impl<'e> From<&'e FieldName> for FieldNameObject<'e> {
-    fn from(name: &'e FieldName) -> Self {
-        Self {
-            source: &name.source,
-            source_id: name.source_id,
-            field: &name.field,
-            element: name.element.as_deref(),
-        }
-    }
-}
-
-/// An explanation on 80 columns.
-struct Screen<'o> {
-    times: TimePrinter,
-    limit: usize,
-    out: &'o mut dyn Write,
-}
-
-impl Screen<'_> {
-    fn print(
-        &mut self,
-        found: &Explanation,
-        causes: &KernelCauses,
-        names: FunctionNames<'_>,
-    ) -> io::Result<()> {
-        let from = self.times.milliseconds(found.window.0);
-        let length = printed_length(found.window.1.abs_diff(found.window.0));
-        let before = printed_length(found.before_ns);
-        let width = Output::Stdout.width_to_fit();
-        let what = format!("{from}, {length} against {before} before");
-        let host = format!("host {}", human::escaped(&found.host));
-        let is_fitting = what.len() + 2 + host.chars().count() <= width;
-        let host = human::shortened(&host, width);
-        writeln!(self.out, "{what}{}{host}", if is_fitting { ", " } else { "\n" })?;
-        if found.is_too_early() {
-            let least = printed_length(found.before_least_ns);
-            writeln!(self.out, "nothing is ranked: what is usual takes {least} of recording before")?;
-        } else {
-            self.print_suspects(found)?;
-        }
-        CausesScreen { times: &mut self.times, limit: self.limit, width, out: self.out }
-            .print(causes, names)?;
-        self.print_fields(found)?;
-        self.print_rest(found)
-    }
-
-    fn print_suspects(&mut self, found: &Explanation) -> io::Result<()> {
-        if found.suspects.is_empty() {
-            return writeln!(
-                self.out,
-                "who: no process, control group, disk or interface used more than usual"
-            );
-        }
-        writeln!(
-            self.out,
-            "{:<SUSPECT_WIDTH$}  score  {:>10}  {:>10}  {:<USED_WIDTH$}  from",
-            "who", "used", "usual", "of"
-        )?;
-        for suspect in found.suspects.iter().take(self.limit) {
-            let name = suspect_name(suspect, SUSPECT_WIDTH);
-            for (number, departure) in suspect.evidence.iter().take(EVIDENCE_SHOWN).enumerate() {
-                let (name, score) =
-                    if number == 0 { (&*name, format!("{:.2}", suspect.score)) } else { ("", String::new()) };
-                let line = format!(
-                    "{name:<SUSPECT_WIDTH$}  {score:>5}  {:>10}  {:>10}  {:<USED_WIDTH$}  {}",
-                    value_text(departure, departure.value),
-                    value_text(departure, departure.usual),
-                    human::shortened(&measured_value::what(departure), USED_WIDTH),
-                    self.short_time(departure.wall_ns)
-                );
-                writeln!(self.out, "{}", line.trim_end())?;
-            }
-            self.print_children(suspect, &name)?;
-        }
-        Ok(())
-    }
-
-    /// Prints the use of resources by the new children of a suspect, apart from its own.
-    fn print_children(&mut self, suspect: &Suspect, name: &str) -> io::Result<()> {
-        for (number, children) in suspect.children.iter().take(EVIDENCE_SHOWN).enumerate() {
-            if number == 0 && suspect.evidence.is_empty() {
-                writeln!(self.out, "{name:<SUSPECT_WIDTH$}  {:>5.2}", suspect.score)?;
-            }
-            let what = children.parts.first().map(measured_value::what).unwrap_or_default();
-            let first_ns = children.parts.iter().map(|part| part.wall_ns).min().unwrap_or_default();
-            let line = format!(
-                "{:<CHILDREN_WIDTH$}  {:>10}  {:>10}  {:<USED_WIDTH$}  {}",
-                format!("  {}", new_children(children)),
-                measured(children.sum, children.unit),
-                "",
-                human::shortened(&what, USED_WIDTH),
-                self.short_time(first_ns)
-            );
-            writeln!(self.out, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
-
-    fn print_fields(&mut self, found: &Explanation) -> io::Result<()> {
-        if found.is_too_early() {
-            return Ok(());
-        }
-        if found.fields.is_empty() {
-            writeln!(self.out, "what: {}", nothing_departed(found.ranked, &found.unranked))?;
-            return print_unranked(&found.unranked, self.out);
-        }
-        writeln!(self.out, "{:<FIELD_WIDTH$}  score  {:>12}  {:>12}  from", "what", "value", "usual")?;
-        for departure in found.fields.iter().take(self.limit) {
-            let count = departure.together.len();
-            let together = if count > 0 { format!(" (+{count})") } else { String::new() };
-            let name = short_name(departure, FIELD_WIDTH - together.len()) + &together;
-            let from = self.short_time(departure.wall_ns);
-            writeln!(
-                self.out,
-                "{name:<FIELD_WIDTH$}  {:>5.2}  {:>12}  {:>12}  {}",
-                departure.score,
-                value_text(departure, departure.value),
-                value_text(departure, departure.usual),
-                from
-            )?;
-            print_senders(departure, self.out)?;
-        }
-        Ok(())
-    }
-
-    fn print_rest(&mut self, found: &Explanation) -> io::Result<()> {
-        let mut lists: Vec<&str> = found.offspring.iter().map(|offspring| offspring.list.as_str()).collect();
-        lists.sort_unstable();
-        lists.dedup();
-        for list in lists {
-            let own: Vec<_> = found.offspring.iter().filter(|offspring| offspring.list == list).collect();
-            let count: u64 = own.iter().map(|offspring| offspring.count).sum();
-            let parents: Vec<String> = own
-                .iter()
-                .take(PARENTS_SHOWN)
-                .map(|offspring| format!("{} below {}", offspring.count, human::escaped(&offspring.parent)))
-                .collect();
-            let verb = if list == "exits" { "ended" } else { "began" };
-            let line = format!("processes {verb} {count}: {}", parents.join(", "));
-            writeln!(self.out, "{}", human::shortened(&line, Output::Stdout.width_to_fit()))?;
-        }
-        for marker in &found.markers {
-            let line = format!(
-                "marker {} {}",
-                self.times.milliseconds(marker.wall_ns),
-                human::escaped(&marker.text)
-            );
-            let width = Output::Stdout.width_to_fit();
-            let text = wrapped(&line, Some(width), 2);
-            for line in text.lines().take(MARKER_LINES_SHOWN) {
-                writeln!(self.out, "{}", human::shortened(line, width))?;
-            }
-            if text.lines().nth(MARKER_LINES_SHOWN).is_some() {
-                writeln!(self.out, "  ...")?;
-            }
-        }
-        for (at, step_ns) in &found.clock_steps {
-            let direction = if *step_ns < 0 { "back" } else { "forward" };
-            let length = printed_length(step_ns.unsigned_abs());
-            let at = self.times.milliseconds(*at);
-            writeln!(self.out, "the clock was set {direction} by {length}, to {at}")?;
-        }
-        let late = found.late_ns.map_or("unknown".to_owned(), printed_length);
-        writeln!(self.out, "markers {}   lost {}   recorder late {late}", found.markers.len(), found.lost)
-    }
-
-    /// Returns the seconds of a time: the line above has the rest.
-    fn short_time(&mut self, wall_ns: i64) -> String {
-        let time = self.times.milliseconds(wall_ns);
-        time.get(17..23).unwrap_or(&time).to_owned()
-    }
 }

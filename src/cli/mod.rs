@@ -10,8 +10,6 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{FromArgMatches, Parser, Subcommand};
 
-mod causes;
-mod causes_object;
 mod check_config;
 mod check_trigger;
 mod checksum;
@@ -35,7 +33,6 @@ mod logging;
 #[cfg(feature = "manual")]
 mod manual;
 mod marks;
-mod measured_value;
 mod name_lines;
 #[cfg(feature = "view")]
 mod page;
@@ -54,7 +51,6 @@ mod source_sum;
 mod sources;
 mod spikes;
 mod status;
-mod suspect_text;
 mod symbol_directory;
 mod tables;
 mod terminal;

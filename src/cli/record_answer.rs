@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use flatcap_explain::{RecordingChoice, explain, find_spikes};
+use flatcap_explain::{Layout, RecordingChoice, explain, find_spikes};
 use flatcap_format::replay::ReplayFilter;
 use flatcap_text::human::shell_word;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
-use super::measured_value::{fitting_name, usual_range, value_text};
-use super::spikes::nothing_departed;
-use super::suspect_text::{suspect_name, what};
-use super::time_printer::{TimePrinter, zone_of};
+use super::time_printer::zone_of;
 
 /// Maximum time at the end of a run that the answer is about: reading more would take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
@@ -21,10 +19,6 @@ const BASELINE_NS: u64 = 10_000_000_000;
 const NAME_WIDTH: usize = "changed most".len();
 /// A shorter recording may have no baseline for most of its time.
 const SHORT_NS: u64 = 30_000_000_000;
-/// Maximum width of the name of a suspect.
-const SUSPECT_WIDTH: usize = 40;
-/// Maximum width of the name of a field, so that lines have 80 columns.
-const FIELD_WIDTH: usize = 80 - NAME_WIDTH - 2;
 
 /// Returns the lines about a run that has just ended in `data_dir` and took `elapsed_ns`. An answer
 /// that cannot be found is left out: the recording itself is complete.
@@ -45,28 +39,17 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     };
     let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };
     let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("") };
-    let Some(spike) = found.departures.first() else {
-        let nothing = nothing_departed(found.ranked, &found.unranked);
-        let advice = if elapsed_ns < SHORT_NS { "; record for 30 s or longer" } else { "" };
-        let nothing = line("changed most", &format!("{nothing}{advice}"));
-        return std::iter::once(nothing).chain(next("")).collect();
+    let zone = zone_of(false).unwrap_or(TimeZone::UTC);
+    let layout = Layout { zone: &zone, width: 80 };
+    let summary =
+        layout.summary(&found, |wall_ns| explain(&choice, wall_ns, WINDOW_NS, BASELINE_NS, &mut |_| {}).ok());
+    let advice = match &summary.at {
+        None if elapsed_ns < SHORT_NS => "; record for 30 s or longer",
+        _ => "",
     };
-    let at = TimePrinter::new(zone_of(false).unwrap_or(jiff::tz::TimeZone::UTC)).milliseconds(spike.wall_ns);
-    let (value, usual) = (value_text(spike, spike.value), usual_range(spike));
-    let mut lines = vec![
-        line("changed most", &fitting_name(spike, FIELD_WIDTH)),
-        line("", &format!("{value} at {at}, usually {usual}")),
-    ];
-    if let Ok(explanation) = explain(&choice, spike.wall_ns, WINDOW_NS, BASELINE_NS, &mut |_| {})
-        && let Some(suspect) = explanation.suspects.first()
-    {
-        lines.push(line(
-            "who did it",
-            &format!("{}: {}", suspect_name(suspect, SUSPECT_WIDTH), what(suspect)),
-        ));
-    }
-    lines.extend(next(&format!(" --at {at}")));
-    lines
+    let own = summary.lines.iter().map(|(name, text)| line(name, &format!("{text}{advice}")));
+    let at = summary.at.map_or_else(String::new, |at| format!(" --at {at}"));
+    own.chain(next(&at)).collect()
 }
 
 /// Returns the name by which this program was executed, if a shell finds it by it.

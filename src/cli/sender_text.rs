@@ -3,19 +3,13 @@
 use std::collections::BTreeMap;
 
 use flatcap_control::SenderStatus;
+use flatcap_explain::sender_text;
 use flatcap_format::segment::SourceSender;
 
 use super::human;
 
 /// Maximum number of programs, and of names of sources for a program, that are listed.
 const NAMES_MAX: usize = 8;
-
-/// Returns a program as text: `shop (user 1000, /usr/bin/shop)`.
-pub(super) fn sender_text(sender: &SourceSender) -> String {
-    let user = sender.user.as_deref().unwrap_or("unknown");
-    let program = sender.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
-    human::escaped(&format!("{} (user {user}{program})", sender.client)).into_owned()
-}
 
 /// Returns a line for each program, with the names of the sources that it has pushed:
 /// `pushed by shop (user 1000, /usr/bin/shop): orders (16 sources), trades`.

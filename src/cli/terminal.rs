@@ -1,9 +1,9 @@
-//! The abilities of the reader of an output: its width, and whether it shows colors. Breaks lines
-//! to that width.
+//! The abilities of the reader of an output: its width, and whether it shows colors.
 
 use std::io::{self, IsTerminal};
 
 use comfy_table::Table;
+pub(super) use flatcap_format::schema::wrapped;
 
 /// Narrower output is not fitted: tables would have no columns left. A value of COLUMNS below it is
 /// a mistake.
@@ -55,59 +55,5 @@ impl Output {
         let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
         self.is_terminal() && !is_unwanted && !is_dumb
-    }
-}
-
-/// Breaks a line at spaces where it exceeds the width, and indents what follows. A word that is
-/// longer, such as a path, stays whole. Color codes take no width.
-pub(super) fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
-    let Some(width) = width.filter(|width| shown_width(line) > *width) else { return line.to_owned() };
-    let (mut text, mut used) = (String::new(), 0);
-    // Spaces belong to the word after them, so that columns of the first line stay.
-    let mut rest = line;
-    while !rest.is_empty() {
-        let word_at = rest.find(|c: char| c != ' ').unwrap_or(rest.len());
-        let end = rest.get(word_at..).and_then(|word| word.find(' ')).map_or(rest.len(), |end| word_at + end);
-        let (word, after) = rest.split_at(end);
-        let needed = shown_width(word);
-        if used > indent && used + needed > width {
-            text.push('\n');
-            text.push_str(&" ".repeat(indent));
-            text.push_str(word.trim_start());
-            used = indent + shown_width(word.trim_start());
-        } else {
-            text.push_str(word);
-            used += needed;
-        }
-        rest = after;
-    }
-    text
-}
-
-/// Returns the number of characters that a terminal shows: without color codes.
-fn shown_width(text: &str) -> usize {
-    let mut parts = text.split('\x1b');
-    let first = parts.next().map_or(0, |part| part.chars().count());
-    let after_codes = parts.map(|part| part.split_once('m').map_or(0, |(_, shown)| shown.chars().count()));
-    first + after_codes.sum::<usize>()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves that lines are broken at spaces only, indented, and never wider than asked for unless
-    // a word is; and that color codes take no width.
-    #[test]
-    fn lines_are_broken_at_spaces() {
-        let line = "disk     95 B of 100 B (95.0%), 10 B free; /a/very/long/path/of/a/directory end";
-        assert_eq!(wrapped(line, None, 9), line);
-        assert_eq!(wrapped(line, Some(line.len()), 9), line);
-        let broken = wrapped(line, Some(30), 9);
-        let expected = "disk     95 B of 100 B\n         (95.0%), 10 B free;\n         \
-                        /a/very/long/path/of/a/directory\n         end";
-        assert_eq!(broken, expected);
-        assert_eq!(wrapped("\x1b[33mab cd\x1b[0m ef", Some(8), 2), "\x1b[33mab cd\x1b[0m ef");
-        assert_eq!(wrapped("\x1b[33mab cd\x1b[0m ef", Some(7), 2), "\x1b[33mab cd\x1b[0m\n  ef");
     }
 }

@@ -135,6 +135,15 @@ fn kmsg(number: u64) -> KmsgPayload {
     KmsgPayload { lines: (1..=count).map(line).collect(), lost: 0 }
 }
 
+/// The events that samples of `sched`, `profile` and `kmsg` have: those before their time, of which
+/// some are lost.
+pub(super) fn kernel_events(sample: u64) -> [Vec<u8>; 3] {
+    let Some(number) = sample.checked_sub(1) else {
+        return [SchedPayload::default().bytes(), ProfilePayload::default().bytes(), kmsg(0).bytes()];
+    };
+    [sched(number, Fault::LostInStall).bytes(), profile(number).bytes(), kmsg(number).bytes()]
+}
+
 /// Writes the scene of a process that computes, with the kernel's events if they are wanted.
 fn write(folder: &Path, scene: Scene, has_events: bool, fault: Fault) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;

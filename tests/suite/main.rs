@@ -73,6 +73,7 @@ mod reference_tools;
 mod reloading;
 mod removed_segments;
 mod replaying;
+mod reports;
 mod rig;
 mod sampling;
 mod scheduling;

@@ -11,14 +11,14 @@ use std::time::Duration;
 use crate::rig::{Process, Rig, eventually};
 
 /// A page that is served.
-struct Page {
+pub(super) struct Page {
     process: Process,
     /// The address with what follows #.
     address: String,
 }
 
 impl Page {
-    fn start(rig: &Rig, args: &[&str]) -> Self {
+    pub(super) fn start(rig: &Rig, args: &[&str]) -> Self {
         Self::of(rig.start(&[&["view", "--web"], args].concat()))
     }
 
@@ -33,7 +33,7 @@ impl Page {
         rest.split('/').next().unwrap().parse().unwrap()
     }
 
-    fn token(&self) -> &str {
+    pub(super) fn token(&self) -> &str {
         self.address.split_once("#token=").unwrap().1
     }
 
@@ -46,7 +46,7 @@ impl Page {
         self.ask("sources", token)
     }
 
-    fn ask(&self, path: &str, secret: &str) -> String {
+    pub(super) fn ask(&self, path: &str, secret: &str) -> String {
         let mut stream = self.connect();
         let port = self.port();
         write!(

@@ -27,26 +27,35 @@ export interface Flag {
   kept?: { from_ns: string; to_ns: string };
 }
 
+/** An integer: a text if a number is not exact enough, as for times. */
+export type Integer = number | string;
+
+// What `explain` and `spikes` answer is the JSON of `flatcap explain` and `flatcap spikes`, of which
+// this is the part that is shown. A key without a value is absent.
+
 export interface Departure {
-  id: string;
+  wall_ns: Integer;
+  source: string;
+  /** The id of the source, if the run has several sources with its name. */
+  source_id?: number;
+  /** With the state whose share is counted. */
   field: string;
-  /** The source and its id, if the run has several sources with its name. */
-  instance: string | null;
   element: string | null;
-  state: string | null;
   value: number;
   usual: number;
   unit: string;
-  score: number;
-  wall_ns: string;
-  /** Names of the fields that move together with it. */
-  together: string[];
   /** The unit of its schema. */
-  field_unit: string | null;
-  /** Programs that pushed it, with their users. */
-  pushed_by: string[];
-  /** The command that prints the value. */
-  dump: string | null;
+  field_unit?: string;
+  score: number;
+  /** Programs that pushed it. */
+  pushed_by?: { client: string; user: string | null; program: string | null }[];
+  state?: string;
+  /** In full: with source and element. */
+  name: string;
+  /** The field of a chart. */
+  path: string;
+  /** The fields that move together with it. */
+  together?: { name: string }[];
 }
 
 /** The use of a resource by new children of a process, as a sum. */
@@ -67,15 +76,13 @@ export interface Suspect {
 }
 
 export interface Explanation {
-  from_ns: string;
-  to_ns: string;
-  before_ns: string;
-  /** The shortest time before of which it is known what is usual. */
-  before_least_ns: string;
-  ranked: number;
-  unranked: number;
+  window: { first_wall_ns: Integer; last_wall_ns: Integer };
+  /** The time before, and the shortest of which it is known what is usual. */
+  baseline: { recorded_ns: Integer; least_ns: Integer; is_too_short: boolean };
   suspects: Suspect[];
   fields: Departure[];
+  ranked: number;
+  unranked: { count: number }[];
   lost: number;
   /** What the kernel's events say; each is absent without such a source. */
   tasks?: TaskCauses;
@@ -94,8 +101,15 @@ export interface TaskCauses {
   has_wakeups: boolean;
   /** Whether all of the selection was recorded; times of which not all was. */
   is_complete: boolean;
-  unrecorded: { from_ns: string; to_ns: string; cause: "stopped" | "lost_records" | "missing_samples"; records: number }[];
+  unrecorded: Unrecorded[];
   processes: { pid: number; name: string; on_cpu_ns: number; usual_ns: number | null; switches: number }[];
+}
+
+export interface Unrecorded {
+  cause: "stopped" | "lost_records" | "missing_samples";
+  begin_wall_ns: Integer;
+  end_wall_ns: Integer;
+  records?: number;
 }
 
 /** Who waited for a CPU, and who ran meanwhile. */
@@ -120,15 +134,14 @@ export interface Sleep {
 
 /** Which code ran. */
 export interface Stacks {
-  samples: number;
   total_ns: number;
   lost: number;
-  functions: { pid: number; name: string; function: string | null; object: string; offset: string; self_ns: number; total_ns: number }[];
+  functions: { pid: number; name: string; function: string | null; object: string; offset: Integer; self_ns: number }[];
 }
 
 /** What the kernel logged. */
 export interface KernelLog {
-  lines: { wall_ns: string; priority: number; text: string }[];
+  lines: { wall_ns: Integer; priority: number; text: string }[];
   further: number;
   lost: number;
 }
@@ -159,7 +172,7 @@ export class Api {
 
   async get<T>(path: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
     const response = await this.ask(`${path}${queryText(query)}`, signal ? { signal } : {});
-    return (await response.json()) as T;
+    return parsed(await response.text()) as T;
   }
 
   async bytes(path: string, query: Record<string, string>, signal: AbortSignal): Promise<ArrayBuffer> {
@@ -196,6 +209,14 @@ export class Api {
       }
     }
   }
+}
+
+/** Parses JSON. An integer that a number of JavaScript cannot hold becomes a text. */
+export function parsed(json: string): unknown {
+  const exact = json.replace(/"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*/g, (part) =>
+    /^-?[0-9]+$/.test(part) && !Number.isSafeInteger(Number(part)) ? `"${part}"` : part,
+  );
+  return JSON.parse(exact);
 }
 
 function queryText(query: Record<string, string>): string {

@@ -1,7 +1,7 @@
 // What the kernel's events say of a selection: who ran, who waited and because of whom, who slept
 // longer than usual, which code ran, what was logged. Beside what departed, in the panel.
 
-import type { Explanation, KernelLog, Sleep, Stacks, TaskCauses, Wait } from "./api";
+import type { Explanation, KernelLog, Sleep, Stacks, TaskCauses, Unrecorded, Wait } from "./api";
 import { button, make } from "./dom";
 import { exactText, lengthText, significant } from "./times";
 import { plural, shown } from "./units";
@@ -79,7 +79,7 @@ function tasks(found: TaskCauses, lead: Lead): HTMLElement[] {
     return row(named(name, pid), span(on_cpu_ns), parts.filter((part) => part !== "").join(", "), pid, lead);
   });
   const holes = found.unrecorded.slice(0, LISTED_MAX).map((hole) => {
-    const from = BigInt(hole.from_ns);
+    const from = BigInt(hole.begin_wall_ns);
     return button(unrecordedText(hole), exactText(from), () => lead.toTime(from));
   });
   const notes = [];
@@ -92,10 +92,10 @@ function tasks(found: TaskCauses, lead: Lead): HTMLElement[] {
 }
 
 /** Says when and why not all switches were recorded. */
-function unrecordedText({ from_ns, to_ns, cause, records }: TaskCauses["unrecorded"][number]): string {
-  const [from, to] = [from_ns, to_ns].map((ns) => exactText(BigInt(ns)).slice(11, 23));
+function unrecordedText({ begin_wall_ns, end_wall_ns, cause, records }: Unrecorded): string {
+  const [from, to] = [begin_wall_ns, end_wall_ns].map((ns) => exactText(BigInt(ns)).slice(11, 23));
   if (cause === "stopped") return `switches were not recorded from ${from} to ${to}: above the budget`;
-  if (cause === "lost_records") return `the kernel lost ${plural(records, "record")} from ${from} to ${to}`;
+  if (cause === "lost_records") return `the kernel lost ${plural(records ?? 0, "record")} from ${from} to ${to}`;
   return `samples are missing from ${from} to ${to}`;
 }
 
@@ -116,7 +116,7 @@ function sleep({ pid, name, tid, thread, longest_ns, usual_longest_ns }: Sleep, 
 function stacks(found: Stacks, lead: Lead): HTMLElement[] {
   if (found.functions.length === 0) return [quiet("no samples")];
   const rows = found.functions.slice(0, LISTED_MAX).map((place) => {
-    const file = place.object.slice(place.object.lastIndexOf("/") + 1);
+    const file = place.object.slice(place.object.lastIndexOf("/") + 1) || "[unknown]";
     const name = place.function ?? `${file}+0x${BigInt(place.offset).toString(16)}`;
     const share = `${significant((place.self_ns / Math.max(1, found.total_ns)) * 100)} %`;
     return row(shown(name), share, `${named(place.name, place.pid)}, ${shown(file)}`, place.pid, lead);

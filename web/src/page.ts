@@ -399,7 +399,7 @@ function toTime(at: bigint): void {
 function chosen(departure: Departure): void {
   toTime(BigInt(departure.wall_ns));
   // A text, whose share of time departs, has no chart: the cursor is where it differs.
-  if (departure.state === null) chartIt(departure.id);
+  if (departure.state === undefined) chartIt(departure.path);
 }
 
 function explain(): void {

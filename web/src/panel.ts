@@ -27,13 +27,19 @@ export const KEYS: [string, string][] = [
   ["Esc", "clear the selection, close this"],
 ];
 
+/** The last name of a field, with the state whose share is counted. */
+function leaf({ field, state }: Departure): string {
+  const path = (state === undefined ? field : field.slice(0, -1 - state.length)).replace(/\[\*\]$/, "");
+  const name = path.slice(Math.max(path.lastIndexOf("]."), path.lastIndexOf(".")) + 1).replace(/^\./, "");
+  return state === undefined ? name : `${name} = ${state}`;
+}
+
 /** A name of what departs: its element, and the last name of its field. */
 function name(departure: Departure): string {
-  const field = departure.field.replace(/\[\*\]$/, "");
-  const leaf = field.slice(Math.max(field.lastIndexOf("]."), field.lastIndexOf(".")) + 1).replace(/^\./, "");
-  const state = departure.state === null ? "" : ` = ${departure.state}`;
-  const source = departure.instance === null ? "" : `${departure.instance}.`;
-  return shown(departure.element === null ? `${departure.field}${state}` : `${departure.element} ${source}${leaf}${state}`);
+  const { element, source, source_id } = departure;
+  if (element === null) return shown(departure.name);
+  const instance = source_id === undefined ? "" : `${source}[${source_id}].`;
+  return shown(`${element} ${instance}${leaf(departure)}`);
 }
 
 export class Panel {
@@ -153,9 +159,9 @@ export class Panel {
 
   private departure(departure: Departure, choose: (departure: Departure) => void, label = name(departure)): void {
     const row = button("", exactText(BigInt(departure.wall_ns)), () => choose(departure));
-    const { value, usual, unit, score, together } = departure;
+    const { value, usual, unit, score, field_unit, together = [], pushed_by = [] } = departure;
     // Known units have a form of their own; the unit of an application follows the number.
-    const own = departure.field_unit !== null && unit === "" ? ` ${shown(departure.field_unit)}` : "";
+    const own = field_unit !== undefined && unit === "" ? ` ${shown(field_unit)}` : "";
     const text = (number: number) => `${valueText(number, unit)}${own}`;
     row.append(
       make("b", "", together.length > 0 ? `${label} (+${together.length})` : label),
@@ -163,20 +169,22 @@ export class Panel {
       make("small", "", `${text(value)}, usually ${text(usual)}`),
     );
     this.element.append(row);
-    if (together.length > 0) this.add(`with ${together.map(shown).join(", ")}`, "quiet");
-    if (departure.pushed_by.length > 0) this.add(`pushed by ${departure.pushed_by.map(shown).join("; ")}`, "quiet");
+    if (together.length > 0) this.add(`with ${together.map((other) => shown(other.name)).join(", ")}`, "quiet");
+    const senders = pushed_by.map(({ client, user, program }) => `${client} (user ${user ?? "unknown"}${program === null ? "" : `, ${program}`})`);
+    if (senders.length > 0) this.add(`pushed by ${senders.map(shown).join("; ")}`, "quiet");
   }
 
   /** Shows who did what; `standOut` shows a process on the CPUs, if the recording has switches. */
   explanation(found: Explanation, choose: (departure: Departure) => void, lead: Lead): void {
     this.open("What changed here");
-    const length = BigInt(found.to_ns) - BigInt(found.from_ns);
-    const before = lengthText(BigInt(found.before_ns));
-    const from = BigInt(found.from_ns);
-    this.add(`${exactText(from).slice(0, 23)} ${zoneText(from)}, ${lengthText(length)} against ${before} before`, "quiet");
+    const { window, baseline } = found;
+    const from = BigInt(window.first_wall_ns);
+    const length = lengthText(BigInt(window.last_wall_ns) - from);
+    const before = lengthText(BigInt(baseline.recorded_ns));
+    this.add(`${exactText(from).slice(0, 23)} ${zoneText(from)}, ${length} against ${before} before`, "quiet");
     this.element.append(make("h3", "", "Who"));
-    const isTooEarly = BigInt(found.before_ns) < BigInt(found.before_least_ns);
-    if (isTooEarly) this.add(`nothing is ranked: what is usual takes ${lengthText(BigInt(found.before_least_ns))} before`);
+    const isTooEarly = baseline.is_too_short;
+    if (isTooEarly) this.add(`nothing is ranked: what is usual takes ${lengthText(BigInt(baseline.least_ns))} before`);
     else if (found.suspects.length === 0) this.add("nobody used more than usual");
     for (const suspect of found.suspects) {
       const pid = suspect.pid === null ? "" : ` [${suspect.pid}]`;
@@ -184,18 +192,17 @@ export class Panel {
       const process = suspect.pid;
       if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
       for (const departure of suspect.evidence.slice(0, 3)) {
-        const field = departure.field.slice(departure.field.lastIndexOf(".") + 1);
-        const state = departure.state === null ? "" : ` ${departure.state}`;
-        this.departure(departure, choose, shown(`${field}${state}`));
+        this.departure(departure, choose, shown(leaf(departure)));
       }
       for (const { field, count, sum, unit } of suspect.children.slice(0, 3)) {
-        const leaf = shown(field.slice(field.lastIndexOf(".") + 1));
-        this.add(`+ ${count} new ${count === 1 ? "child" : "children"}: ${leaf} ${valueText(sum, unit)}`, "quiet");
+        const last = shown(field.slice(field.lastIndexOf(".") + 1));
+        this.add(`+ ${count} new ${count === 1 ? "child" : "children"}: ${last} ${valueText(sum, unit)}`, "quiet");
       }
     }
     this.element.append(make("h3", "", "What"));
     if (found.fields.length === 0 && !isTooEarly) {
-      this.add(`none of ${found.ranked} ranked fields departed from what is usual for it; ${found.unranked} are not ranked`);
+      const unranked = found.unranked.reduce((sum, { count }) => sum + count, 0);
+      this.add(`none of ${found.ranked} ranked fields departed from what is usual for it; ${unranked} are not ranked`);
     }
     for (const departure of found.fields) this.departure(departure, choose);
     this.element.append(...causes(found, lead));

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { heldText, parseHeld } from "../src/address";
+import { parsed } from "../src/api";
 import { decode, drawing, emptySeries, extrema, neighbor, rowAt, xOf, type Series } from "../src/envelope";
 import {
   trackDrawing, trackRowAt, nearestSlice, neighborSlice, decodeTimeline, stretchPlaces, waitingColumns, type Cells, type Track, type Slices, type Timeline,
@@ -301,5 +302,16 @@ for (let seed = 1; seed <= 40; seed += 1) {
   assert.deepEqual([track.slices!.ready[0], track.slices!.slept[0], track.slices!.thread[0]], [NaN, 3, 0]);
   assert.deepEqual([track.slices!.waker[0], track.slices!.ended[0], timeline.threads[0]!.name], [65535, 1, "<b>"]);
   assert.deepEqual(timeline.stretches, [{ from: BEGIN, to: BEGIN + 9n, kind: "stopped", lost: 0 }]);
+}
+// An answer keeps each digit of integers, and strings with digits, quotes and backslashes.
+{
+  const json = `{"wall_ns":${BEGIN},"at":-${BEGIN},"near":9007199254740991,"far":[9007199254740992],"x":1.25e-17,"y":18446744073709551615.5}`;
+  const exact = { wall_ns: String(BEGIN), at: `-${BEGIN}`, near: 9007199254740991, far: ["9007199254740992"], x: 1.25e-17, y: 2 ** 64 };
+  assert.deepEqual(parsed(json), exact);
+  const next = random(5);
+  for (let turn = 0; turn < 500; turn++) {
+    const text = Array.from({ length: 24 }, () => '"\\0123456789:,{}[ '[Math.floor(next() * 19)]).join("");
+    assert.deepEqual(parsed(JSON.stringify({ [text]: [text, 7, { k: text }] })), { [text]: [text, 7, { k: text }] });
+  }
 }
 console.log("all passed");

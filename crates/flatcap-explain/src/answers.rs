@@ -1,70 +1,102 @@
-//! The answers of `spikes` and `explain`.
+//! The answers of `spikes` and `explain`. Their fields, in this order, are the JSON that all
+//! programs print, send and return.
+//!
+//! A key without a value is absent, and a text or a list is empty only if that is what is known.
 
 use std::collections::BTreeSet;
 
-use flatcap_format::segment::{Marker, SourceSender};
-use flatcap_query::{instance_name, instance_path};
+use flatcap_format::segment::SourceSender;
 use serde::Serialize;
 
 use super::attribution::SuspectKind;
+use super::kernel_causes::KernelCauses;
 use super::measure::ValueUnit;
 use super::measurement::Measurement;
 
 /// A value of a field that departs from its usual range.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldDeparture {
+    /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
+    pub wall_ns: i64,
     /// The source.
     pub source: String,
     /// The id of the source, if the run has several sources with its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_id: Option<u16>,
-    /// Path of the field below the source, with `[*]` after a list.
+    /// Path of the field below the source, with `[*]` after a list, and with the state whose share
+    /// is counted: `processes[*].state=D`.
     pub field: String,
     /// The element of the list.
     pub element: Option<String>,
-    /// The string value whose share of samples is counted. For a number: `unchanged` if samples
-    /// that repeat the previous value are counted, or `absent` for the share of samples without a
-    /// value.
-    pub state: Option<String>,
     /// The value, in `unit`, as `dump` prints it.
     pub value: f64,
     /// The usual level.
     pub usual: f64,
-    /// Begin and end of the usual range.
-    pub usual_range: (f64, f64),
+    /// Begin of the usual range.
+    pub usual_low: f64,
+    /// End of the usual range.
+    pub usual_high: f64,
     /// The unit.
     pub unit: ValueUnit,
+    /// The unit that the schema states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_unit: Option<String>,
     /// The departure's score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
-    /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
-    pub wall_ns: i64,
-    /// Further fields that move together with the field.
-    pub together: Vec<FieldName>,
-    /// The unit that the schema states.
-    pub field_unit: Option<String>,
-    /// The programs that pushed it; empty if the recorder measured or imported it.
-    pub senders: Vec<SourceSender>,
-    /// The samples of the value, or `None` without samples around the time.
+    /// The samples of the value; absent without samples around the time.
+    #[serde(rename = "measured", skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
+    /// The programs that pushed it; absent if the recorder measured or imported it.
+    #[serde(rename = "pushed_by", skip_serializing_if = "Vec::is_empty")]
+    pub senders: Vec<SourceSender>,
+    /// The string value whose share of samples is counted. For a number: `unchanged` if samples
+    /// that repeat the previous value are counted, or `absent` for the share of samples without a
+    /// value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The name with source and element: `billing[812] process.processes[*].user_time`. The name
+    /// of the source is in quotes if another field has the same path.
+    pub name: String,
+    /// The path for `--fields` and for a chart: of the element if there is one, and of all sources
+    /// with the name.
+    pub path: String,
+}
+
+/// A departure, and the fields that move together with it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FieldGroup {
+    /// The best departure of the group.
+    #[serde(flatten)]
+    pub departure: FieldDeparture,
+    /// Wall time of the first sample that differs, again: suspects have it under this name.
+    pub first_wall_ns: i64,
+    /// The other fields.
+    pub together: Vec<FieldName>,
 }
 
 /// The name of a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldName {
     /// The source.
     pub source: String,
     /// The id of the source, if the run has several sources with its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_id: Option<u16>,
     /// Path of the field below the source, with the state whose share is counted.
     pub field: String,
     /// The element of the list.
     pub element: Option<String>,
+    /// The name with source and element.
+    pub name: String,
 }
 
 /// The use of a resource by new children of a process.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChildrenUse {
     /// The path of the field below the source.
     pub field: String,
+    /// The number of children.
+    pub count: usize,
     /// The sum of the values of the parts.
     pub sum: f64,
     /// The unit.
@@ -74,11 +106,13 @@ pub struct ChildrenUse {
 }
 
 /// Fields that were not ranked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnrankedFields {
     /// The reason why the fields were not ranked.
     pub reason: UnrankedReason,
-    /// The fields' names, with the source.
+    /// The number of fields.
+    pub count: usize,
+    /// The fields' names, with the source: at most a thousand.
     pub fields: BTreeSet<String>,
 }
 
@@ -96,55 +130,31 @@ pub enum UnrankedReason {
     Events,
 }
 
-impl FieldDeparture {
-    /// Returns the path of the field below the source, with the state whose share is counted:
-    /// `processes[*].state=D`.
-    pub fn path(&self) -> String {
-        match &self.state {
-            Some(state) => format!("{}={state}", self.field),
-            None => self.field.clone(),
-        }
-    }
-
-    /// Returns the name of the source, with its id if other sources have the same name:
-    /// `orders[3]`.
-    pub fn source_name(&self) -> String {
-        instance_name(&self.source, self.source_id)
-    }
-
-    /// Returns the path with the source, and with its id if other sources have the same name:
-    /// `orders[3].depth`.
-    pub fn full_path(&self) -> String {
-        instance_path((&self.source, self.source_id), &self.path())
-    }
-}
-
-impl FieldName {
-    /// Returns the path with the source, and with its id if other sources have the same name.
-    pub fn full_path(&self) -> String {
-        instance_path((&self.source, self.source_id), &self.field)
-    }
-}
-
-/// The spikes of a recording.
-#[derive(Debug, Clone, PartialEq)]
+/// The spikes of a recording. In JSON they are the list of departures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Spikes {
     /// Best first.
     pub departures: Vec<FieldDeparture>,
     /// The host.
+    #[serde(skip)]
     pub host: String,
     /// The number of ranked fields.
+    #[serde(skip)]
     pub ranked: usize,
     /// The fields that were not ranked.
+    #[serde(skip)]
     pub unranked: Vec<UnrankedFields>,
     /// Minimum number of series that were left out to bound memory.
+    #[serde(skip)]
     pub left_out: u64,
     /// There was damage, or a file that cannot be read.
+    #[serde(skip)]
     pub has_findings: bool,
 }
 
 /// A process, control group, disk or interface that may be the cause.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Suspect {
     /// The kind of the suspect.
     pub kind: SuspectKind,
@@ -154,6 +164,8 @@ pub struct Suspect {
     pub pid: Option<u64>,
     /// The score of the suspect's activity above the usual.
     pub score: f64,
+    /// The suspect's deeds, for people: `user_time 98.1 % (usually 0.3 %), ...`.
+    pub what: String,
     /// Departures of the suspect's own fields, best first.
     pub evidence: Vec<FieldDeparture>,
     /// The use of resources by its new children.
@@ -163,7 +175,7 @@ pub struct Suspect {
 }
 
 /// Processes that ended or began below another one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Offspring {
     /// The list that contains these processes.
     pub list: String,
@@ -173,45 +185,89 @@ pub struct Offspring {
     pub count: u64,
 }
 
+/// A window of wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ExplainedWindow {
+    /// Wall time at which the window begins.
+    pub first_wall_ns: i64,
+    /// Wall time at which the window ends.
+    pub last_wall_ns: i64,
+}
+
+/// The time before the window, as far as it was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ExplainedBaseline {
+    /// The recorded length, in nanoseconds.
+    pub recorded_ns: u64,
+    /// The shortest baseline that has a usual level, in nanoseconds.
+    pub least_ns: u64,
+    /// The baseline is shorter, so nothing is ranked.
+    pub is_too_short: bool,
+}
+
+/// A note in the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MarkerText {
+    /// Wall time of the note.
+    pub wall_ns: i64,
+    /// The note.
+    pub text: String,
+}
+
+/// A step of the wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ClockStep {
+    /// Wall time after the step.
+    pub wall_ns: i64,
+    /// The length of the step in nanoseconds; negative if the clock was set back.
+    pub step_ns: i64,
+}
+
 /// The answer of `explain`: the differences of a window from its baseline.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The host.
-    pub host: String,
-    /// Wall time at which the window begins and ends.
-    pub window: (i64, i64),
-    /// The recorded length of the baseline before the window, in nanoseconds.
-    pub before_ns: u64,
-    /// The shortest baseline that has a usual level, in nanoseconds. With a shorter one, nothing is
-    /// ranked.
-    pub before_least_ns: u64,
+    /// The window.
+    pub window: ExplainedWindow,
+    /// The time before the window, with which the window is compared.
+    pub baseline: ExplainedBaseline,
     /// Best first.
     pub suspects: Vec<Suspect>,
     /// Best first.
-    pub fields: Vec<FieldDeparture>,
-    /// Processes that ended or began, by parent.
-    pub offspring: Vec<Offspring>,
-    /// Notes in the window.
-    pub markers: Vec<Marker>,
-    /// Samples that were lost in the window.
-    pub lost: u64,
-    /// Maximum lateness of the recorder's samples at the window, in nanoseconds, if recorded.
-    pub late_ns: Option<u64>,
-    /// Steps of the wall clock in the time that was read: when, and by how many nanoseconds.
-    pub clock_steps: Vec<(i64, i64)>,
-    /// Minimum number of series that were left out to bound memory.
-    pub left_out: u64,
+    pub fields: Vec<FieldGroup>,
     /// The number of ranked fields.
     pub ranked: usize,
     /// The fields that were not ranked.
     pub unranked: Vec<UnrankedFields>,
+    /// Notes in the window.
+    pub markers: Vec<MarkerText>,
+    /// Samples that were lost in the window.
+    pub lost: u64,
+    /// The kernel's events, after [`Explanation::add_causes`].
+    #[serde(flatten)]
+    pub causes: KernelCauses,
+    /// The host.
+    pub host: String,
+    /// Processes that ended or began, by parent.
+    pub offspring: Vec<Offspring>,
+    /// Maximum lateness of the recorder's samples at the window, in nanoseconds, if recorded.
+    pub late_ns: Option<u64>,
+    /// Steps of the wall clock in the time that was read.
+    pub clock_steps: Vec<ClockStep>,
+    /// Minimum number of series that were left out to bound memory.
+    pub left_out: u64,
     /// There was damage, or a file that cannot be read.
+    #[serde(skip)]
     pub has_findings: bool,
+    /// The wanted length of the baseline.
+    #[serde(skip)]
+    pub(super) before_ns: u64,
 }
 
 impl Explanation {
-    /// Returns whether the baseline is too short for a ranking.
-    pub fn is_too_early(&self) -> bool {
-        self.before_ns < self.before_least_ns
+    /// Keeps at most `limit` suspects, fields and, in each list, processes, threads and functions.
+    pub fn truncate(&mut self, limit: usize) {
+        self.suspects.truncate(limit);
+        self.fields.truncate(limit);
+        self.causes.truncate(limit);
     }
 }

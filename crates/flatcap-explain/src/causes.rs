@@ -4,16 +4,21 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::replay::ReplayFilter;
 use flatcap_format::schema::text_of;
 use flatcap_format::segment::SampleView;
 use flatcap_query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
 use flatcap_tasks::{
-    Blocker, CpuHistory, HoleCause, Interval, KnownCode, LogBatch, ProcessTimes, ProfileBatch,
+    Blocker, CodeObjectInfo, CpuHistory, Interval, KnownCode, LogBatch, ProcessTimes, ProfileBatch,
     RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskName, TaskTimes,
     ThreadTimes, Timeline, TimelineObserver,
 };
 
+use super::answers::{ExplainedWindow, Explanation};
+use super::kernel_causes::{
+    BlockingProcess, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread, StackCauses,
+    TaskCauses, UnrecordedTime, WaitingProcess,
+};
 use super::reading::{ExplainError, RecordingChoice};
 
 /// Time before the window that is not compared with it.
@@ -26,7 +31,7 @@ const AROUND_NS: u64 = 1_200_000_000;
 /// Maximum time before the window that is compared with it.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
 /// Maximum number of lines of the kernel log that are kept; further ones are counted.
-const LINES_MAX: usize = 1_000;
+const LINES_MAX: usize = 100;
 /// Maximum number of listed processes that waited, and of threads that slept longer than usual.
 const WAITING_MAX: usize = 100;
 /// A thread slept longer than usual if its sleep was at least this many times its longest one in
@@ -40,153 +45,43 @@ const USUAL_SLEEPS_MIN: u64 = 10;
 /// Maximum number of processes listed for each waiting process.
 const BLOCKERS_MAX: usize = 8;
 
-/// The kernel's events in a window. A part is absent if the recording has no such source.
-#[derive(Debug, Default)]
-pub struct KernelCauses {
-    /// The threads that ran and waited.
-    pub tasks: Option<TaskCauses>,
-    /// The code that ran.
-    pub stacks: Option<StackTotals>,
-    /// The boot of the host in which that code ran, if it is known.
-    pub stacks_boot_id: Option<String>,
-    /// The lines that the kernel logged.
-    pub log: Option<LoggedLines>,
-    /// There was damage, a file that cannot be read, or events that cannot be read.
-    pub has_findings: bool,
-}
-
-/// The threads that ran, waited and slept in a window.
-#[derive(Debug)]
-pub struct TaskCauses {
-    /// Length of the window, in nanoseconds.
-    pub window_ns: u64,
-    /// The recorded part of the window, as the mean over all CPUs, in nanoseconds.
-    pub recorded_ns: u64,
-    /// The processes that ran, longest time first.
-    pub running: Vec<RunningProcess>,
-    /// The hundred processes that waited longest, longest first.
-    pub waiting: Vec<WaitingProcess>,
-    /// The threads that slept longer than usual: the hundred longest, longest first. `None` if the
-    /// recorded time before is shorter than the window.
-    pub sleeping: Option<Vec<SleepingThread>>,
-    /// Times in the window in which not all switches were recorded, in the order of their begins.
-    pub unrecorded: Vec<UnrecordedTime>,
-    /// Number of further such times, above the limit.
-    pub further_unrecorded: u64,
-    /// The parts that the recording lacks, from before the window on.
-    pub faults: RecordingFaults,
-}
-
-/// A time in which not all switches were recorded. The range ends in the window, and may begin
-/// before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnrecordedTime {
-    /// Wall time of the begin in nanoseconds; it may be before the window.
-    pub begin_wall_ns: i64,
-    /// Wall time of the end in nanoseconds.
-    pub end_wall_ns: i64,
-    /// The reason why the switches were not recorded.
-    pub cause: HoleCause,
-}
-
-impl TaskCauses {
-    /// Returns whether the whole window was recorded. Only then, a process that is not listed did
-    /// not run.
-    pub fn is_complete(&self) -> bool {
-        self.unrecorded.is_empty() && self.further_unrecorded == 0 && self.recorded_ns >= self.window_ns
+impl Explanation {
+    /// Adds what the kernel's events in the window show, compared with the time before it. `names`
+    /// gets the stacks and the boot of their host, if it is known, and returns what finds the name
+    /// of the function at an offset of an object. A recording without such events adds nothing.
+    ///
+    /// # Errors
+    /// Returns the errors of reading the recording.
+    pub fn add_causes<N>(
+        &mut self,
+        choice: &RecordingChoice,
+        names: impl FnOnce(&StackTotals, Option<&str>) -> N,
+    ) -> Result<(), ExplainError>
+    where
+        N: Fn(&CodeObjectInfo, u64) -> Option<String>,
+    {
+        let ExplainedWindow { first_wall_ns, last_wall_ns } = self.window;
+        let window = (first_wall_ns, last_wall_ns);
+        let (causes, stacks) = find_causes(choice, window, self.before_ns)?;
+        self.causes = causes;
+        self.causes.stacks = stacks.map(|stacks| {
+            let function = names(&stacks.totals, stacks.boot_id.as_deref());
+            StackCauses::new(&stacks.totals, function)
+        });
+        self.has_findings |= self.causes.has_findings;
+        Ok(())
     }
 }
 
-/// A process that ran. Times are in nanoseconds, summed over its threads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunningProcess {
-    /// Process id.
-    pub process: u32,
-    /// The process's name.
-    pub name: String,
-    /// Time on CPUs.
-    pub on_cpu_ns: u64,
-    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
-    /// recorded.
-    pub usual_ns: Option<u64>,
-    /// Number of times that its threads stopped running.
-    pub switches: u64,
-}
-
-/// A process that waited for a CPU. Times are in nanoseconds, summed over its threads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingProcess {
-    /// Process id.
-    pub process: u32,
-    /// The process's name.
-    pub name: String,
-    /// Time ready to run, waiting for a CPU.
-    pub run_delay_ns: u64,
-    /// The longest wait of one thread.
-    pub longest_ns: u64,
-    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
-    /// recorded.
-    pub usual_ns: Option<u64>,
-    /// The threads that ran during the wait on the CPU on which the thread ran afterwards, longest
-    /// time first. Thread 0 is the idle loop.
-    pub blockers: Vec<Blocker>,
-}
-
-/// A thread that waited for something other than a CPU, such as a disk, a lock or a timer, for much
-/// longer than usual. If wakeups were not recorded, the time that it waited for a CPU afterwards is
-/// included.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SleepingThread {
-    /// Process id.
-    pub process: u32,
-    /// Name of the process.
-    pub name: String,
-    /// Thread id.
-    pub thread: u32,
-    /// Name of the thread.
-    pub thread_name: String,
-    /// The longest part of the window in which it slept without a break, in nanoseconds.
-    pub longest_ns: u64,
-    /// The longest time that it slept before, in nanoseconds.
-    pub usual_longest_ns: u64,
-}
-
-/// Lines of the kernel log.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct LoggedLines {
-    /// The first lines in the window.
-    pub lines: Vec<LoggedLine>,
-    /// Further lines in the window.
-    pub further: u64,
-    /// Lines that were overwritten before they were read, in the time that was read.
-    pub lost: u64,
-}
-
-/// A line of the kernel log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoggedLine {
-    /// The wall time of the line, in nanoseconds.
-    pub wall_ns: i64,
-    /// Severity: 0 is an emergency, 7 is for debugging.
-    pub priority: u8,
-    /// The text.
-    pub text: String,
-}
-
-/// Reads the kernel's events of a window of wall time, and compares them with the time before it.
-///
-/// # Errors
-/// Returns the errors of reading the recording. A recording without such events has no causes,
-/// which is not an error.
-pub fn find_causes(
+/// Reads the kernel's events of a window of wall time, except stacks, which are returned apart.
+fn find_causes(
     choice: &RecordingChoice,
     window: (i64, i64),
     before_ns: u64,
-    report: &mut dyn FnMut(&Notice),
-) -> Result<KernelCauses, ExplainError> {
+) -> Result<(KernelCauses, Option<RunStacks>), ExplainError> {
     let recording = Recording::open_with_added_sources(&choice.paths)?;
     let before_ns = before_ns.min(BEFORE_NS_MAX);
-    let mut causes = KernelCauses::default();
+    let (mut causes, mut stacks) = (KernelCauses::default(), None);
     for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {
         let own = recording.kernel_sources().filter(|(own, ..)| *own == kind);
         // After a reload a source may have another period; the longest one reads enough.
@@ -202,19 +97,15 @@ pub fn find_causes(
             ..ReplayFilter::default()
         };
         let Some(reader) = recording.kernel_events(&filter, |own| own == kind)? else { continue };
-        let mut events = EventReading { reader, report, has_findings: false };
+        let mut events = EventReading { reader, has_findings: false };
         match kind {
-            KernelSource::Scheduler => causes.tasks = read_tasks(&mut events, window, before_ns)?,
-            KernelSource::Stacks => {
-                if let Some(RunStacks { totals, boot_id, .. }) = read_stacks(&mut events, window)? {
-                    (causes.stacks, causes.stacks_boot_id) = (Some(totals), boot_id);
-                }
-            }
+            KernelSource::Scheduler => read_tasks(&mut events, window, before_ns, &mut causes)?,
+            KernelSource::Stacks => stacks = read_stacks(&mut events, window)?,
             KernelSource::Log => causes.log = Some(read_log(&mut events, window)?),
         }
         causes.has_findings |= events.has_findings;
     }
-    Ok(causes)
+    Ok((causes, stacks))
 }
 
 /// A part of the events.
@@ -225,13 +116,12 @@ enum EventPart<'e> {
 }
 
 /// Events being read.
-struct EventReading<'r> {
+struct EventReading {
     reader: KernelReader,
-    report: &'r mut dyn FnMut(&Notice),
     has_findings: bool,
 }
 
-impl EventReading<'_> {
+impl EventReading {
     /// Calls `take` for each run that begins and each sample. `take` returns whether the payload
     /// could be read.
     fn read(&mut self, mut take: impl FnMut(EventPart<'_>) -> bool) -> Result<(), ExplainError> {
@@ -241,10 +131,8 @@ impl EventReading<'_> {
                     take(EventPart::Run(&run));
                 }
                 KernelItem::Payload(_, sample) => self.has_findings |= !take(EventPart::Sample(&sample)),
-                KernelItem::Notice(notice) => {
-                    self.has_findings = true;
-                    (self.report)(&notice);
-                }
+                // The same files were read before, with a report.
+                KernelItem::Notice(_) => self.has_findings = true,
                 KernelItem::Gap(..) | KernelItem::Other => {}
             }
         }
@@ -280,12 +168,10 @@ impl ComparedTimes {
 
     fn unrecorded(&self) -> Vec<UnrecordedTime> {
         let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
-        let unrecorded = self.holes.holes().map(|hole| UnrecordedTime {
-            begin_wall_ns: wall_ns(hole.begin_ns),
-            end_wall_ns: wall_ns(hole.end_ns),
-            cause: hole.cause,
-        });
-        unrecorded.collect()
+        let holes = self.holes.holes();
+        holes
+            .map(|hole| UnrecordedTime::new((wall_ns(hole.begin_ns), wall_ns(hole.end_ns)), hole.cause))
+            .collect()
     }
 }
 
@@ -303,10 +189,11 @@ impl TimelineObserver for ComparedTimes {
 }
 
 fn read_tasks(
-    events: &mut EventReading<'_>,
+    events: &mut EventReading,
     window: (i64, i64),
     before_ns: u64,
-) -> Result<Option<TaskCauses>, ExplainError> {
+    causes: &mut KernelCauses,
+) -> Result<(), ExplainError> {
     let mut timeline = Timeline::new();
     let mut times: Option<ComparedTimes> = None;
     events.read(|part| {
@@ -332,13 +219,14 @@ fn read_tasks(
         timeline.add(sample.seq, &batch, times);
         true
     })?;
-    let Some(mut times) = times else { return Ok(None) };
+    let Some(mut times) = times else { return Ok(()) };
     times.window.reach(&timeline);
     times.before.reach(&timeline);
-    Ok(Some(task_causes(&times, timeline.faults())))
+    add_tasks(&times, timeline.faults(), causes);
+    Ok(())
 }
 
-fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
+fn add_tasks(times: &ComparedTimes, faults: RecordingFaults, causes: &mut KernelCauses) {
     let window_ns = times.window.window().end - times.window.window().start;
     let recorded_ns = self::recorded_ns(&times.window);
     let before_ns = self::recorded_ns(&times.before);
@@ -353,7 +241,7 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
     };
     let processes = times.window.processes();
     let running = processes.iter().filter(|process| process.on_cpu_ns > 0).map(|process| RunningProcess {
-        process: process.process,
+        pid: process.process,
         name: printed(process.name),
         on_cpu_ns: process.on_cpu_ns,
         usual_ns: usual(process.process, |times| times.on_cpu_ns),
@@ -365,24 +253,35 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
         let mut blockers = times.window.blocking_processes(|waiting| waiting.process == process.process);
         blockers.truncate(BLOCKERS_MAX);
         WaitingProcess {
-            process: process.process,
+            pid: process.process,
             name: printed(process.name),
             run_delay_ns: process.ready_ns,
             longest_ns: process.longest_ready_ns,
             usual_ns: usual(process.process, |times| times.ready_ns),
-            blockers,
+            meanwhile: blockers.iter().map(blocking_process).collect(),
         }
     });
-    TaskCauses {
-        window_ns,
+    let (unrecorded, further_unrecorded) = (times.unrecorded(), times.holes.further());
+    causes.tasks = Some(TaskCauses {
         recorded_ns,
+        lost: faults.lost,
+        gaps: faults.gaps,
+        stopped_ns: faults.stopped_ns,
+        has_wakeups: !faults.lacks_wakeups,
+        is_complete: unrecorded.is_empty() && further_unrecorded == 0 && recorded_ns >= window_ns,
+        unrecorded,
         running: running.collect(),
-        waiting: waiting.collect(),
-        sleeping: (before_ns >= window_ns).then(|| long_sleeps(times, &processes)),
-        unrecorded: times.unrecorded(),
-        further_unrecorded: times.holes.further(),
-        faults,
-    }
+        further_unrecorded,
+        window_ns,
+    });
+    causes.waits = Some(waiting.collect());
+    causes.sleeps = (before_ns >= window_ns).then(|| long_sleeps(times, &processes));
+}
+
+fn blocking_process(blocker: &Blocker) -> BlockingProcess {
+    let info = blocker.info;
+    let name = if info.is_idle() { "idle".to_owned() } else { printed(info.name) };
+    BlockingProcess { pid: info.process, name, ns: blocker.ns }
 }
 
 /// Returns the threads whose longest sleep in the window is much longer than any sleep in the time
@@ -405,15 +304,15 @@ fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<Sleepin
         let info = own.task.info;
         let process = processes.iter().find(|process| process.process == info.process);
         sleeping.push(SleepingThread {
-            process: info.process,
+            pid: info.process,
             name: printed(process.map_or(info.name, |process| process.name)),
-            thread: info.thread,
-            thread_name: printed(info.name),
+            tid: info.thread,
+            thread: printed(info.name),
             longest_ns,
             usual_longest_ns: before.longest_sleeping_ns,
         });
     }
-    sleeping.sort_by_key(|thread| (std::cmp::Reverse(thread.longest_ns), thread.thread));
+    sleeping.sort_by_key(|thread| (std::cmp::Reverse(thread.longest_ns), thread.tid));
     sleeping.truncate(WAITING_MAX);
     sleeping
 }
@@ -438,7 +337,7 @@ impl RunStacks {
     }
 }
 
-fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Option<RunStacks>, ExplainError> {
+fn read_stacks(events: &mut EventReading, window: (i64, i64)) -> Result<Option<RunStacks>, ExplainError> {
     let mut stacks: Option<RunStacks> = None;
     let mut boot_id = None;
     events.read(|part| {
@@ -468,7 +367,7 @@ fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Opti
     Ok(stacks)
 }
 
-fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedLines, ExplainError> {
+fn read_log(events: &mut EventReading, window: (i64, i64)) -> Result<LoggedLines, ExplainError> {
     let mut log = LoggedLines::default();
     let mut lost = None;
     let mut before_ns = None;

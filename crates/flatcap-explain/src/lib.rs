@@ -7,8 +7,11 @@
 //! the unit and kind of their values and by the shape of their list, not by name. Suspects are
 //! recognized by `pid`, `path`, the unit `sectors` and the list `interfaces`.
 //!
-//! [`find_causes`] reads the kernel's events of a window: the threads that ran or waited, the code
-//! that ran, and the logged lines.
+//! [`Explanation::add_causes`] reads the kernel's events of a window: the threads that ran or
+//! waited, the code that ran, and the logged lines.
+//!
+//! [`Spikes`] and [`Explanation`] are what every program prints, sends or returns: serialized, they
+//! are its JSON, and a [`Layout`] turns them into its lines of text.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 
@@ -16,6 +19,7 @@ mod answers;
 mod attribution;
 mod baseline;
 mod causes;
+mod causes_layout;
 mod clock;
 mod departures;
 mod element_row;
@@ -23,6 +27,8 @@ mod element_rows;
 mod element_slot;
 mod events;
 mod fresh_values;
+mod kernel_causes;
+mod layout;
 mod measure;
 mod measured_samples;
 mod measurement;
@@ -33,20 +39,24 @@ mod recorder_work;
 mod report;
 mod score;
 mod series;
+mod series_place;
 mod table_shape;
+mod text;
 mod window;
 mod window_samples;
 
 pub use answers::{
-    ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,
-    UnrankedReason,
+    ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
+    FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
 pub use attribution::SuspectKind;
-pub use causes::{
-    KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime,
-    WaitingProcess, find_causes,
+pub use kernel_causes::{
+    BlockingProcess, FunctionTime, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread,
+    StackCauses, TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,
 };
+pub use layout::{Layout, Summary};
 pub use measure::ValueUnit;
 pub use measurement::{Measurement, ShownValues};
 pub use reading::{ExplainError, RecordingChoice};
 pub use report::{explain, find_spikes};
+pub use text::sender_text;

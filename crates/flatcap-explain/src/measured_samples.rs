@@ -17,7 +17,7 @@ use super::element_row::{Number, number, seconds};
 use super::element_slot::{BUSY, BUSY_STATES};
 use super::fresh_values::{ABSENT, UNCHANGED};
 use super::measure::{Measure, ValueClass};
-use super::measurement::{Measurement, ShownValues};
+use super::measurement::{DumpedSamples, Measurement, ShownValues};
 use super::reading::RecordingChoice;
 use super::window_samples::{ElementSample, chosen, chosen_levels};
 
@@ -51,6 +51,8 @@ pub(super) struct WantedSeries {
     pub(super) born_wall_ns: Option<i64>,
     /// Times by the monotonic clock in which bytes of other processes were added.
     pub(super) inherited: Vec<Range<u64>>,
+    /// The recording, for the command that prints the samples.
+    pub(super) choice: RecordingChoice,
 }
 
 /// A value, in the unit of its class, and how it was measured.
@@ -456,15 +458,15 @@ impl SeriesSamples {
         (from_wall_ns, last_wall_ns): (i64, i64),
         shown: ShownValues,
     ) -> Measurement {
-        Measurement {
-            from_wall_ns,
-            until_wall_ns: last_wall_ns.saturating_add(1),
-            is_since_start: false,
-            is_limited: false,
+        let until_wall_ns = last_wall_ns.saturating_add(1);
+        let samples = DumpedSamples {
             field: wanted.dump_field(),
+            wall_ns: (from_wall_ns, until_wall_ns),
             shown,
             has_common_unit: !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate),
-        }
+        };
+        let dump = samples.command(&wanted.choice);
+        Measurement { from_wall_ns, until_wall_ns, shown, is_since_start: false, is_limited: false, dump }
     }
 }
 

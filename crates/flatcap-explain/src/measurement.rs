@@ -1,32 +1,36 @@
 //! The samples of a printed value, and the command that prints them.
 
+use flatcap_format::schema::shell_word;
+use serde::Serialize;
+
 use super::reading::RecordingChoice;
 
 /// A step of `dump --every` that is longer than any recording.
 const WHOLE_STEP: &str = "36500d";
 
 /// The samples of a value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measurement {
     /// Wall time of the first sample of the value.
     pub from_wall_ns: i64,
     /// Wall time after the last sample, exclusive.
     pub until_wall_ns: i64,
+    /// The way in which `dump` shows the samples.
+    pub shown: ShownValues,
     /// The element is new: its counter was 0 at `from_wall_ns`, before the element existed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_since_start: bool,
     /// The count exceeds what is possible in this time, since a wait that began before is counted
     /// when it ends. So the value is the largest possible one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
-    /// The path of the field for `dump`.
-    pub field: String,
-    /// The way in which `dump` shows the samples.
-    pub shown: ShownValues,
-    /// `dump --units` converts to its unit; otherwise `dump` prints the value unconverted.
-    pub(super) has_common_unit: bool,
+    /// The command that prints the samples, or the value.
+    pub dump: String,
 }
 
 /// The way in which `dump` shows the samples of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ShownValues {
     /// `dump` shows one row: the change per second of a counter.
     Rate,
@@ -39,32 +43,32 @@ pub enum ShownValues {
     Samples,
 }
 
-impl ShownValues {
-    /// Returns the word for this way.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::Mean => "mean",
-            Self::Last => "last",
-            Self::Samples => "samples",
-        }
-    }
+/// The samples that a command prints.
+pub(super) struct DumpedSamples {
+    /// The path of the field.
+    pub(super) field: String,
+    /// Wall time of the first sample, and after the last one.
+    pub(super) wall_ns: (i64, i64),
+    pub(super) shown: ShownValues,
+    /// `dump --units` converts to the unit of the value; otherwise `dump` prints the value
+    /// unconverted.
+    pub(super) has_common_unit: bool,
 }
 
-impl Measurement {
-    /// Returns the arguments of `flatcap` that print the samples, or the value.
-    pub fn dump_arguments(&self, choice: &RecordingChoice) -> Vec<String> {
-        let mut arguments = vec!["dump".to_owned()];
-        arguments.extend(choice.paths.iter().map(|path| path.to_string_lossy().into_owned()));
+impl DumpedSamples {
+    /// Returns the command for a shell.
+    pub(super) fn command(&self, choice: &RecordingChoice) -> String {
+        let mut words = vec!["flatcap".to_owned(), "dump".to_owned()];
+        words.extend(choice.paths.iter().map(|path| path.to_string_lossy().into_owned()));
         if let Some(host) = &choice.host {
-            arguments.extend(["--host".to_owned(), host.name.clone()]);
+            words.extend(["--host".to_owned(), host.name.clone()]);
         }
-        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--fields", self.field.clone());
         // A rate covers the time since the previous sample.
         let is_rate = self.shown == ShownValues::Rate;
-        option("--since", self.from_wall_ns.saturating_add(i64::from(is_rate)).to_string());
-        option("--until", self.until_wall_ns.to_string());
+        option("--since", self.wall_ns.0.saturating_add(i64::from(is_rate)).to_string());
+        option("--until", self.wall_ns.1.to_string());
         match self.shown {
             ShownValues::Rate => option("--every", WHOLE_STEP.to_owned()),
             ShownValues::Mean => option("--every", format!("{WHOLE_STEP}:mean")),
@@ -72,14 +76,14 @@ impl Measurement {
             ShownValues::Samples => {}
         }
         if self.shown == ShownValues::Rate {
-            arguments.push("--rate".to_owned());
+            words.push("--rate".to_owned());
         }
         if self.shown == ShownValues::Samples {
-            arguments.push("--long".to_owned());
+            words.push("--long".to_owned());
         } else if self.has_common_unit && self.shown != ShownValues::Last {
-            arguments.push("--units".to_owned());
+            words.push("--units".to_owned());
         }
-        arguments.extend(["--format".to_owned(), "csv".to_owned()]);
-        arguments
+        words.extend(["--format".to_owned(), "csv".to_owned()]);
+        words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
     }
 }

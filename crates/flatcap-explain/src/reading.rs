@@ -8,7 +8,7 @@ use flatcap_format::schema::{CompiledSchema, MetricKind};
 use flatcap_format::segment::{Gap, Marker, SegmentError, list};
 use flatcap_query::{
     ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, RecordedSource, Recording, TableInfo,
-    source_path,
+    exact_path, source_path,
 };
 
 use super::clock::RunClock;
@@ -52,6 +52,7 @@ pub enum ExplainError {
 /// The items read in addition to the observations.
 #[derive(Debug)]
 pub(super) struct ReadResults {
+    pub(super) choice: RecordingChoice,
     pub(super) results: QueryResults,
     pub(super) set: SeriesSet,
     pub(super) host: Option<HostIdentity>,
@@ -97,6 +98,7 @@ pub(super) fn read(
     let filter = ReplayFilter { sources, host: choice.host.clone(), ..filter };
     let query = Query { fields, filter, unnamed_lists, ..Query::default() };
     let mut read = ReadResults {
+        choice: choice.clone(),
         results: recording.query(&query)?,
         set: SeriesSet::new(forgets_after_ns, foreign),
         host: None,
@@ -244,16 +246,18 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
         for (part, has_values) in ranked_parts(schema, is_foreign) {
             // Of the recorder's own source only the lateness is used.
             if !is_own || part == "sources" {
-                let paths = if has_values { &mut values } else { &mut parents };
-                paths.insert(source_path(&source.name, &part));
+                let parts = if has_values { &mut values } else { &mut parents };
+                parts.insert((source.name.clone(), part));
                 sources.insert(source.name.clone());
             }
         }
     }
     // The exits come first, since they determine which bytes of other processes are left out.
-    let unnamed_lists: BTreeSet<String> = parents.difference(&values).cloned().collect();
-    let paths = unnamed_lists.iter().chain(&values);
+    let unnamed: Vec<&(String, String)> = parents.difference(&values).collect();
+    // A path that leads to two sources would read the fields of both twice.
+    let paths = unnamed.iter().copied().chain(&values).map(|(source, part)| exact_path(source, part));
     let fields = paths.filter_map(|path| path.parse().ok()).collect();
+    let unnamed_lists = unnamed.into_iter().map(|(source, part)| source_path(source, part)).collect();
     RankedFields { fields, sources, unnamed_lists, foreign }
 }
 

@@ -2,27 +2,26 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
 
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::ColumnType;
-use flatcap_format::segment::SourceSender;
-use flatcap_query::{TableInfo, instance_path};
+use flatcap_query::TableInfo;
 
 use super::answers::{
-    ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,
-    UnrankedReason,
+    ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
+    FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
-use super::attribution::{FOR_OTHERS_PART, SuspectKind, SuspectedElement, label_of, name_of, suspects};
-use super::baseline::Baseline;
+use super::attribution::{FOR_OTHERS_PART, SuspectKind, SuspectedElement, name_of, suspects};
 use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS};
 use super::element_slot::BUSY;
 use super::events::events;
-use super::measure::{Measure, ValueClass};
-use super::measured_samples::{Measured, WantedSeries, measure, read_field};
-use super::observation::SeriesInfo;
+use super::kernel_causes::KernelCauses;
+use super::measure::ValueClass;
+use super::measured_samples::{Measured, WantedSeries, measure};
 use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
+use super::series_place::{SeriesPlace, ValueParts};
+use super::text::deeds;
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
@@ -36,6 +35,11 @@ const GROUPED_MAX: usize = 200;
 const DEVICE_PART: f64 = 0.5;
 /// Maximum number of suspects, and of fields, of an explanation.
 const LISTED_MAX: usize = 200;
+/// Maximum number of names of unranked fields, for each reason.
+const UNRANKED_MAX: usize = 1000;
+/// Shortest baseline, in lengths of the window.
+// Of a shorter baseline, too few parts are as long as the window to show what is usual.
+const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Series with at least this correlation move together.
 const TOGETHER: f64 = 0.9;
 
@@ -116,7 +120,8 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
     }
 }
 
-/// Explains a window of `length_ns` around a wall time.
+/// Explains a window of `length_ns` around a wall time. The baseline is the time of `before_ns`
+/// before the window, at least twice the length of the window.
 ///
 /// # Errors
 /// The errors of reading the recording, recordings of several hosts, or no samples.
@@ -127,7 +132,8 @@ pub fn explain(
     before_ns: u64,
     report: &mut dyn FnMut(&Notice),
 ) -> Result<Explanation, ExplainError> {
-    let window = ComparedWindow::around(wall_ns, length_ns, before_ns);
+    let wanted_ns = before_ns.max(length_ns.saturating_mul(BEFORE_WINDOWS_MIN));
+    let window = ComparedWindow::around(wall_ns, length_ns, wanted_ns);
     let span = window.read_span();
     let filter =
         ReplayFilter { since_ns: Some(span.start), until_ns: Some(span.end), ..ReplayFilter::default() };
@@ -161,34 +167,50 @@ pub fn explain(
         .iter()
         .filter_map(|(leader, together)| {
             let together = together.iter().filter_map(|other| field_name(other, &read)).collect();
-            describe(leader).map(|field| FieldDeparture { together, ..field })
+            let departure = describe(leader)?;
+            Some(FieldGroup { first_wall_ns: departure.wall_ns, departure, together })
         })
         .collect();
-    let in_window = |wall_ns: i64| (window.first_ns..window.end_ns()).contains(&wall_ns);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
     let (ranked, unranked) = ranked_and_not(&read, &choice.sources, &without_baseline);
     Ok(Explanation {
-        host: read.host.as_ref().map(|host| host.name.clone()).unwrap_or_default(),
-        window: (window.first_ns, window.end_ns()),
-        before_ns,
-        before_least_ns,
+        window: ExplainedWindow { first_wall_ns: window.first_ns, last_wall_ns: window.end_ns() },
+        baseline: ExplainedBaseline {
+            recorded_ns: before_ns,
+            least_ns: before_least_ns,
+            is_too_short: is_too_early,
+        },
         suspects,
         fields,
-        offspring: offspring(&steps, &read, &window),
-        markers: read.markers.iter().filter(|marker| in_window(marker.wall_ns)).cloned().collect(),
+        ranked,
+        unranked,
+        markers: markers_in(&read, &window),
         lost: read
             .gaps
             .iter()
             .filter(|gap| gap.after_mono_ns < mono.end && gap.before_mono_ns > mono.start)
             .fold(0, |sum: u64, gap| sum.saturating_add(gap.count)),
+        causes: KernelCauses::default(),
+        host: read.host.as_ref().map(|host| host.name.clone()).unwrap_or_default(),
+        offspring: offspring(&steps, &read, &window),
         late_ns: late.map(|(_, late)| *late).max(),
-        clock_steps: read.clock.steps().map(|(at, step)| (read.clock.wall_ns(at), step)).collect(),
+        clock_steps: clock_steps(&read),
         left_out: read.left_out() + steps.left_out,
-        ranked,
-        unranked,
         has_findings: read.has_findings,
+        before_ns: wanted_ns,
     })
+}
+
+fn markers_in(read: &ReadResults, window: &ComparedWindow) -> Vec<MarkerText> {
+    let span = window.first_ns..window.end_ns();
+    let own = read.markers.iter().filter(|marker| span.contains(&marker.wall_ns));
+    own.map(|marker| MarkerText { wall_ns: marker.wall_ns, text: marker.text.clone() }).collect()
+}
+
+fn clock_steps(read: &ReadResults) -> Vec<ClockStep> {
+    let steps = read.clock.steps();
+    steps.map(|(at, step_ns)| ClockStep { wall_ns: read.clock.wall_ns(at), step_ns }).collect()
 }
 
 /// Sorts departures, the best first. If two states have the same share, an observed state is more
@@ -257,7 +279,8 @@ fn described_suspect(
     let names = read.results.elements();
     let (name, pid) = name_of(kind, names, read.set.name_at(names, element, at_ns));
     let is_known = !(evidence.is_empty() && children.is_empty());
-    is_known.then_some(Suspect { kind, name, pid, score, evidence, children, first_wall_ns })
+    let what = deeds(&evidence, &children);
+    is_known.then_some(Suspect { kind, name, pid, score, what, evidence, children, first_wall_ns })
 }
 
 /// Returns the use of children by the field with the largest sum: other fields of its class count
@@ -265,12 +288,12 @@ fn described_suspect(
 fn children_use(parts: Vec<FieldDeparture>) -> Option<ChildrenUse> {
     let mut by_field: BTreeMap<String, Vec<FieldDeparture>> = BTreeMap::new();
     for part in parts {
-        by_field.entry(part.path()).or_default().push(part);
+        by_field.entry(part.field.clone()).or_default().push(part);
     }
     let sum = |parts: &[FieldDeparture]| parts.iter().map(|part| part.value).sum::<f64>();
     let (field, parts) = by_field.into_iter().max_by(|one, other| sum(&one.1).total_cmp(&sum(&other.1)))?;
     let unit = parts.first()?.unit;
-    Some(ChildrenUse { field, sum: sum(&parts), unit, parts })
+    Some(ChildrenUse { field, count: parts.len(), sum: sum(&parts), unit, parts })
 }
 
 /// Returns the columns of all tables.
@@ -303,7 +326,7 @@ fn ranked_and_not(
                 (true, true) => UnrankedReason::ShortBaseline,
                 (false, _) => UnrankedReason::NoQuantity,
             };
-            let name = instance_path((&table.source, table.instance), &table.path(info));
+            let name = read.recording.path((&table.source, table.instance), &table.path(info));
             unranked.entry(reason).or_default().insert(name);
         }
     }
@@ -319,7 +342,11 @@ fn ranked_and_not(
             unranked.entry(reason).or_default().insert(source.name.clone());
         }
     }
-    let unranked = unranked.into_iter().map(|(reason, fields)| UnrankedFields { reason, fields });
+    let unranked = unranked.into_iter().map(|(reason, fields)| UnrankedFields {
+        reason,
+        count: fields.len(),
+        fields: fields.into_iter().take(UNRANKED_MAX).collect(),
+    });
     (ranked, unranked.collect())
 }
 
@@ -385,113 +412,6 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, window: &ComparedWindow) -
     found
 }
 
-/// The place of a series.
-struct SeriesPlace<'s> {
-    table: usize,
-    column: usize,
-    element: Option<u32>,
-    state: Option<&'s str>,
-}
-
-/// A value with its usual level and range, in the unit of its class.
-struct ValueParts {
-    class: ValueClass,
-    value: f64,
-    usual: Baseline,
-    score: f64,
-    wall_ns: i64,
-}
-
-impl<'s> SeriesPlace<'s> {
-    fn of_departure(departure: &'s Departure) -> Self {
-        let Departure { table, column, element, state, .. } = departure;
-        Self { table: *table, column: *column, element: *element, state: state.as_deref() }
-    }
-
-    fn of_series(info: &'s SeriesInfo) -> Self {
-        let SeriesInfo { table, column, element, state, .. } = info;
-        Self { table: *table, column: *column, element: *element, state: state.as_deref() }
-    }
-
-    /// Returns the path of the field below the source.
-    fn field(&self, read: &ReadResults) -> String {
-        let Some(table) = read.results.tables().get(self.table) else { return String::new() };
-        match table.columns.get(self.column) {
-            Some(column) => table.path(column),
-            None => table.list.as_deref().unwrap_or_default().to_owned(),
-        }
-    }
-
-    /// Returns the name of the source, and its id if other sources have the same name.
-    fn source<'r>(&self, read: &'r ReadResults) -> (&'r str, Option<u16>) {
-        read.results.tables().get(self.table).map_or(("", None), |table| (&table.source, table.instance))
-    }
-
-    /// Returns the series, to be measured in a window of wall time.
-    fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
-        let (names, (source, source_id)) = (read.results.elements(), self.source(read));
-        let name = self.element.map(|element| read.set.name_at(names, element, window.end));
-        // After a reload a source may have another period; the longest one reads enough.
-        let periods = read.sources.iter().filter(|other| other.name == source);
-        let field = read_field(measure, self.field(read));
-        WantedSeries {
-            source: source.to_owned(),
-            source_id,
-            period_ns: periods.map(|source| source.period_ns).max().unwrap_or_default(),
-            path: read.recording.path((source, source_id), &field),
-            field,
-            identity: name.map(|name| names.identity(name).to_vec()).unwrap_or_default(),
-            label: name.map(|name| names.label(name).to_owned()),
-            state: self.state.map(Into::into),
-            measure,
-            window,
-            born_wall_ns: None,
-            inherited: self.element.map(|element| read.set.inherited(element)).unwrap_or_default(),
-        }
-    }
-
-    /// Returns a departure with its measured value, or with the ranked value if none was measured.
-    fn departure(
-        &self,
-        parts: &ValueParts,
-        measured: Option<Measured>,
-        read: &ReadResults,
-    ) -> FieldDeparture {
-        let (unit, factor) = parts.class.unit();
-        let names = read.results.elements();
-        let (source, source_id) = self.source(read);
-        let column = read.results.tables().get(self.table).and_then(|table| table.columns.get(self.column));
-        let of_source = read.sources.iter().filter(|other| other.name == source);
-        let senders: BTreeSet<&SourceSender> =
-            of_source.filter_map(|own| own.instances.get(&source_id)).flatten().collect();
-        let (value, measurement) = match measured {
-            Some((value, measurement)) => (value, Some(measurement)),
-            None => (parts.value, None),
-        };
-        FieldDeparture {
-            source: source.to_owned(),
-            source_id,
-            field: self.field(read),
-            element: self
-                .element
-                .map(|element| label_of(names, read.set.name_at(names, element, parts.wall_ns))),
-            state: self.state.map(str::to_owned),
-            value: value * factor,
-            usual: parts.usual.level * factor,
-            usual_range: (parts.usual.low * factor, parts.usual.high * factor),
-            unit,
-            score: parts.score,
-            wall_ns: parts.wall_ns,
-            together: Vec::new(),
-            field_unit: column
-                .filter(|_| self.state.is_none())
-                .and_then(|column| column.unit.as_deref().map(str::to_owned)),
-            senders: senders.into_iter().cloned().collect(),
-            measurement,
-        }
-    }
-}
-
 fn described(
     departure: &WindowValue,
     measured: Option<&Measured>,
@@ -511,13 +431,5 @@ fn described(
 /// Returns the name of the field of a departure.
 fn field_name(departure: &WindowValue, read: &ReadResults) -> Option<FieldName> {
     let place = SeriesPlace::of_series(read.set.info(departure.series)?);
-    let (field, names) = (place.field(read), read.results.elements());
-    let wall_ns = read.clock.wall_ns(departure.first_ns);
-    let (source, source_id) = place.source(read);
-    Some(FieldName {
-        source: source.to_owned(),
-        source_id,
-        field: place.state.map_or(field.clone(), |state| format!("{field}={state}")),
-        element: place.element.map(|element| label_of(names, read.set.name_at(names, element, wall_ns))),
-    })
+    Some(place.field_name(read.clock.wall_ns(departure.first_ns), read))
 }

@@ -12,12 +12,6 @@ pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
 
-/// Returns the path of a field below a source, with the source's id if the run has several sources
-/// with its name: `orders[3].depth`.
-pub fn instance_path((source, id): (&str, Option<u16>), path: &str) -> String {
-    format!("{}.{path}", instance_name(source, id))
-}
-
 /// Returns the name of a source as a path has it, with its id if there is one. A name such as
 /// `orders[3]` is in quotes, so it is not the source 3 with the name `orders`.
 pub fn instance_name(source: &str, id: Option<u16>) -> String {

@@ -33,8 +33,8 @@ const LABELS_FROM: u16 = 76;
 const FIELD_LABELS_FROM: u16 = 110;
 /// Minimum width at which an explanation is shown to the right of the screen.
 const BESIDE_FROM: u16 = 124;
-/// Width of an explanation to the right of the screen.
-const BESIDE_WIDTH: u16 = 64;
+/// Maximum width of an explanation to the right of the screen: 80 columns of text and a margin.
+const BESIDE_WIDTH_MAX: u16 = 82;
 /// Minimum height at which charts are shown above a table.
 const CHARTS_ABOVE_FROM: u16 = 24;
 
@@ -59,12 +59,24 @@ fn chart_columns(body: Rect, screen: Screen) -> ChartColumns {
     }
 }
 
+/// Returns the width of an explanation to the right of the screen, or `None` if it hides the
+/// screen.
+fn beside_width(screen_width: u16) -> Option<u16> {
+    (screen_width >= BESIDE_FROM).then(|| (screen_width - WIDTH_MIN).min(BESIDE_WIDTH_MAX))
+}
+
+/// Returns the width of the lines of an explanation on a terminal.
+pub(super) fn explanation_width(screen_width: u16) -> usize {
+    // A panel has a blank at its left, and another one at its right if the screen is visible.
+    let width = beside_width(screen_width).map_or(screen_width.saturating_sub(1), |width| width - 2);
+    usize::from(width)
+}
+
 /// Returns the terminal without the part reserved for an explanation.
 fn screen_of(area: Rect, state: &ViewState) -> Rect {
-    if state.panel == Some(Panel::Explanation) && area.width >= BESIDE_FROM {
-        Rect { width: area.width - BESIDE_WIDTH, ..area }
-    } else {
-        area
+    match beside_width(area.width) {
+        Some(width) if state.panel == Some(Panel::Explanation) => Rect { width: area.width - width, ..area },
+        _ => area,
     }
 }
 
@@ -109,7 +121,7 @@ pub fn draw(
         }
         Some(Panel::Explanation) => {
             let body = body_of(area);
-            let width = if area.width >= BESIDE_FROM { BESIDE_WIDTH } else { area.width };
+            let width = beside_width(area.width).unwrap_or(area.width);
             let panel = Rect { x: area.width - width, width, ..body };
             let empty = Vec::new();
             let lines = shown.explanation.as_ref().unwrap_or(&empty);

@@ -5,9 +5,7 @@
 //! keys and recordings and writes to the terminal.
 
 mod appearance;
-mod causes_text;
 mod chart_frame;
-mod explanation_text;
 mod feeds;
 mod frame;
 mod help_text;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
 use flatcap_control::Client;
-use flatcap_explain::{ExplainError, RecordingChoice, explain, find_causes};
+use flatcap_explain::{ExplainError, Explanation, Layout, RecordingChoice, explain};
 use flatcap_format::replay::{HostIdentity, TimeSpec};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
@@ -19,10 +19,8 @@ use ratatui::DefaultTerminal;
 use ratatui::layout::Rect;
 
 use super::appearance::Appearance;
-use super::causes_text::causes_lines;
-use super::explanation_text::explanation_lines;
 use super::feeds::Feeds;
-use super::frame::{draw, room_of};
+use super::frame::{draw, explanation_width, room_of};
 use super::state::{Movement, Panel, Request, ViewState};
 use crate::ViewError;
 use crate::sample_search::SampleSearch;
@@ -39,6 +37,8 @@ const IDLE: Duration = Duration::from_millis(250);
 const LIVE_LAG_NS: i64 = 100_000_000;
 /// Ticks between two checks for new segments.
 const SEGMENT_TICKS: u64 = 10;
+/// Maximum number of suspects and fields of an explanation.
+const EXPLAINED_MAX: usize = 12;
 /// Minimum length of an explained window, and of the baseline before it.
 const WINDOW_MIN_NS: i64 = 300_000_000;
 const BEFORE_MIN_NS: u64 = 10_000_000_000;
@@ -106,7 +106,7 @@ struct ViewRun<'s> {
     session: &'s Session,
     state: ViewState,
     feeds: Feeds,
-    explanation: Option<Vec<String>>,
+    explanation: Option<Explanation>,
     /// The request to run once the frame that announces it was drawn.
     announced: Option<Request>,
     ticks: u64,
@@ -177,10 +177,18 @@ impl<'s> ViewRun<'s> {
         let is_complete = self.feeds.read(&mut self.state, room, &mut || monotonic_ns() < deadline_ns)?;
         let mut shown = self.feeds.screenful(&mut self.state, room, self.session.appearance);
         shown.host.clone_from(&self.session.host_name);
-        shown.explanation.clone_from(&self.explanation);
+        shown.explanation = self.explanation_lines(size.width);
         let (state, session) = (&self.state, self.session);
         terminal.draw(|frame| draw(frame, state, &shown, session.appearance, &session.zone))?;
         Ok(is_complete)
+    }
+
+    /// Returns the lines of the explanation, as wide as its panel; none while the panel is closed.
+    fn explanation_lines(&self, screen_width: u16) -> Option<Vec<String>> {
+        let found = self.explanation.as_ref().filter(|_| self.state.panel == Some(Panel::Explanation))?;
+        let Session { zone, appearance, .. } = self.session;
+        let layout = Layout { zone, width: explanation_width(screen_width) };
+        Some(layout.explanation(found).iter().map(|line| appearance.text(line)).collect())
     }
 
     /// Handles a terminal event.
@@ -280,18 +288,15 @@ impl<'s> ViewRun<'s> {
             sources: std::collections::BTreeSet::default(),
             host: self.session.host.clone(),
         };
-        let before_ns = length_ns.unsigned_abs().saturating_mul(2).max(BEFORE_MIN_NS);
-        match explain(&choice, middle_ns, length_ns.unsigned_abs(), before_ns, &mut |_| {}) {
-            Ok(found) => {
-                let Session { zone, appearance, .. } = self.session;
-                let mut lines = explanation_lines(&found, zone, *appearance);
+        match explain(&choice, middle_ns, length_ns.unsigned_abs(), BEFORE_MIN_NS, &mut |_| {}) {
+            Ok(mut found) => {
                 // The departures are useful even without their causes.
-                if let Ok(causes) = find_causes(&choice, found.window, before_ns, &mut |_| {}) {
-                    let boot_id = causes.stacks_boot_id.as_deref();
-                    let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
-                    lines.extend(causes_lines(&causes, &names.unwrap_or_default(), zone, *appearance));
-                }
-                self.explanation = Some(lines);
+                let _unread = found.add_causes(&choice, |stacks, boot_id| {
+                    let names = StackNames::of(stacks, boot_id, &[]);
+                    move |object, offset| names.function(object, offset)
+                });
+                found.truncate(EXPLAINED_MAX);
+                self.explanation = Some(found);
                 (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
                 self.state.message = None;
                 // Playing would move away from the explained time.

@@ -12,7 +12,6 @@ mod api_answers;
 mod api_error;
 mod api_request;
 mod assets;
-mod causes_answer;
 mod live;
 mod live_tail;
 #[cfg_attr(not(feature = "promql"), path = "no_promql.rs")]

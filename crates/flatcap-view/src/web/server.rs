@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flatcap_control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
-use flatcap_explain::{RecordingChoice, explain, find_causes, find_spikes};
+use flatcap_explain::{RecordingChoice, explain, find_spikes};
 use flatcap_os::clock::NS_PER_S;
 use flatcap_os::throttle::Throttle;
 use flatcap_os::wake_event::WakeEvent;
@@ -32,7 +32,6 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use super::access::{PageAccess, new_token};
-use super::api_answers::{DepartureAnswer, ExplainAnswer};
 use super::api_error::ApiError;
 use super::api_request::{ApiRequest, WallRange};
 use super::assets::Asset;
@@ -65,6 +64,8 @@ const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
 const WINDOW_MIN_NS: u64 = 300_000_000;
 /// Maximum number of spikes that the page lists.
 const SPIKES_MAX: usize = 20;
+/// Maximum number of suspects, of fields, and of each list of causes, in an answer.
+const EXPLAINED_MAX: usize = 20;
 /// Content policy: only scripts and styles of this address, nothing inline, and no embedding in
 /// frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -257,19 +258,18 @@ pub(super) fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Resu
                 ..flatcap_format::replay::ReplayFilter::default()
             };
             let found = find_spikes(&choice, filter, SPIKES_MAX, &mut |_| {})?;
-            let spikes = found.departures.iter();
-            let spikes: Vec<_> = spikes.map(|spike| DepartureAnswer::new(spike, &choice)).collect();
-            ApiAnswer::json(&spikes)
+            ApiAnswer::json(&found)
         }
         ApiRequest::Explain(wall_ns) => {
             let length_ns = wall_ns.length_ns().max(WINDOW_MIN_NS);
             let middle_ns = wall_ns.from_ns.saturating_add_unsigned(wall_ns.length_ns() / 2);
-            let before_ns = length_ns.saturating_mul(2).max(BEFORE_MIN_NS);
-            let found = explain(&choice, middle_ns, length_ns, before_ns, &mut |_| {})?;
-            let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
-            let boot_id = causes.stacks_boot_id.as_deref();
-            let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
-            ApiAnswer::json(&ExplainAnswer::new((&found, &choice), &causes, &names.unwrap_or_default()))
+            let mut found = explain(&choice, middle_ns, length_ns, BEFORE_MIN_NS, &mut |_| {})?;
+            found.add_causes(&choice, |stacks, boot_id| {
+                let names = StackNames::of(stacks, boot_id, &[]);
+                move |object, offset| names.function(object, offset)
+            })?;
+            found.truncate(EXPLAINED_MAX);
+            ApiAnswer::json(&found)
         }
         _ => Err(ApiError::bad("not a request of this kind")),
     }

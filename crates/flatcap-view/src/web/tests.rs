@@ -147,7 +147,7 @@ fn the_api_returns_what_was_recorded() {
     let (from, to) = (wall_ns(SPIKE), wall_ns(SPIKE + 80));
     let found = page.json(&format!("explain?from={from}&to={to}"));
     assert_eq!(found["suspects"][0]["name"], "billing");
-    assert!(found["suspects"][0]["evidence"][0]["id"].as_str().unwrap().contains("[\"billing[812]\"]"));
+    assert!(found["suspects"][0]["evidence"][0]["path"].as_str().unwrap().contains("[\"billing[812]\"]"));
     page.json(&format!("spikes?from={}&to={}", wall_ns(0), wall_ns(TICKS)));
 }
 

@@ -3,6 +3,7 @@
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use flatcap_stream::ChecksumKind;
+use serde::Serialize;
 
 use super::payload_codec::{SOURCES_MAX, fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
 use crate::block::{BlockFeatures, checksum_from_wire, checksum_to_wire};
@@ -95,7 +96,7 @@ impl SourceInfo {
 }
 
 /// A program that pushes the samples of a source.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSender {
     /// The name that the client gave itself.
     pub client: String,

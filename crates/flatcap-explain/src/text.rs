@@ -1,0 +1,284 @@
+//! Formats values with their unit, and the names of what departs, for people: three significant
+//! digits, 80 columns.
+
+use flatcap_format::schema::{shortened, shortened_element, significant, visible_text as escaped};
+use flatcap_format::segment::SourceSender;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::answers::{ChildrenUse, FieldDeparture, Suspect, UnrankedFields, UnrankedReason};
+use super::attribution::SuspectKind;
+use super::measure::ValueUnit;
+
+/// Maximum number of departures in the text about a suspect.
+pub(super) const EVIDENCE_SHOWN: usize = 3;
+/// A shorter part of an element's name says nothing.
+const ELEMENT_WIDTH_MIN: usize = 5;
+
+/// Returns a wall time with milliseconds and the offset of the zone, as all verbs print it.
+pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
+    const NS_PER_S: i64 = 1_000_000_000;
+    // Every second of 64 bits of nanoseconds is in the range of the library.
+    let second = Timestamp::from_second(wall_ns.div_euclid(NS_PER_S)).unwrap_or_default();
+    let time = second.to_zoned(zone.clone());
+    let offset = if time.offset().seconds() == 0 { "Z".to_owned() } else { time.strftime("%:z").to_string() };
+    let milliseconds = wall_ns.rem_euclid(NS_PER_S) / 1_000_000;
+    format!("{}.{milliseconds:03}{offset}", time.strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+/// Formats a value with its unit.
+pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
+    match unit {
+        ValueUnit::Percent => format!("{} %", significant(value)),
+        ValueUnit::Bytes => scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0),
+        ValueUnit::BytesPerSecond => {
+            format!("{}/s", scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0))
+        }
+        ValueUnit::PerSecond => format!("{} /s", significant(value)),
+        ValueUnit::Seconds => {
+            let (value, unit) = match value.abs() {
+                1.0.. => (value, "s"),
+                1e-3.. => (value * 1e3, "ms"),
+                _ => (value * 1e6, "us"),
+            };
+            format!("{} {unit}", significant(value))
+        }
+        ValueUnit::None => significant(value),
+    }
+}
+
+/// Formats a value of a departure, in the unit of its schema if that unit is not one of ours.
+pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
+    let text = measured(value, departure.unit);
+    match (&departure.field_unit, departure.unit) {
+        (Some(unit), ValueUnit::None) => format!("{text} {}", escaped(unit)),
+        (Some(unit), ValueUnit::PerSecond) => {
+            format!("{} {}/s", significant(value), escaped(unit))
+        }
+        _ => text,
+    }
+}
+
+/// Returns the programs that pushed a field: `pushed by rig (user 1000, /usr/bin/rig)`; `None` if
+/// the recorder measured or imported it.
+pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
+    let first = departure.senders.first()?;
+    let more = match departure.senders.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    Some(format!("pushed by {}{more}", sender_text(first)))
+}
+
+/// Returns a program as text: `shop (user 1000, /usr/bin/shop)`.
+pub fn sender_text(sender: &SourceSender) -> String {
+    let user = sender.user.as_deref().unwrap_or("unknown");
+    let program = sender.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
+    escaped(&format!("{} (user {user}{program})", sender.client)).into_owned()
+}
+
+fn scaled(value: f64, units: &[&str], base: f64) -> String {
+    let mut value = value;
+    let mut units = units.iter().peekable();
+    let mut unit = units.next();
+    while value.abs() >= base - 0.5 && units.peek().is_some() {
+        value /= base;
+        unit = units.next();
+    }
+    format!("{} {}", significant(value), unit.unwrap_or(&""))
+}
+
+/// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.
+pub(super) fn usual_range(departure: &FieldDeparture) -> String {
+    let (low, high) = (departure.usual_low, departure.usual_high);
+    let (low_text, high_text) = (value_text(departure, low), value_text(departure, high));
+    if low_text == high_text {
+        return high_text;
+    }
+    // The unit once, if both have the same.
+    match (low_text.split_once(' '), high_text.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other || number == "0" => {
+            format!("{number} to {high_text}")
+        }
+        _ => format!("{low_text} to {high_text}"),
+    }
+}
+
+/// Returns what departs within a width: in full, or as short as that takes.
+pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
+    let name = escaped(&departure.name);
+    if name.chars().count() <= width { name.into_owned() } else { short_name(departure, width) }
+}
+
+/// Returns what departs within a width: `billing[812] user_time`, `cpu.total.user`. The name of the
+/// field stays whole as long as there is place for it, and the element is shortened.
+pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
+    let Some(element) = &departure.element else {
+        return shortened(&escaped(&departure.name), width);
+    };
+    let (element, field) = (escaped(element), what(departure));
+    let place = width.saturating_sub(field.chars().count() + 1);
+    if place < ELEMENT_WIDTH_MIN.min(element.chars().count()) {
+        return shortened(&field, width);
+    }
+    format!("{} {field}", shortened_element(&element, place))
+}
+
+/// Returns the name of a field without its source and list, with the state whose share is counted.
+/// If other sources have the same name, the source and its id come first: `orders[3].depth`.
+pub(super) fn what(departure: &FieldDeparture) -> String {
+    let mut name = leaf(departure).to_owned();
+    if departure.source_id.is_some() {
+        // The name of the departure has the source as paths spell it.
+        let path = departure.name.strip_suffix(departure.field.as_str()).unwrap_or_default();
+        let element = departure.element.as_deref().unwrap_or_default();
+        name.insert_str(0, path.strip_prefix(element).unwrap_or(path).trim_start());
+    }
+    if let Some(state) = &departure.state {
+        name = format!("{name} {state}");
+    }
+    escaped(&name).into_owned()
+}
+
+/// Returns the last name of a field; of the list, if its elements themselves are counted.
+fn leaf(departure: &FieldDeparture) -> &str {
+    let stated = departure.state.as_ref().and_then(|state| departure.field.strip_suffix(state.as_str()));
+    let field = stated.and_then(|field| field.strip_suffix('=')).unwrap_or(&departure.field);
+    let field = field.strip_suffix("[*]").unwrap_or(field);
+    field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
+}
+
+/// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
+pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> String {
+    let own = evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
+        let usual = value_text(departure, departure.usual);
+        format!("{} {} (usually {usual})", what(departure), value_text(departure, departure.value))
+    });
+    let children = children.iter().take(EVIDENCE_SHOWN).map(|children| {
+        let what = children.parts.first().map(what).unwrap_or_default();
+        format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
+    });
+    own.chain(children).collect::<Vec<_>>().join(", ")
+}
+
+/// Says how many new children did something.
+pub(super) fn new_children(children: &ChildrenUse) -> String {
+    match children.count {
+        1 => "+ 1 new child".to_owned(),
+        count => format!("+ {count} new children"),
+    }
+}
+
+/// Returns what a suspect is called within a width; of a process, its id says what it is.
+pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
+    let name = escaped(&suspect.name);
+    let kind = match suspect.kind {
+        SuspectKind::Process => {
+            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+            return shortened_element(&format!("{name}{pid}"), width);
+        }
+        SuspectKind::Cgroup => "cgroup",
+        SuspectKind::Disk => "disk",
+        SuspectKind::Interface => "interface",
+    };
+    shortened(&format!("{kind} {name}"), width)
+}
+
+/// Says that nothing departed, of how many fields.
+pub(super) fn nothing_departed(ranked: usize, unranked: &[UnrankedFields]) -> String {
+    let is_short = unranked.iter().any(|fields| fields.reason == UnrankedReason::ShortBaseline);
+    match ranked {
+        0 if is_short => "the recording is too short for a ranking".to_owned(),
+        0 => "these recordings have no field that can be ranked".to_owned(),
+        1 => "the one field that was ranked did not depart from what is usual for it".to_owned(),
+        _ => format!("none of the {ranked} ranked fields departed from what is usual for it"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
+        FieldDeparture {
+            wall_ns: 0,
+            source: "disk".to_owned(),
+            source_id: None,
+            field: "devices[*].reads".to_owned(),
+            element: Some("vda".to_owned()),
+            value: high,
+            usual: low,
+            usual_low: low,
+            usual_high: high,
+            unit,
+            field_unit: None,
+            score: 1.0,
+            measurement: None,
+            senders: Vec::new(),
+            state: None,
+            name: "vda disk.devices[*].reads".to_owned(),
+            path: "disk.devices[\"vda\"].reads".to_owned(),
+        }
+    }
+
+    // Proves that each unit has its form, with three significant digits.
+    #[test]
+    fn values_have_units() {
+        for (value, unit, expected) in [
+            (98.123, ValueUnit::Percent, "98.1 %"),
+            (412.0 * 1_048_576.0, ValueUnit::Bytes, "412 MiB"),
+            (-1536.0, ValueUnit::Bytes, "-1.50 KiB"),
+            (5_000_000.0, ValueUnit::BytesPerSecond, "4.77 MiB/s"),
+            (490.0, ValueUnit::PerSecond, "490 /s"),
+            (0.0123, ValueUnit::Seconds, "12.3 ms"),
+            (3.0, ValueUnit::None, "3.00"),
+        ] {
+            assert_eq!(measured(value, unit), expected);
+        }
+    }
+
+    // Proves that a range has its unit once, and that a range without width is one value.
+    #[test]
+    fn ranges_are_short() {
+        assert_eq!(usual_range(&departure(0.0, 4.0, ValueUnit::Percent)), "0 to 4.00 %");
+        assert_eq!(usual_range(&departure(4.0, 4.0, ValueUnit::Percent)), "4.00 %");
+        assert_eq!(usual_range(&departure(512.0, 2048.0, ValueUnit::Bytes)), "512 B to 2.00 KiB");
+    }
+
+    // Proves that names are short, and that the name of the field stays whole while the element is
+    // shortened.
+    #[test]
+    fn names_are_short() {
+        let device = departure(0.0, 1.0, ValueUnit::None);
+        assert_eq!(short_name(&device, 30), "vda reads");
+        assert_eq!(fitting_name(&device, 25), "vda disk.devices[*].reads");
+        assert_eq!(fitting_name(&device, 24), "vda reads");
+        let process = FieldDeparture {
+            source: "process".to_owned(),
+            field: "processes[*].written_to_storage".to_owned(),
+            element: Some("chrome-renderer[31337]".to_owned()),
+            ..device.clone()
+        };
+        assert_eq!(short_name(&process, 34), "chrom...[31337] written_to_storage");
+        assert_eq!(short_name(&process, 26), "chro... written_to_storage");
+        assert_eq!(short_name(&process, 20), "written_to_storage");
+        let share = FieldDeparture {
+            field: "processes[*].state=not sleeping".to_owned(),
+            state: Some("not sleeping".to_owned()),
+            ..process
+        };
+        assert_eq!(short_name(&share, 60), "chrome-renderer[31337] state not sleeping");
+        let name = "disk.total.user".to_owned();
+        let total = FieldDeparture { element: None, field: "total.user".to_owned(), name, ..device };
+        assert_eq!(short_name(&total, 12), "disk.tota...");
+    }
+
+    // Proves that a time has its offset, in winter and summer, and Z in UTC.
+    #[test]
+    fn times_have_their_offset() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(time_text(1_700_000_000_463_435_999, &berlin), "2023-11-14T23:13:20.463+01:00");
+        assert_eq!(time_text(1_688_169_600_000_000_001, &berlin), "2023-07-01T02:00:00.000+02:00");
+        assert_eq!(time_text(-1, &TimeZone::UTC), "1969-12-31T23:59:59.999Z");
+    }
+}

@@ -1,0 +1,146 @@
+//! Formats numbers, names and commands for people.
+
+/// Returns a text as one word of a shell, quoted if necessary.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+%@".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Shortens a text to a width: three dots stand for an end that is cut off.
+pub fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(ELLIPSIS.len())).collect();
+    format!("{kept}{ELLIPSIS}").chars().take(width).collect()
+}
+
+/// Shortens the name of an element, such as `rustc[31337]`. The part that numbers the element stays
+/// whole if the width has place for it and for some of the name: without it, the element is not
+/// known.
+pub fn shortened_element(name: &str, width: usize) -> String {
+    let number = name.rfind('[').filter(|at| name.ends_with(']') && *at > 0);
+    let (text, number) = number.map_or((name, ""), |at| name.split_at(at));
+    let place = width.saturating_sub(number.chars().count());
+    if number.is_empty() || place < ELLIPSIS.len() + NAME_CHARS_MIN {
+        return shortened(name, width);
+    }
+    shortened(text, place) + number
+}
+
+/// Stands for what is cut off.
+const ELLIPSIS: &str = "...";
+/// Fewer characters of a name say nothing.
+const NAME_CHARS_MIN: usize = 2;
+
+/// Breaks a line at spaces where it exceeds the width, and indents what follows. A word that is
+/// longer, such as a path, stays whole. Color codes take no width.
+pub fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
+    let Some(width) = width.filter(|width| shown_width(line) > *width) else { return line.to_owned() };
+    let (mut text, mut used) = (String::new(), 0);
+    // Spaces belong to the word after them, so that columns of the first line stay.
+    let mut rest = line;
+    while !rest.is_empty() {
+        let word_at = rest.find(|c: char| c != ' ').unwrap_or(rest.len());
+        let end = rest.get(word_at..).and_then(|word| word.find(' ')).map_or(rest.len(), |end| word_at + end);
+        let (word, after) = rest.split_at(end);
+        let needed = shown_width(word);
+        if used > indent && used + needed > width {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent));
+            text.push_str(word.trim_start());
+            used = indent + shown_width(word.trim_start());
+        } else {
+            text.push_str(word);
+            used += needed;
+        }
+        rest = after;
+    }
+    text
+}
+
+/// Returns the number of characters that a terminal shows: without color codes.
+fn shown_width(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let first = parts.next().map_or(0, |part| part.chars().count());
+    let after_codes = parts.map(|part| part.split_once('m').map_or(0, |(_, shown)| shown.chars().count()));
+    first + after_codes.sum::<usize>()
+}
+
+/// Formats nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
+pub fn latency(ns: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
+    let value = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (value / 1e3, "us"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$}{unit}")
+}
+
+/// Formats a share: `1.2%`; `0.0%` if `whole` is 0.
+pub fn percent(part: u64, whole: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
+    let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    format!("{:.1}%", share * 100.0)
+}
+
+/// Formats a number with three significant digits; one above 999 keeps all digits before the point:
+/// `1234`, `99.9`, `0.00123`.
+pub fn significant(value: f64) -> String {
+    /// Decimals of a number that is nearly 0.
+    const DECIMALS_MAX: i32 = 9;
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    // The exponent after rounding: 9.999 has three digits as 10.0.
+    let rounded = format!("{value:.2e}");
+    let exponent: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    let decimals = usize::try_from((2 - exponent).clamp(0, DECIMALS_MAX)).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each unit starts where the previous one ends.
+    #[test]
+    fn units_change_where_they_should() {
+        assert_eq!(
+            [0, 999, 1000, 9994, 9995, 99_960].map(latency),
+            ["0ns", "999ns", "1.00us", "9.99us", "10.0us", "100us"].map(String::from)
+        );
+        assert_eq!([1_500_000, 2_000_000_000].map(latency), ["1.50ms", "2.00s"].map(String::from));
+    }
+
+    // Proves that rates have three significant digits, and no digit before the point is rounded
+    // away.
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let numbers = [0.0, 78.373_277_972, 2743.064, 603_425.9, 9.999, 0.001_234, -1.5, 1e-12];
+        let shown = ["0", "78.4", "2743", "603426", "10.0", "0.00123", "-1.50", "0.000000000"];
+        assert_eq!(numbers.map(significant), shown);
+    }
+
+    // Proves that lines are broken at spaces only, indented, and never wider than asked for unless
+    // a word is; and that color codes take no width.
+    #[test]
+    fn lines_are_broken_at_spaces() {
+        let line = "disk     95 B of 100 B (95.0%), 10 B free; /a/very/long/path/of/a/directory end";
+        assert_eq!(wrapped(line, None, 9), line);
+        assert_eq!(wrapped(line, Some(line.len()), 9), line);
+        let broken = wrapped(line, Some(30), 9);
+        let expected = "disk     95 B of 100 B\n         (95.0%), 10 B free;\n         \
+                        /a/very/long/path/of/a/directory\n         end";
+        assert_eq!(broken, expected);
+        assert_eq!(wrapped("\x1b[33mab cd\x1b[0m ef", Some(8), 2), "\x1b[33mab cd\x1b[0m ef");
+        assert_eq!(wrapped("\x1b[33mab cd\x1b[0m ef", Some(7), 2), "\x1b[33mab cd\x1b[0m\n  ef");
+    }
+}
