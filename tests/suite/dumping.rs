@@ -146,7 +146,7 @@ fn rates_change_no_lines() {
     let file = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs")).sealed();
     std::fs::create_dir(rig.data()).unwrap();
     rig.write("flatcap-data/0000000007-20231114T221320Z-0123456789abcdef.bin", file);
-    for mono_ns in [0, 2_000, 2_001, 7_000, 9_000, 9_001, 11_500] {
+    for mono_ns in [0, 2_000, 2_001, 7_000, 9_000, 9_001, 10_500] {
         let since = (WALL_NS + mono_ns).to_string();
         for fields in [&[][..], &["--fields", "event-0.sample.device_id"]] {
             let lines = |more: &[&str]| {
