@@ -151,12 +151,13 @@ fn rates_change_no_lines() {
         for fields in [&[][..], &["--fields", "event-0.sample.device_id"]] {
             let lines = |more: &[&str]| {
                 let dump = ["dump", "flatcap-data", "--format", "jsonl", "--since", &since];
-                rig.call(&[&dump[..], fields, more].concat()).lines()
+                let text = rig.call(&[&dump[..], fields, more].concat()).text();
+                text.lines().map(str::to_owned).collect::<Vec<_>>()
             };
             let (plain, with_rates) = (lines(&[]), lines(&["--rate"]));
             assert_eq!(plain, with_rates, "{since} {fields:?}: no field is a counter");
-            let has_gap = plain.iter().any(|line| line["gap"].is_object());
-            let has_marker = plain.iter().any(|line| line["marker"].is_object());
+            let has_gap = plain.iter().any(|line| line.starts_with("{\"gap\":"));
+            let has_marker = plain.iter().any(|line| line.starts_with("{\"marker\":"));
             assert_eq!((has_gap, has_marker), (mono_ns <= 9_000, mono_ns <= 2_000), "{since}");
         }
     }
