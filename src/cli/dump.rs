@@ -24,8 +24,8 @@ pub(super) struct Args {
     /// table: for people; jsonl: one object per row; csv: with a header line. Without --fields,
     /// jsonl has whole samples, csv those of one source, and a table without --source is a digest
     /// of the recording.
-    #[arg(long, value_enum, default_value_t = RowFormat::Table)]
-    format: RowFormat,
+    #[arg(long, value_enum, default_value_t = RowOutput::Table)]
+    format: RowOutput,
     /// Show counters as change per second since the previous sample.
     #[arg(long)]
     rate: bool,
@@ -35,16 +35,9 @@ pub(super) struct Args {
     follow: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum RowFormat {
-    Table,
-    Jsonl,
-    Csv,
-}
-
 impl Args {
     /// Returns the arguments that print a selection in a format for programs.
-    pub(super) fn of_selection(selection: RecordingSelection, rows: RowArgs, format: RowFormat) -> Self {
+    pub(super) fn of_selection(selection: RecordingSelection, rows: RowArgs, format: RowOutput) -> Self {
         Self { selection, rows, format, rate: false, follow: false }
     }
 }
@@ -59,8 +52,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let is_computed =
         |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
     let are_fields_asked = args.rows.are_given()
-        || (args.format != RowFormat::Table && filter.sources.iter().any(is_computed))
-        || (args.format == RowFormat::Csv && filter.sources.len() > 1);
+        || (args.format != RowOutput::Table && filter.sources.iter().any(is_computed))
+        || (args.format == RowOutput::Csv && filter.sources.len() > 1);
     // Without a segment that can be read, the samples are read to say why. Payloads without a
     // schema have one field.
     let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
@@ -70,7 +63,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         zone: zone.clone(),
         args: &args.rows,
         fields: args.rows.fields.clone().map(|list| list.0).unwrap_or_default(),
-        output: args.format.into(),
+        output: args.format,
         is_rate: args.rate,
         is_long: args.rows.long,
         is_turned: false,
@@ -86,7 +79,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if are_fields_asked {
         return rows::run(&request(), out);
     }
-    if args.format != RowFormat::Table || args.follow {
+    if args.format != RowOutput::Table || args.follow {
         return whole_samples(&recording, &request(), out);
     }
     let mut named = filter.sources.iter();
@@ -103,7 +96,9 @@ fn whole_samples(
     request: &RowRequest<'_>,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    let has_one_source = has_one_source(request.selection, request.filter.sources.len())?;
+    // JSON lines need no columns, so the sources are not read for them.
+    let has_one_source = request.output == RowOutput::Jsonl
+        || has_one_source(request.selection, request.filter.sources.len())?;
     if request.output == RowOutput::Csv {
         if request.follow != Follow::No {
             let why =
@@ -120,16 +115,6 @@ fn whole_samples(
         }
     }
     rows::samples(recording, request, has_one_source, out)
-}
-
-impl From<RowFormat> for RowOutput {
-    fn from(format: RowFormat) -> Self {
-        match format {
-            RowFormat::Table => Self::Table,
-            RowFormat::Jsonl => Self::Jsonl,
-            RowFormat::Csv => Self::Csv,
-        }
-    }
 }
 
 /// Returns whether all rows are of one source, and so have the same columns.

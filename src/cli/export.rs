@@ -17,11 +17,11 @@ use flatcap_text::quantity::duration_argument;
 use serde::Serialize;
 
 use super::checksum::checksum;
-use super::dump::{self, RowFormat};
+use super::dump;
 use super::error::CliError;
 use super::export_program;
 use super::rows::row_cell::TextRule;
-use super::rows::row_request::{FieldList, RowArgs, parse_fields};
+use super::rows::row_request::{FieldList, RowArgs, RowOutput, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
 use super::{ExitStatus, human, report_notice};
@@ -126,8 +126,8 @@ enum ExportFormat {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     match args.to {
         ExportFormat::Stream => {}
-        ExportFormat::Csv => return rows(args, RowFormat::Csv, out),
-        ExportFormat::Jsonl => return rows(args, RowFormat::Jsonl, out),
+        ExportFormat::Csv => return rows(args, RowOutput::Csv, out),
+        ExportFormat::Jsonl => return rows(args, RowOutput::Jsonl, out),
         _ => return run_program(args),
     }
     let zone = args.selection.zone.zone()?;
@@ -180,7 +180,7 @@ pub(super) fn run_program(args: &Args) -> Result<ExitStatus, CliError> {
 }
 
 /// Writes what `dump` prints to a file, which appears at the end, or to standard output.
-fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+fn rows(args: &Args, format: RowOutput, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     args.check_stack_options()?;
     if args.explode || args.unsigned || args.local {
         let why = "--explode, --unsigned and --local are for parquet";

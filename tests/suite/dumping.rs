@@ -146,17 +146,18 @@ fn rates_change_no_lines() {
     let file = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs")).sealed();
     std::fs::create_dir(rig.data()).unwrap();
     rig.write("flatcap-data/0000000007-20231114T221320Z-0123456789abcdef.bin", file);
-    for mono_ns in [0, 2_000, 2_001, 7_000, 9_000, 9_001, 11_500] {
+    for mono_ns in [0, 2_000, 2_001, 7_000, 9_000, 9_001, 10_500] {
         let since = (WALL_NS + mono_ns).to_string();
         for fields in [&[][..], &["--fields", "event-0.sample.device_id"]] {
             let lines = |more: &[&str]| {
                 let dump = ["dump", "flatcap-data", "--format", "jsonl", "--since", &since];
-                rig.call(&[&dump[..], fields, more].concat()).lines()
+                let text = rig.call(&[&dump[..], fields, more].concat()).text();
+                text.lines().map(str::to_owned).collect::<Vec<_>>()
             };
             let (plain, with_rates) = (lines(&[]), lines(&["--rate"]));
             assert_eq!(plain, with_rates, "{since} {fields:?}: no field is a counter");
-            let has_gap = plain.iter().any(|line| line["gap"].is_object());
-            let has_marker = plain.iter().any(|line| line["marker"].is_object());
+            let has_gap = plain.iter().any(|line| line.starts_with("{\"gap\":"));
+            let has_marker = plain.iter().any(|line| line.starts_with("{\"marker\":"));
             assert_eq!((has_gap, has_marker), (mono_ns <= 9_000, mono_ns <= 2_000), "{since}");
         }
     }

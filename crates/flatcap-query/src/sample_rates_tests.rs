@@ -295,7 +295,9 @@ proptest! {
         let (mut before, mut last_part) = (None, None);
         for (sample, line) in samples.iter().zip(lines) {
             let found: Value = serde_json::from_str(&line).unwrap();
-            prop_assert_eq!(found, nested_rates(before, last_part, sample));
+            // Parsed too, since the parser may round to the next number.
+            let expected = nested_rates(before, last_part, sample).to_string();
+            prop_assert_eq!(found, serde_json::from_str::<Value>(&expected).unwrap());
             before = Some(sample);
             last_part = sample.0.map(|count| (count, 1)).or(last_part.map(|(count, age)| (count, age + 1)));
         }

@@ -57,7 +57,7 @@ pub(in crate::cli) struct RowArgs {
 pub(in crate::cli) struct FieldList(pub(in crate::cli) Vec<FieldPath>);
 
 /// The output format of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::cli) enum RowOutput {
     Table,
     Jsonl,
