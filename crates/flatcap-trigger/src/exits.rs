@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::slot::FieldSlot;
-use crate::truth::Truth;
+use flatcap_format::query::language::Truth;
 
 /// Maximum number of processes tracked. Beyond it, all are discarded.
 // Twice the default maximum of a host (`pid_max` of 32,768).

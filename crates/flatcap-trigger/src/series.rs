@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use flatcap_format::schema::{CountedValue, FieldValue, Growth};
 
-use crate::transform::Transform;
 use crate::window::{Fold, FoldedWindow, SortedWindow};
+use flatcap_format::query::language::Transform;
 
 /// A number as in the payload. Differences of large counters are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]

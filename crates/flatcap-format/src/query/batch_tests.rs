@@ -1,10 +1,10 @@
 //! The number of samples in a batch.
 
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
+use crate::testing::{TimedSample, write_samples};
 
 const TEXT_BYTES: usize = 256 << 10;
 const SAMPLES: usize = 300;

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::engine_tests::{any_process, asking, processes};
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::frame::Incomplete;
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
@@ -16,6 +15,7 @@ use crate::schema::CompiledSchema;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
 use crate::testing::effort;
+use crate::testing::{TimedSample, write_samples};
 
 const SCHEMA: &[u8] = include_bytes!("../../../../generated/host/process.bfbs");
 const ROOT: &str = "flatcap.host.Process";
@@ -286,7 +286,9 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     };
     let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),
-        (Some(format!("app.processes[*].run_time >= {limit}")), &|row| row.value >= limit),
+        (Some(format!("app.processes[*].run_time >= {limit}ns")), &|row| {
+            u128::from(row.value) * if row.unit == "us" { 1000 } else { 1 } >= u128::from(limit)
+        }),
         (Some("app.processes[*].pid = 2 or app.count > 900".into()), &|row| {
             row.identity.2 == 2 || of_count(row) > 900
         }),

@@ -1,11 +1,11 @@
 //! As many sources with one name as a segment may have.
 
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::frame::Incomplete;
 use crate::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{SealState, SegmentName, SourceInfo, example};
 use crate::testing::Folder;
+use crate::testing::{TimedSample, write_samples};
 
 /// Sources, the maximum in a segment.
 const SOURCES: u16 = 4096;

@@ -15,7 +15,6 @@ mod column_meaning;
 mod column_names;
 mod compared;
 mod computed;
-mod condition;
 mod counter_columns;
 mod counter_fields;
 mod element_ends;
@@ -31,6 +30,7 @@ mod held_value;
 mod join;
 mod kernel_reader;
 mod label_rules;
+pub mod language;
 mod layout;
 mod leading_source;
 mod losses;
@@ -77,12 +77,10 @@ mod template_cache;
 mod template_pool;
 mod text_column;
 mod thinned_numbers;
-mod units;
 mod whole_samples;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, ValidRows, ValueColumn};
-pub use condition::RowCondition;
 pub use element_ends::{ElementEnds, EndedElement, SampleEnds, end_fields, unnamed_end_list};
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
@@ -90,6 +88,7 @@ pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
 pub use kernel_reader::{KernelItem, KernelReader, KernelSource};
+pub use language::{CommonUnit, RowCondition};
 pub use layout::RowColumn;
 pub use losses::SourceLosses;
 pub use name_remarks::NameRemark;
@@ -116,7 +115,6 @@ pub use rows::{RowItem, RowReader};
 pub use steps::{Aggregate, AggregateError, Steps};
 pub use summary::QuerySummary;
 pub use text_column::TextColumn;
-pub use units::CommonUnit;
 
 #[cfg(test)]
 mod batch_tests;
@@ -134,7 +132,5 @@ mod overview_tests;
 mod rate_tests;
 #[cfg(test)]
 mod tasks_tests;
-#[cfg(test)]
-mod test_segment;
 #[cfg(test)]
 mod tests;

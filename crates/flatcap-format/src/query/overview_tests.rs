@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::engine_tests::{cpu, write_segment};
-use super::test_segment::TimedSample;
 use super::*;
 use crate::host::ClockReading;
 use crate::schema::segment::GapCause;
 use crate::segment::{Gap, SealState, SegmentName, compressed, example};
 use crate::testing::Folder;
+use crate::testing::TimedSample;
 use crate::testing::effort;
 
 const PERIOD_NS: u64 = 50_000_000;

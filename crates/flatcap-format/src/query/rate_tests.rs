@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::counter_samples::*;
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::frame::Incomplete;
 use crate::schema::{CompiledSchema, JsonWriter, Rates};
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
 use crate::testing::effort;
+use crate::testing::{TimedSample, write_samples};
 fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf> {
     let cut = samples.len() / 2;
     let mut paths = Vec::new();

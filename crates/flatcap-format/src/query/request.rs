@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::condition::RowCondition;
+use super::language::RowCondition;
 use super::path::FieldPath;
 use crate::replay::ReplayFilter;
 

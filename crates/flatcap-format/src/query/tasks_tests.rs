@@ -8,12 +8,12 @@ use flatcap_tasks::testing::SchedPayload;
 use flatcap_tasks::{TaskName, ThreadInfo};
 
 use super::engine_tests::cpu;
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 use crate::host::ClockReading;
 use crate::replay::ReplayFilter;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
 use crate::testing::Folder;
+use crate::testing::{TimedSample, write_samples};
 
 const MS: u64 = 1_000_000;
 /// Time at which the events begin.

@@ -18,10 +18,12 @@ pub mod effort;
 mod fault;
 mod folder;
 pub mod memory;
+mod samples;
 pub mod shared_names;
 pub mod simulated;
 mod simulated_disk;
 mod table_writer;
 
 pub use folder::Folder;
+pub use samples::{TimedSample, write_samples, write_source};
 pub use table_writer::{TableField, TableLayout, TableList, TablePosition, TableWriter};
