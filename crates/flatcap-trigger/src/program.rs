@@ -16,7 +16,7 @@ pub(crate) struct Program {
     pub(crate) reads: ProgramReads,
 }
 
-/// What may change the result of a program.
+/// The inputs whose changes may change the result of a program.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramReads {
     /// The sources whose samples may change the result.

@@ -232,9 +232,9 @@ fn selected(path: &Path, condition: &str) -> [Vec<u64>; 2] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(100, 10_000)))]
 
-    // Proves that a condition selects the rows for which it is true in three-valued logic, in the
-    // rows of samples and of elements, and that the same condition as a rule has the same result
-    // for each sample.
+    // Proves that a condition selects the rows for which it is true in three-valued logic, whether
+    // rows are samples or elements. The same condition as a rule has the same result for each
+    // sample.
     #[test]
     fn rows_and_rules_agree_with_a_model(
         rows in prop::collection::vec(any_row(), 1..12),

@@ -33,29 +33,21 @@ struct BoundValue {
 struct RowBinder<'b> {
     source: KnownSource<'b>,
     operands: &'b [FieldOperand],
-    /// The fields of the operands that were found.
-    found: Vec<Option<(SelectedField, LocatedField)>>,
     values: Vec<BoundValue>,
     checks_values: bool,
     is_missing: bool,
 }
 
 impl RowBinder<'_> {
-    fn find(&mut self, operand: usize) -> Result<&(SelectedField, LocatedField), QueryError> {
+    fn find(&mut self, operand: usize) -> Result<(SelectedField, LocatedField), QueryError> {
+        let missing = |path: String| QueryError::NoField { path, nearest: Vec::new() };
         let path = self.operands.get(operand).map(|operand| &operand.path);
-        let missing = || QueryError::NoField {
-            path: path.map(ToString::to_string).unwrap_or_default(),
-            nearest: Vec::new(),
-        };
-        let known = self.found.get_mut(operand).ok_or_else(missing)?;
-        if known.is_none() {
-            let found = locate(std::slice::from_ref(&self.source), path.ok_or_else(missing)?);
-            self.is_missing |= matches!(found, Err(QueryError::NoField { .. } | QueryError::NoList { .. }));
-            let (_, field) = found?;
-            let located = LocatedField::of((0, self.source.name), self.source.schema, &field);
-            *known = Some((field, located.ok_or_else(missing)?));
-        }
-        known.as_ref().ok_or_else(missing)
+        let found = locate(&[self.source], path.ok_or_else(|| missing(String::new()))?);
+        self.is_missing |= matches!(found, Err(QueryError::NoField { .. } | QueryError::NoList { .. }));
+        let (_, field) = found?;
+        let located = LocatedField::of((0, self.source.name), self.source.schema, &field);
+        let located = located.ok_or_else(|| missing(format!("{path:?}")))?;
+        Ok((field, located))
     }
 }
 
@@ -67,7 +59,7 @@ impl Binder for RowBinder<'_> {
     const IS_OF_ROWS: bool = true;
 
     fn locate(&mut self, operand: usize) -> Result<LocatedField, QueryError> {
-        self.find(operand).map(|(_, located)| located.clone())
+        self.find(operand).map(|(_, located)| located)
     }
 
     fn dimension(&mut self, _operand: usize, field: &LocatedField) -> Result<Dimension, QueryError> {
@@ -81,7 +73,7 @@ impl Binder for RowBinder<'_> {
         test: Option<ValueTest>,
         is_element: bool,
     ) -> Result<usize, QueryError> {
-        let field = self.find(operand)?.0.clone();
+        let field = self.find(operand)?.0;
         // A condition that picks elements is about these, and not about the element of the row.
         let is_of_row = !is_element && located.list.is_some() && located.is_every_element;
         let scale = match test {
@@ -126,14 +118,7 @@ pub(super) fn compared_fields(
     checks_values: bool,
 ) -> Result<Option<BoundCondition>, QueryError> {
     let operands = &condition.condition.operands;
-    let mut binder = RowBinder {
-        source,
-        operands,
-        found: vec![None; operands.len()],
-        values: Vec::new(),
-        checks_values,
-        is_missing: false,
-    };
+    let mut binder = RowBinder { source, operands, values: Vec::new(), checks_values, is_missing: false };
     let logic = match condition.condition.bind(&mut binder) {
         Err(_) if binder.is_missing => return Ok(None),
         logic => logic?,

@@ -213,14 +213,16 @@ impl RowFilter {
         self.logic.visit(&mut |check| {
             let Check::Elements(check) = check else { return };
             let Some((table, _)) = self.inputs.get(check.anchor).map(|input| input.own) else { return };
-            let mut of_samples: Vec<Vec<Truth>> = vec![Vec::new(); samples];
+            let mut of_samples: Vec<Option<Truth>> = vec![None; samples];
             let entries = inputs.tables.get(table).map_or(&[][..], |table| &table.samples);
             for (entry, sample) in entries.iter().enumerate() {
-                if let Some(elements) = of_samples.get_mut(*sample) {
-                    elements.push(inputs.evaluate(&self.inputs, &check.inner, (table, entry)));
+                if let Some(own) = of_samples.get_mut(*sample) {
+                    let result = inputs.evaluate(&self.inputs, &check.inner, (table, entry));
+                    *own = Some(check.joined(own.iter().copied().chain([result])));
                 }
             }
-            let joined = of_samples.into_iter().map(|elements| check.joined(elements.into_iter())).collect();
+            let empty = check.joined(std::iter::empty());
+            let joined = of_samples.into_iter().map(|own| own.unwrap_or(empty)).collect();
             if let Some(own) = inputs.elements.get_mut(check.anchor) {
                 *own = joined;
             }
@@ -236,20 +238,19 @@ impl RowFilter {
         matrix: &MatrixRows,
         tables: &[TableRows],
     ) -> bool {
-        let compared = |comparison: &Comparison<usize>| self.possible(comparison, schema, matrix, tables);
-        let inside = |check: &Check<usize, Infallible>| match check {
-            Check::Compare(comparison) => compared(comparison),
+        let compared = |check: &Check<usize, Infallible>| match check {
+            Check::Compare(comparison) => self.possible(comparison, schema, matrix, tables),
             _ => Possible::BOTH,
         };
-        let possible = self.logic.possible(&|check| match check {
-            Check::Compare(comparison) => compared(comparison),
-            // A list may be empty.
+        self.logic.may_be(true, &|check| match check {
             Check::Elements(check) => {
-                check.inner.possible(&inside).or(Possible::of(check.joined([].into_iter())))
+                let [is_true, is_false] = [true, false].map(|result| check.inner.may_be(result, &compared));
+                // A list may be empty.
+                let empty = check.joined(std::iter::empty());
+                Possible { is_true, is_false }.or(Possible::of(empty))
             }
-            Check::Other(never) => match *never {},
-        });
-        possible.is_true
+            check => compared(check),
+        })
     }
 
     /// Returns the possible results of a comparison, in any table.

@@ -453,6 +453,18 @@ proptest! {
     }
 }
 
+// Proves that the error about a unit that a field never has shows the units that it has.
+#[test]
+fn other_units_are_suggested() {
+    let folder = tempfile::tempdir().unwrap();
+    let phase: Phase = (0, vec![vec![(1, 97, 5)]]);
+    write_runs(folder.path(), &[(true, vec![phase.clone()]), (false, vec![phase])]);
+    let recording = Recording::open(&[folder.path().to_owned()]).unwrap();
+    let error = recording.query(&asking(&["app.processes[*].run_time{nope}"])).unwrap_err().to_string();
+    let both = "did you mean app.processes[*].run_time{ns}, app.processes[*].run_time{us}?";
+    assert!(error.ends_with(both), "{error}");
+}
+
 // Proves that consecutive sources with one name share a column, that concurrent ones have separate
 // columns, that a path can select one of them, and that no row is missing.
 #[test]

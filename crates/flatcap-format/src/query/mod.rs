@@ -97,10 +97,7 @@ pub use overview_cache::OverviewCache;
 pub use overview_feed::OverviewFeed;
 pub use overview_rows::OverviewSeries;
 pub use path::FieldPath;
-pub use path_text::{
-    exact_path, instance_name, instance_path, length_outside_quotes, quoted_value, read_quoted_value,
-    source_path,
-};
+pub use path_text::{exact_path, instance_name, instance_path, quoted_value, source_path};
 pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamples, locate_field};
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};

@@ -79,7 +79,7 @@ pub(super) struct IntegerTest {
     pub(super) threshold: Threshold,
 }
 
-/// The possible results of a part of a condition. A result that is always unknown has none.
+/// The possible results of a part of a condition, apart from unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Possible {
     pub(in super::super) is_true: bool,
@@ -223,31 +223,19 @@ impl<V> Comparison<V> {
 }
 
 impl<L> Logic<L> {
-    /// Returns the possible results, given the possible results of each leaf.
-    // Parts may depend on each other. The result assumes that they do not, so it may include
-    // impossible results.
-    pub(in super::super) fn possible(&self, leaf: &impl Fn(&L) -> Possible) -> Possible {
-        let parts = |parts: &[Self]| parts.iter().map(|part| part.possible(leaf)).collect::<Vec<_>>();
+    /// Returns whether the condition may have this result, given the possible results of each leaf.
+    // Parts may depend on each other. This assumes that they do not, so it may accept an impossible
+    // result.
+    pub(in super::super) fn may_be(&self, result: bool, leaf: &impl Fn(&L) -> Possible) -> bool {
         match self {
-            Self::All(all) => {
-                let all = parts(all);
-                Possible {
-                    is_true: all.iter().all(|part| part.is_true),
-                    is_false: all.iter().any(|part| part.is_false),
-                }
+            Self::All(parts) | Self::Any(parts) => {
+                let mut parts = parts.iter().map(|part| part.may_be(result, leaf));
+                let needs_all = matches!(self, Self::All(_)) == result;
+                if needs_all { parts.all(|may| may) } else { parts.any(|may| may) }
             }
-            Self::Any(all) => {
-                let all = parts(all);
-                Possible {
-                    is_true: all.iter().any(|part| part.is_true),
-                    is_false: all.iter().all(|part| part.is_false),
-                }
-            }
-            Self::Not(part) => {
-                let Possible { is_true, is_false } = part.possible(leaf);
-                Possible { is_true: is_false, is_false: is_true }
-            }
-            Self::Leaf(own) => leaf(own),
+            Self::Not(part) => part.may_be(!result, leaf),
+            Self::Leaf(own) if result => leaf(own).is_true,
+            Self::Leaf(own) => leaf(own).is_false,
         }
     }
 }

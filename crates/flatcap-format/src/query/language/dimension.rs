@@ -34,7 +34,7 @@ impl Dimension {
     /// A plain number.
     pub const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
     /// A duration in seconds.
-    pub const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
+    pub(super) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
     /// A share, such as a percentage.
     pub(super) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 

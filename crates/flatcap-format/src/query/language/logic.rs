@@ -31,7 +31,7 @@ impl Truth {
     }
 
     /// Returns whether all results are true, or any of them is.
-    pub fn joined(results: impl Iterator<Item = Self>, is_every: bool) -> Self {
+    pub(super) fn joined(results: impl Iterator<Item = Self>, is_every: bool) -> Self {
         let decisive = Self::known(!is_every);
         let mut joined = Self::known(is_every);
         for result in results {

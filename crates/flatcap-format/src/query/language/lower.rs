@@ -76,7 +76,7 @@ pub trait Binder {
 }
 
 /// The condition, bound to the values of a binder.
-pub type Bound<B> = Logic<Check<<B as Binder>::Value, <B as Binder>::Other>>;
+type Bound<B> = Logic<Check<<B as Binder>::Value, <B as Binder>::Other>>;
 
 /// The list that the conditions in `any` or `all` apply to.
 struct ElementScope<V> {

@@ -23,7 +23,7 @@ pub use condition::{ExitTests, FieldOperand, RuleTest, SampleCondition};
 pub use dimension::{Dimension, UnitValue};
 pub use limits::CONDITION_BYTES_MAX;
 pub use logic::{Logic, Truth};
-pub use lower::{Binder, Bound};
+pub use lower::Binder;
 pub use row_condition::RowCondition;
 pub use scale::Scale;
 pub use transform::Transform;

@@ -41,3 +41,33 @@ impl Display for RowCondition {
         self.condition.fmt(formatter)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a part that needs earlier samples is refused with its place and what accepts it,
+    // and that other mistakes have their place too.
+    #[test]
+    fn what_rows_cannot_have_is_refused() {
+        let refused = |text: &str| text.parse::<RowCondition>().unwrap_err().to_string();
+        for (text, at) in [
+            ("a > 1 and b:rate > 2", 11),
+            ("not changed(a)", 4),
+            ("absent(disk, 1s)", 0),
+            ("a = 1 or exited()", 9),
+            ("mark(\"x\")", 0),
+            ("(lateness(disk) + 1s) * 2 > 3s", 1),
+        ] {
+            let expected = format!("condition {text:?}, byte {at}: {REFUSAL}");
+            assert_eq!(refused(text), expected);
+        }
+        assert_eq!(refused("a >"), r#"condition "a >", byte 3: expected a field or a number"#);
+        assert!(refused("a =~ \"(\"").contains("byte 5: \"(\" is no regular expression"));
+        assert!(refused("a =~ x").ends_with("expected a text in double quotes"));
+        assert!(refused("a > 5MB").ends_with("unknown unit \"MB\"; MiB is 1024 KiB"));
+        let large = "a > 1 or ".repeat(20_000);
+        assert!(refused(&large).contains("more than 131072; "));
+        assert!("a > 1 or ".repeat(4000).trim_end_matches(" or ").parse::<RowCondition>().is_ok());
+    }
+}
