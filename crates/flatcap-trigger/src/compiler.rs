@@ -12,7 +12,7 @@ use flatcap_format::schema::{CompiledSchema, has_rate, nearest_name};
 use crate::error::RuleError;
 use crate::exits::ExitWatch;
 use crate::limits;
-use crate::program::{Input, Program, ProgramReads, RuleCheck};
+use crate::program::{Program, ProgramInput, ProgramReads, RuleCheck};
 use crate::rule_source::RuleSource;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan, SlotSparse};
@@ -202,7 +202,7 @@ impl RuleBinder<'_, '_> {
 }
 
 impl Binder for RuleBinder<'_, '_> {
-    type Value = Input;
+    type Value = ProgramInput;
     type Other = RuleCheck;
     type Error = RuleError;
 
@@ -222,7 +222,7 @@ impl Binder for RuleBinder<'_, '_> {
         located: &LocatedField,
         test: Option<ValueTest>,
         _is_element: bool,
-    ) -> Result<Input, RuleError> {
+    ) -> Result<ProgramInput, RuleError> {
         let operand = self.operands.get(operand).ok_or_else(|| RuleError::mismatch("", "not read"))?;
         let is_unnamed = UNNAMED_LISTS.iter().any(|list| located.path.starts_with(&format!("{list}[")));
         if is_unnamed && !operand.transforms.is_empty() {
@@ -239,17 +239,17 @@ impl Binder for RuleBinder<'_, '_> {
         };
         self.program.sources.push(located.source);
         let scale = Scale::of(factor);
-        Ok(Input::Slot(self.compiler.slot(located, &operand.path, reading, (stages, scale))))
+        Ok(ProgramInput::Slot(self.compiler.slot(located, &operand.path, reading, (stages, scale))))
     }
 
-    fn lateness(&mut self, source: &str) -> Result<Input, RuleError> {
+    fn lateness(&mut self, source: &str) -> Result<ProgramInput, RuleError> {
         let source = self.compiler.source(source)?;
         self.program.sources.push(source);
-        Ok(Input::Lateness(source))
+        Ok(ProgramInput::Lateness(source))
     }
 
-    fn other(&mut self, test: &RuleTest) -> Result<RuleCheck, RuleError> {
-        match test {
+    fn other(&mut self, part: &RuleTest) -> Result<RuleCheck, RuleError> {
+        match part {
             RuleTest::Absent { source, limit_ns } => {
                 let text = format!("absent({source})").into();
                 let (source, limit_ns) = (self.compiler.source(source)?, *limit_ns);

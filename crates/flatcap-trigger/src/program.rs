@@ -12,7 +12,7 @@ use crate::slot::FieldSlot;
 /// A compiled condition.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(crate) root: Logic<Check<Input, RuleCheck>>,
+    pub(crate) root: Logic<Check<ProgramInput, RuleCheck>>,
     pub(crate) reads: ProgramReads,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct ProgramReads {
 
 /// A value of a program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Input {
+pub(crate) enum ProgramInput {
     Slot(usize),
     Lateness(usize),
 }
@@ -126,12 +126,12 @@ impl RuleCheck {
 
 impl Inputs<'_> {
     #[inline]
-    fn compare(&self, comparison: &Comparison<Input>, row: Option<usize>) -> Truth {
+    fn compare(&self, comparison: &Comparison<ProgramInput>, row: Option<usize>) -> Truth {
         comparison.evaluate(&|input| self.value(*input, row))
     }
 
     /// Evaluates a condition on the element in `row`.
-    fn evaluate(&self, logic: &Logic<Check<Input, RuleCheck>>, row: Option<usize>) -> Truth {
+    fn evaluate(&self, logic: &Logic<Check<ProgramInput, RuleCheck>>, row: Option<usize>) -> Truth {
         logic.evaluate(&|check| match check {
             Check::Compare(comparison) => self.compare(comparison, row),
             Check::Elements(check) => match self.list(check.anchor) {
@@ -146,8 +146,8 @@ impl Inputs<'_> {
     }
 
     /// Returns the slot of a list, if its values are still valid.
-    fn list(&self, anchor: Input) -> Option<&FieldSlot> {
-        let Input::Slot(slot) = anchor else { return None };
+    fn list(&self, anchor: ProgramInput) -> Option<&FieldSlot> {
+        let ProgramInput::Slot(slot) = anchor else { return None };
         self.slots.get(slot).filter(|slot| self.is_current(slot))
     }
 
@@ -155,7 +155,7 @@ impl Inputs<'_> {
     /// the condition holds, or else the first one.
     fn describe(
         &self,
-        check: &Check<Input, RuleCheck>,
+        check: &Check<ProgramInput, RuleCheck>,
         row: Option<(usize, &str)>,
         label: &dyn Fn(usize, u32) -> Box<str>,
         found: &mut Vec<ComparedQuantity>,
@@ -171,7 +171,7 @@ impl Inputs<'_> {
                 });
             }
             Check::Elements(check) => {
-                let Input::Slot(slot) = check.anchor else { return };
+                let ProgramInput::Slot(slot) = check.anchor else { return };
                 let Some(slot) = self.slots.get(slot) else { return };
                 let holds = |row: &usize| self.evaluate(&check.inner, Some(*row)) == Truth::True;
                 let row = (0..slot.rows.len()).find(holds).unwrap_or(0);
@@ -188,10 +188,12 @@ impl Inputs<'_> {
 
     /// Returns a value; NaN if it is unknown.
     #[inline]
-    fn value(&self, input: Input, row: Option<usize>) -> f64 {
+    fn value(&self, input: ProgramInput, row: Option<usize>) -> f64 {
         match input {
-            Input::Slot(slot) => self.slot_value(slot, row),
-            Input::Lateness(source) => self.sources.get(source).map_or(f64::NAN, |source| source.lateness_s),
+            ProgramInput::Slot(slot) => self.slot_value(slot, row),
+            ProgramInput::Lateness(source) => {
+                self.sources.get(source).map_or(f64::NAN, |source| source.lateness_s)
+            }
         }
     }
 

@@ -47,7 +47,7 @@ struct TableInputs {
 }
 
 /// The values of all tables, and the results for the elements of lists.
-struct Inputs {
+struct RowInputs {
     tables: Vec<TableInputs>,
     /// By anchor, the results for each sample.
     elements: Vec<Vec<Truth>>,
@@ -75,7 +75,7 @@ impl RowInput {
     }
 }
 
-impl Inputs {
+impl RowInputs {
     /// Returns the value of an input for an entry. A field outside of lists has one value for all
     /// entries of a sample.
     fn value(&self, inputs: &[RowInput], input: usize, (table, entry): (usize, usize)) -> f64 {
@@ -208,8 +208,8 @@ impl RowFilter {
     }
 
     /// Returns the inputs of all tables, with the results for the elements of lists.
-    fn inputs_of(&self, tables: Vec<TableInputs>, samples: usize) -> Inputs {
-        let mut inputs = Inputs { tables, elements: vec![Vec::new(); self.inputs.len()] };
+    fn inputs_of(&self, tables: Vec<TableInputs>, samples: usize) -> RowInputs {
+        let mut inputs = RowInputs { tables, elements: vec![Vec::new(); self.inputs.len()] };
         self.logic.visit(&mut |check| {
             let Check::Elements(check) = check else { return };
             let Some((table, _)) = self.inputs.get(check.anchor).map(|input| input.own) else { return };
@@ -279,7 +279,7 @@ impl RowFilter {
                             return Possible::BOTH;
                         };
                         let bounds = (schema.read_bits(reader, lowest), schema.read_bits(reader, highest));
-                        comparison.possible(input.test.as_ref(), bounds, |value| input.number(value))
+                        comparison.possible(input.test.as_ref(), bounds)
                     }
                 };
                 all = all.or(own);

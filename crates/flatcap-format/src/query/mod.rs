@@ -116,6 +116,8 @@ pub use text_column::TextColumn;
 #[cfg(test)]
 mod batch_tests;
 #[cfg(test)]
+mod condition_tests;
+#[cfg(test)]
 mod counter_samples;
 #[cfg(test)]
 mod engine_tests;

@@ -68,13 +68,13 @@ pub(super) enum TestKind {
     Text(Box<str>),
     /// The string matches.
     Expression(Regex),
-    /// The integer meets a comparison, without rounding.
-    Integer(IntegerTest),
+    /// The number meets a comparison.
+    Number(NumberTest),
 }
 
-/// A comparison of an integer with a number in the unit of its field.
+/// A comparison of a field with a number in the unit of the field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct IntegerTest {
+pub(super) struct NumberTest {
     pub(super) sign: CompareSign,
     pub(super) threshold: Threshold,
 }
@@ -145,7 +145,7 @@ impl ValueTest {
         match (&self.0, value) {
             (TestKind::Text(wanted), FieldValue::Text(text)) => Some(**wanted == *text),
             (TestKind::Expression(wanted), FieldValue::Text(text)) => Some(wanted.is_match(text)),
-            (TestKind::Integer(test), value) => {
+            (TestKind::Number(test), value) => {
                 test.threshold.order(value).map(|order| test.sign.accepts(order))
             }
             _ => None,
@@ -157,7 +157,7 @@ impl ValueTest {
         match (&self.0, &other.0) {
             (TestKind::Text(one), TestKind::Text(other)) => one == other,
             (TestKind::Expression(one), TestKind::Expression(other)) => one.as_str() == other.as_str(),
-            (TestKind::Integer(one), TestKind::Integer(other)) => one == other,
+            (TestKind::Number(one), TestKind::Number(other)) => one == other,
             _ => false,
         }
     }
@@ -189,35 +189,21 @@ impl<V> Comparison<V> {
         }
     }
 
-    /// Returns the possible results if the value that is compared with a constant is in a range, or
-    /// if the values that a test reads are.
+    /// Returns the possible results if its only value is the result of a test of values in a range.
     pub(in super::super) fn possible(
         &self,
         test: Option<&ValueTest>,
         (lowest, highest): (FieldValue<'_>, FieldValue<'_>),
-        number: impl Fn(FieldValue<'_>) -> f64,
     ) -> Possible {
-        let of = |value: f64| Possible::of(self.evaluate(&|_| value));
-        let test = test.map(|test| &test.0);
-        let bounds = match (test, &self.right) {
-            (Some(TestKind::Integer(test)), _) => {
-                (test.threshold.order(lowest), test.threshold.order(highest))
-            }
-            (None, Term::Number(constant)) => {
-                (number(lowest).partial_cmp(constant), number(highest).partial_cmp(constant))
-            }
-            _ => return Possible::BOTH,
-        };
+        let Some(ValueTest(TestKind::Number(test))) = test else { return Possible::BOTH };
+        let bounds = (test.threshold.order(lowest), test.threshold.order(highest));
         let (Some(low), Some(high)) = bounds else { return Possible::BOTH };
         // Between two adjacent values there may be no equal value. The result `Equal` then only
         // widens the set.
         let orders = [Ordering::Less, Ordering::Equal, Ordering::Greater].into_iter();
-        let between = orders.filter(|order| low <= *order && *order <= high);
-        between.fold(Possible::NONE, |all, order| {
-            all.or(match test {
-                Some(TestKind::Integer(test)) => of(f64::from(u8::from(test.sign.accepts(order)))),
-                _ => Possible::of(Truth::known(self.sign.accepts(order))),
-            })
+        orders.filter(|order| low <= *order && *order <= high).fold(Possible::NONE, |all, order| {
+            let passes = f64::from(u8::from(test.sign.accepts(order)));
+            all.or(Possible::of(self.evaluate(&|_| passes)))
         })
     }
 }

@@ -70,18 +70,24 @@ impl Decimal {
 }
 
 impl Threshold {
-    /// Returns the order of an integer relative to the threshold. It is exact if the threshold is
-    /// an integer too. Returns `None` for other values.
+    /// Returns the order of a number relative to the threshold. It is exact if both are integers,
+    /// else that of 64-bit floats. Returns `None` for NaN and for other values.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub(super) fn order(self, value: FieldValue<'_>) -> Option<Ordering> {
-        let number = match value {
-            FieldValue::Unsigned(number) => i128::from(number),
-            FieldValue::Signed(number) => i128::from(number),
-            _ => return None,
+        let float = |number: f64| match self {
+            Self::Integer(own) => number.partial_cmp(&(own as f64)),
+            Self::Float(own) => number.partial_cmp(&own),
         };
-        match self {
+        let integer = |number: i128| match self {
             Self::Integer(own) => Some(number.cmp(&own)),
-            Self::Float(own) => (number as f64).partial_cmp(&own),
+            Self::Float(_) => float(number as f64),
+        };
+        match value {
+            FieldValue::Unsigned(number) => integer(number.into()),
+            FieldValue::Signed(number) => integer(number.into()),
+            FieldValue::Float32(number) => float(number.into()),
+            FieldValue::Float(number) => float(number),
+            FieldValue::Bool(_) | FieldValue::Text(_) | FieldValue::Absent => None,
         }
     }
 }

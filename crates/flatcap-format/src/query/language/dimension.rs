@@ -26,7 +26,8 @@ enum DimensionBase {
 pub struct UnitValue {
     /// The value, in the unit.
     pub value: f64,
-    /// The unit that [`CommonUnit`](super::CommonUnit) uses: `%`, `s`, `B/s`; empty for a plain number.
+    /// The unit that [`CommonUnit`](super::CommonUnit) uses: `%`, `s`, `B/s`; empty for a plain
+    /// number.
     pub unit: Box<str>,
 }
 
@@ -56,6 +57,7 @@ impl Dimension {
     }
 
     /// Returns the dimension of a change per second.
+    #[must_use]
     pub fn per_second(&self) -> Self {
         match &self.base {
             // The kernel's sensors report power in W, so the rate of an energy must have this unit

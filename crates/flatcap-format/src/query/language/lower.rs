@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::error::ConditionError;
 use super::super::payload_reader::LocatedField;
-use super::check::{Check, Comparison, ElementsCheck, IntegerTest, Term, TestKind, ValueTest};
+use super::check::{Check, Comparison, ElementsCheck, NumberTest, Term, TestKind, ValueTest};
 use super::condition::{
     Arithmetic, CompareClause, CompareSign, FieldOperand, NumberTerm, RightSide, RuleTest, SampleCondition,
     Test, ValueTerm,
@@ -123,10 +123,10 @@ impl<'c, B: Binder> Lowering<'c, B> {
 
     fn test(
         &mut self,
-        test: &Test,
+        leaf: &Test,
         elements: Option<&mut ElementScope<B::Value>>,
     ) -> Result<Check<B::Value, B::Other>, B::Error> {
-        match test {
+        match leaf {
             Test::Compare(compare) => {
                 self.about_elements(&compare.text, elements, |own, scope| own.comparison(compare, scope))
             }
@@ -144,7 +144,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
                     ));
                 }
                 let mut scope = ElementScope { list: None, is_every_element: true, is_explicit: true };
-                let inner = inner.try_map(&mut |test| self.test(test, Some(&mut scope)))?;
+                let inner = inner.try_map(&mut |leaf| self.test(leaf, Some(&mut scope)))?;
                 let Some((.., anchor)) = scope.list else {
                     return Err(mismatch(text, "no field in it is of a list; leave out any() or all()"));
                 };
@@ -159,7 +159,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
                     inner,
                 })))
             }
-            Test::Rule(test) => self.binder.other(test).map(Check::Other),
+            Test::Rule(leaf) => self.binder.other(leaf).map(Check::Other),
         }
     }
 
@@ -209,12 +209,12 @@ impl<'c, B: Binder> Lowering<'c, B> {
     ) -> Result<Comparison<B::Value>, B::Error> {
         let (text, sign) = (Arc::clone(&compare.text), compare.operator);
         let refused = |what: String| mismatch(&compare.text, what);
-        let (test, wanted) = match &compare.right {
+        let (read_as, wanted) = match &compare.right {
             RightSide::Value(right) => {
                 self.check_text(compare, right)?;
                 let number = self.number_test(compare, right)?;
-                if let Some((operand, test, dimension)) = number {
-                    let left = Term::Value(self.value(operand, Some(test), scope)?.0);
+                if let Some((operand, passes, dimension)) = number {
+                    let left = Term::Value(self.value(operand, Some(passes), scope)?.0);
                     let (sign, right, dimension) = (CompareSign::Equal, Term::Number(1.0), Some(dimension));
                     return Ok(Comparison { text, left, sign, right, dimension });
                 }
@@ -237,7 +237,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
             return Err(refused("a text, true or false is compared with one field".to_owned()));
         };
         let located = self.binder.locate(*operand)?;
-        let expected = if test.is_some() { ColumnType::Text } else { ColumnType::Bool };
+        let expected = if read_as.is_some() { ColumnType::Text } else { ColumnType::Bool };
         if located.column_type != expected {
             let with = match located.column_type {
                 ColumnType::Text => "a text in quotes",
@@ -253,7 +253,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
             let text = &self.operand(*operand)?.text;
             return Err(mismatch(text, "a text, true or false is compared without transforms"));
         }
-        let left = Term::Value(self.value(*operand, test, scope)?.0);
+        let left = Term::Value(self.value(*operand, read_as, scope)?.0);
         // A text reads as 1 if it equals the wanted one, else as 0. So `!=` becomes `= 0`, and an
         // absent text stays unknown instead of counting as different.
         let is_equal = sign != CompareSign::NotEqual;
@@ -286,8 +286,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         Err(mismatch(path, what))
     }
 
-    /// Returns the test of an integer, for a comparison of an untransformed integer with a number
-    /// in a condition on rows, and the dimension of the integer.
+    /// Returns the operand, its test and its dimension for a comparison of a field with a number in
+    /// a condition on rows. In the unit of the field, no value of it has to be rounded.
     fn number_test(
         &mut self,
         compare: &CompareClause,
@@ -306,37 +306,16 @@ impl<'c, B: Binder> Lowering<'c, B> {
         let located = self.binder.locate(operand)?;
         let dimension = self.binder.dimension(operand, &located)?;
         let unit = Unit::of_field(located.unit.as_deref());
-        self.check_bare(compare, (number, &dimension), unit)?;
-        if !B::IS_OF_ROWS || !matches!(located.column_type, ColumnType::Unsigned | ColumnType::Signed) {
+        check_bare(compare, (number, &dimension), unit, B::IS_OF_ROWS)?;
+        if !B::IS_OF_ROWS || matches!(located.column_type, ColumnType::Text | ColumnType::Bool) {
             return Ok(None);
         }
         let typed = |term, dimension| TypedTerm::<B::Value> { term, dimension };
         let field = typed(Term::Number(f64::NAN), Some(dimension.clone()));
         let written = typed(Term::Number(number.amount.float()), number.dimension.clone());
         common(&compare.text, &field, &written)?;
-        let test = IntegerTest { sign, threshold: number.amount.in_unit(unit) };
-        Ok(Some((operand, ValueTest(TestKind::Integer(test)), dimension)))
-    }
-
-    /// Returns an error that shows the unit to write if a number without a unit is ambiguous.
-    fn check_bare(
-        &self,
-        compare: &CompareClause,
-        (number, dimension): (&NumberTerm, &Dimension),
-        unit: Option<&Unit>,
-    ) -> Result<(), B::Error> {
-        let Some(unit) = unit.filter(|_| number.dimension.is_none() && !number.amount.is_zero()) else {
-            return Ok(());
-        };
-        // A rule reads a bare number of degrees as degrees, and `dump` prints the field's own unit.
-        let is_ambiguous = B::IS_OF_ROWS && unit.name != unit.base;
-        if dimension.is_plain() && !is_ambiguous {
-            return Ok(());
-        }
-        Err(mismatch(
-            &compare.text,
-            format!("write the number with a unit, such as {} {}", number.text, unit.name),
-        ))
+        let test = NumberTest { sign, threshold: number.amount.in_unit(unit) };
+        Ok(Some((operand, ValueTest(TestKind::Number(test)), dimension)))
     }
 
     fn term(
@@ -460,4 +439,25 @@ fn computed<V>(
         (Arithmetic::Divide, Some(one), Some(other)) => one.over(other).map(Some).ok_or_else(none),
         (Arithmetic::Divide, None, Some(other)) => Dimension::COUNT.over(other).map(Some).ok_or_else(none),
     }
+}
+
+/// Returns an error that shows the unit to write if a number without a unit is ambiguous.
+fn check_bare(
+    compare: &CompareClause,
+    (number, dimension): (&NumberTerm, &Dimension),
+    unit: Option<&Unit>,
+    is_of_rows: bool,
+) -> Result<(), ConditionError> {
+    let Some(unit) = unit.filter(|_| number.dimension.is_none() && !number.amount.is_zero()) else {
+        return Ok(());
+    };
+    // A rule reads a bare number of degrees as degrees, and `dump` prints the field's own unit.
+    let is_ambiguous = is_of_rows && unit.name != unit.base;
+    if dimension.is_plain() && !is_ambiguous {
+        return Ok(());
+    }
+    Err(mismatch(
+        &compare.text,
+        format!("write the number with a unit, such as {} {}", number.text, unit.name),
+    ))
 }

@@ -1,8 +1,8 @@
 //! The language of conditions, which rules, `check-trigger` and `--where` share: scanner, parser,
 //! units, and an evaluation in three values. docs/ARCHITECTURE.md describes it.
 //!
-//! [`SampleCondition::bind`] binds a parsed condition to fields. Rules bind it to values of samples over
-//! time, `--where` to the columns of a batch.
+//! [`SampleCondition::bind`] binds a parsed condition to fields. Rules bind it to values of samples
+//! over time, `--where` to the columns of a batch.
 
 mod check;
 mod condition;

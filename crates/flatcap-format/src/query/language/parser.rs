@@ -71,7 +71,7 @@ struct ConditionReader<'t> {
     needs_samples: Option<usize>,
 }
 
-impl<'t> ConditionReader<'t> {
+impl ConditionReader<'_> {
     /// Returns a part as a condition, or an error if it is a value.
     fn clause(&self, parsed: Parsed, start: usize) -> Result<Logic<Test>, ConditionError> {
         match parsed {

@@ -10,8 +10,8 @@ use super::limits;
 /// The answer to a part that rows cannot have.
 const REFUSAL: &str = "this needs earlier samples, and a row is one; only rules and check-trigger accept it";
 
-/// A condition on the rows of a source: a [`SampleCondition`] without transforms, and without tests of
-/// anything but the values of one sample.
+/// A condition on the rows of a source: a [`SampleCondition`] without transforms, and without tests
+/// of anything but the values of one sample.
 ///
 /// It selects the rows for which it is true. In a row that is an element of a list, a comparison
 /// outside of `any` and `all` that picks no elements is about this element. In other rows, it holds
