@@ -478,7 +478,7 @@ fn printed_columns_are_accepted() {
                 let path = all_elements(column);
                 let field = own.iter().find(|field| field["field"] == path.as_str());
                 let field = field.unwrap_or_else(|| panic!("{column} is no field of {name}"));
-                match field["type"].as_str().unwrap() {
+                match field["type"].as_str().unwrap().trim_matches(['[', ']']) {
                     "bool" => format!("{column} = {value}"),
                     "double" | "float" | "ulong" | "long" | "uint" | "int" | "ushort" | "short" | "ubyte"
                     | "byte" => {

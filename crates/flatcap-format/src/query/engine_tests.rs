@@ -15,9 +15,8 @@ use crate::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
     compressed, example,
 };
-use crate::testing::Folder;
 use crate::testing::effort;
-use crate::testing::{TimedSample, write_samples};
+use crate::testing::{Folder, TimedSample, write_samples};
 
 /// Compares both ways of reading. Returns the summary of the fast one.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {

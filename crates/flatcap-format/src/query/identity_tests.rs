@@ -13,9 +13,8 @@ use crate::frame::Incomplete;
 use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
 use crate::schema::CompiledSchema;
 use crate::segment::{SealState, SegmentName, SourceInfo, compressed, example};
-use crate::testing::Folder;
 use crate::testing::effort;
-use crate::testing::{TimedSample, write_samples};
+use crate::testing::{Folder, TimedSample, write_samples};
 
 const SCHEMA: &[u8] = include_bytes!("../../../../generated/host/process.bfbs");
 const ROOT: &str = "flatcap.host.Process";
@@ -278,6 +277,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     };
     let all_rates: Vec<Option<f64>> = rows.iter().map(rate).collect();
     let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
+    let own_limit = |row: &NaiveRow| if row.unit == "us" { limit.div_ceil(1000) } else { limit };
     let of_count = |row: &NaiveRow| {
         let is_its = |sample: &&NaiveSample| {
             (sample.run, sample.id, sample.wall_ns) == (row.identity.0, row.identity.1, row.wall_ns)
@@ -286,9 +286,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     };
     let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),
-        (Some(format!("app.processes[*].run_time >= {limit}ns")), &|row| {
-            row.value >= if row.unit == "us" { limit.div_ceil(1000) } else { limit }
-        }),
+        (Some(format!("app.processes[*].run_time >= {limit}ns")), &|row| row.value >= own_limit(row)),
         (Some("app.processes[*].pid = 2 or app.count > 900".into()), &|row| {
             row.identity.2 == 2 || of_count(row) > 900
         }),
