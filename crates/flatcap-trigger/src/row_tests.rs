@@ -46,7 +46,10 @@ enum Tree {
     Joined(bool, Vec<Tree>),
 }
 
-const SIGNS: [(&str, fn(u64, u64) -> bool); 6] = [
+/// An operator, and whether two numbers meet it.
+type Sign = (&'static str, fn(u64, u64) -> bool);
+
+const SIGNS: [Sign; 6] = [
     ("=", |one, other| one == other),
     ("!=", |one, other| one != other),
     ("<", |one, other| one < other),
@@ -184,13 +187,18 @@ fn body((time, count, devices): &Row) -> Vec<u8> {
     for (id, size) in devices {
         let table = builder.start_table();
         builder.push_slot_always(slot_of(0), *id);
-        size.iter().for_each(|size| builder.push_slot_always(slot_of(1), *size));
+        if let Some(size) = size {
+            builder.push_slot_always(slot_of(1), *size);
+        }
         tables.push(flatbuffers::WIPOffset::<&str>::new(builder.end_table(table).value()));
     }
     let devices = builder.create_vector(&tables);
     let table = builder.start_table();
-    time.iter().for_each(|time| builder.push_slot_always(slot_of(0), *time));
-    count.iter().for_each(|count| builder.push_slot_always(slot_of(1), *count));
+    for (slot, value) in [(0, time), (1, count)] {
+        if let Some(value) = value {
+            builder.push_slot_always(slot_of(slot), *value);
+        }
+    }
     builder.push_slot_always(slot_of(2), devices);
     let table = builder.end_table(table);
     builder.finish_minimal(table);
