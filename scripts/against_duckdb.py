@@ -57,7 +57,7 @@ def main():
             return time.perf_counter() - start
 
         field = ["--fields", arguments.field]
-        never = ["--where", f"{arguments.field} > 1e18"]
+        never = ["--where", f"{arguments.field} > 1e18 jiffies"]
         value, when = f'"{column}"', "make_timestamp_ns(wall_ns), wall_ns"
         cases = {
             "flatcap: time, wall_ns, value": lambda: dump(arguments.program, [arguments.recording, *field], null),

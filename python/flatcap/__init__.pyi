@@ -71,7 +71,7 @@ class Recording:
         Fields of several sources are joined on time: a row has the time of the source with the
         shortest period. `every` makes a row for each step ("100ms", "1s:max"), `long` one for each
         element of a list, `rate` makes changes per second of counters. `where` is a condition on
-        recorded values ("cpu.running > 3").
+        recorded values ("cpu.running > 3", "mem_available < 1GiB").
         """
     def samples(
         self,

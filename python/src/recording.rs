@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatcap_query::{FieldPath, Query, Recording as Segments, RowCondition, RowOptions};
 use flatcap_explain::RecordingChoice;
 use flatcap_format::replay::{HostIdentity, RecordedHosts, ReplayFilter, recording_span};
 use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{ListedSegment, list};
+use flatcap_query::{FieldPath, Query, Recording as Segments, RowCondition, RowOptions};
 use flatcap_tasks::CodeObjectInfo;
 use pyo3::prelude::*;
 use pyo3::types::PyString;

@@ -19,7 +19,7 @@ use flatcap_sampling::{
 use flatcap_slab::{OnFull, PAGE_BYTES};
 use flatcap_stream::ChecksumKind;
 use flatcap_text::quantity::{CpuShare, Quantity};
-use flatcap_trigger::{RuleError, TriggerCondition};
+use flatcap_trigger::SampleCondition;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -262,15 +262,16 @@ setting! {
 
 // A condition of a rule; an empty text is none.
 setting! {
-    Option<TriggerCondition>:
+    Option<SampleCondition>:
     |value, expected| {
         let text = string(value)?;
         if text.is_empty() && *expected == ExpectedValue::ConditionOrEmpty {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|error: RuleError| ValueError::BadCondition { reason: error.to_string() })
+        let parsed = text.parse::<SampleCondition>().map(Some);
+        parsed.map_err(|error| ValueError::BadCondition { reason: error.to_string() })
     },
-    |condition, _| quoted(condition.as_ref().map_or("", TriggerCondition::as_str))
+    |condition, _| quoted(condition.as_ref().map_or("", SampleCondition::as_str))
 }
 
 setting! {

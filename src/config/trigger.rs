@@ -7,7 +7,7 @@ use flatcap_os::host_log::HostLog;
 use flatcap_os::keyword::Keyword;
 use flatcap_os::program_guard::Provenance;
 use flatcap_trigger::limits::RULES_MAX;
-use flatcap_trigger::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, TriggerCondition, TriggerRule, TriggerTimes};
+use flatcap_trigger::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, SampleCondition, TriggerRule, TriggerTimes};
 
 use super::expected_value::ExpectedValue::{
     self, CommandOrNone, Condition, ConditionOrEmpty, Duration as Time, Flag, Number,
@@ -27,9 +27,9 @@ pub struct TriggerConfig {
     pub enabled: bool,
     /// The condition that fires it; none until its key is read, without which a configuration is
     /// refused.
-    pub when: Option<TriggerCondition>,
+    pub when: Option<SampleCondition>,
     /// The condition that clears it; none: that `when` does not hold.
-    pub clear: Option<TriggerCondition>,
+    pub clear: Option<SampleCondition>,
     /// How long the condition must hold.
     pub for_time: Duration,
     /// How much to keep before the firing.
@@ -72,7 +72,7 @@ impl TriggerConfig {
     }
 
     /// Returns a rule with this condition and default settings.
-    pub fn of_condition(name: String, when: TriggerCondition) -> TriggerRule {
+    pub fn of_condition(name: String, when: SampleCondition) -> TriggerRule {
         let own = Self::new(name);
         TriggerRule { name: Arc::from(own.name.as_str()), when, clear: None, times: own.times() }
     }

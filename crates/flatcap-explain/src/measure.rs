@@ -2,7 +2,7 @@
 //! matters.
 
 use flatcap_format::schema::{ColumnType, MetricKind, Usage};
-use flatcap_query::ColumnInfo;
+use flatcap_query::{ColumnInfo, CommonUnit};
 use serde::Serialize;
 
 /// The class of a value. Two fields of one class are comparable, whatever their names.
@@ -177,18 +177,12 @@ enum BaseUnit {
 
 /// Returns the base unit of a schema's unit, and the factor to it.
 fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
-    match unit {
-        Some("s") => (BaseUnit::Seconds, 1.0),
-        // USER_HZ is 100 on all platforms of Linux.
-        Some("jiffies") => (BaseUnit::Seconds, 1e-2),
-        Some("ms") => (BaseUnit::Seconds, 1e-3),
-        Some("us") => (BaseUnit::Seconds, 1e-6),
-        Some("ns") => (BaseUnit::Seconds, 1e-9),
-        Some("bytes") => (BaseUnit::Bytes, 1.0),
-        Some("sectors") => (BaseUnit::Bytes, 512.0),
-        Some("KiB") => (BaseUnit::Bytes, 1024.0),
-        Some("pages") => (BaseUnit::Bytes, 4096.0),
-        Some("%") => (BaseUnit::Percent, 1.0),
+    let common = CommonUnit::of(unit, false);
+    match &*common.name {
+        "s" => (BaseUnit::Seconds, common.factor),
+        "B" => (BaseUnit::Bytes, common.factor),
+        // Humidity, in thousandths, is no share of a resource.
+        "%" if unit == Some("%") => (BaseUnit::Percent, common.factor),
         _ => (BaseUnit::None, 1.0),
     }
 }

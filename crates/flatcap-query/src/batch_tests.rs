@@ -2,9 +2,8 @@
 
 use flatcap_format::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::{Folder, compressed, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, example, write_samples};
 
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 
 const TEXT_BYTES: usize = 256 << 10;

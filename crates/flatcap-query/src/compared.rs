@@ -1,53 +1,131 @@
-//! Finds the fields that a condition compares, and the columns with their values.
+//! Binds a condition on rows to the fields of a source, and to the columns with their values.
+
+use std::convert::Infallible;
 
 use flatcap_format::schema::LeafField;
 
-use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
-use super::filter::{ComparedColumns, RowFilter};
-use super::path::ElementPick;
+use super::filter::{RowFilter, RowInput, RowLogic};
+use super::language::{Binder, Dimension, FieldOperand, RowCondition, RuleTest, Scale, ValueTest};
+use super::payload_reader::{LocatedField, locate};
 use super::plan::{HIDDEN, SourcePlan};
-use super::resolve::{KnownSource, SelectedField, resolve, spelled};
+use super::resolve::{KnownSource, SelectedField};
 
-/// For each comparison, two kinds of positions in the selected fields: the position of the field
-/// itself, and the positions of the same field for the elements of each table of its list.
-pub(super) type ComparedFields = Vec<(usize, Vec<usize>)>;
+/// A condition on the rows of one source.
+pub(super) struct BoundCondition {
+    logic: RowLogic,
+    values: Vec<BoundValue>,
+}
 
-/// Adds the fields that a condition compares to the selected ones. Returns `None` if the source
-/// lacks one of them: then the condition does not apply to it.
+/// A value that the condition reads.
+struct BoundValue {
+    field: SelectedField,
+    test: Option<ValueTest>,
+    scale: Scale,
+    /// Whether it is the one of the row's own element, in rows that are elements of its list.
+    is_of_row: bool,
+    /// The position of the field in the selected fields, and the positions of the same field for
+    /// the elements of each table of its list.
+    own: usize,
+    local: Vec<usize>,
+}
+
+/// Finds the fields of a condition in one source.
+struct RowBinder<'b> {
+    source: KnownSource<'b>,
+    operands: &'b [FieldOperand],
+    values: Vec<BoundValue>,
+    checks_values: bool,
+    is_missing: bool,
+}
+
+impl RowBinder<'_> {
+    fn find(&mut self, operand: usize) -> Result<(SelectedField, LocatedField), QueryError> {
+        let missing = |path: String| QueryError::NoField { path, nearest: Vec::new() };
+        let path = self.operands.get(operand).map(|operand| &operand.path);
+        let found = locate(&[self.source], path.ok_or_else(|| missing(String::new()))?);
+        self.is_missing |= matches!(found, Err(QueryError::NoField { .. } | QueryError::NoList { .. }));
+        let (_, field) = found?;
+        let located = LocatedField::of((0, self.source.name), self.source.schema, &field);
+        let located = located.ok_or_else(|| missing(format!("{path:?}")))?;
+        Ok((field, located))
+    }
+}
+
+impl Binder for RowBinder<'_> {
+    type Value = usize;
+    type Other = Infallible;
+    type Error = QueryError;
+
+    const IS_OF_ROWS: bool = true;
+
+    fn locate(&mut self, operand: usize) -> Result<LocatedField, QueryError> {
+        self.find(operand).map(|(_, located)| located)
+    }
+
+    fn dimension(&mut self, _operand: usize, field: &LocatedField) -> Result<Dimension, QueryError> {
+        Ok(Dimension::of_field(field.unit.as_deref()).0)
+    }
+
+    fn value(
+        &mut self,
+        operand: usize,
+        located: &LocatedField,
+        test: Option<ValueTest>,
+        is_element: bool,
+    ) -> Result<usize, QueryError> {
+        let field = self.find(operand)?.0;
+        // A condition that picks elements is about these, and not about the element of the row.
+        let is_of_row = !is_element && located.list.is_some() && located.is_every_element;
+        let scale = match test {
+            None => Scale::of(Dimension::of_field(located.unit.as_deref()).1),
+            Some(_) => Scale::One,
+        };
+        self.values.push(BoundValue { field, test, scale, is_of_row, own: 0, local: Vec::new() });
+        Ok(self.values.len() - 1)
+    }
+
+    fn lateness(&mut self, source: &str) -> Result<usize, QueryError> {
+        Err(refused(source))
+    }
+
+    fn other(&mut self, _test: &RuleTest) -> Result<Infallible, QueryError> {
+        Err(refused(""))
+    }
+
+    fn tolerate(&self, error: QueryError) -> Result<(), QueryError> {
+        match error {
+            QueryError::Condition(ConditionError::Mismatch { .. }) if !self.checks_values => Ok(()),
+            error => Err(error),
+        }
+    }
+}
+
+/// The parser of conditions on rows refuses what needs several samples.
+fn refused(part: &str) -> QueryError {
+    ConditionError::Mismatch { part: part.to_owned(), what: "not for rows".to_owned() }.into()
+}
+
+/// Binds a condition to a source, and adds the fields that it compares to the selected ones.
+/// Returns `None` if the source lacks one of them: then the condition does not apply to it.
 ///
 /// # Errors
 /// A path leads to several fields, or, with `checks_values`, a value does not fit its field. If a
-/// field has another type in other runs, no value of it passes there.
+/// field has another type in other runs, comparisons with it are unknown there.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,
     selected: &mut Vec<SelectedField>,
     checks_values: bool,
-) -> Result<Option<ComparedFields>, QueryError> {
+) -> Result<Option<BoundCondition>, QueryError> {
+    let operands = &condition.condition.operands;
+    let mut binder = RowBinder { source, operands, values: Vec::new(), checks_values, is_missing: false };
+    let logic = match condition.condition.bind(&mut binder) {
+        Err(_) if binder.is_missing => return Ok(None),
+        logic => logic?,
+    };
+    let mut values = binder.values;
     let leaves: Vec<LeafField<'_>> = source.schema.fields().collect();
-    let mut compared: Vec<SelectedField> = Vec::new();
-    for comparison in &condition.comparisons {
-        let path = &comparison.path;
-        let found = match resolve(std::slice::from_ref(&source), std::slice::from_ref(path)) {
-            Ok(found) => found.into_iter().flatten().collect::<Vec<_>>(),
-            Err(QueryError::NoField { .. } | QueryError::NoList { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let full = |field: &SelectedField| {
-            leaves.get(field.leaf).map_or(String::new(), |leaf| format!("{}.{}", source.name, spelled(leaf)))
-        };
-        let [field] = found.as_slice() else {
-            let (path, count) = (path.to_string(), found.len());
-            let fields = found.iter().take(5).map(full).collect::<Vec<_>>().join(", ");
-            return Err(ConditionError::Several { path, count, fields }.into());
-        };
-        let Some(leaf) = leaves.get(field.leaf) else { return Ok(None) };
-        if let Some(column_type) = leaf.field.column_type().filter(|_| checks_values) {
-            comparison.check(&full(field), column_type, leaf.field.type_name())?;
-        }
-        compared.push(field.clone());
-    }
     // The fields of the query alone: a field that another comparison added is in no requested
     // table.
     let asked = selected.clone();
@@ -58,20 +136,14 @@ pub(super) fn compared_fields(
             selected.len() - 1
         })
     };
-    let fields = compared.into_iter().map(|field| {
-        let mut local = Vec::new();
-        let list = list_of(&leaves, &field);
-        let is_every = field.picks.iter().all(|pick| *pick == ElementPick::All);
-        // A condition that picks elements is about these, and not about the element of the row.
-        if list.is_some() && is_every {
-            let same = asked.iter().filter(|own| list_of(&leaves, own) == list);
-            local.extend(same.map(|own| add(SelectedField { picks: own.picks.clone(), ..field.clone() })));
-        }
-        let own = add(field);
-        local.push(own);
-        (own, local)
-    });
-    Ok(Some(fields.collect()))
+    for value in &mut values {
+        let list = list_of(&leaves, &value.field);
+        let same = asked.iter().filter(|own| value.is_of_row && list_of(&leaves, own) == list);
+        let same = same.map(|own| SelectedField { picks: own.picks.clone(), ..value.field.clone() });
+        value.local = same.map(&mut add).collect();
+        value.own = add(value.field.clone());
+    }
+    Ok(Some(BoundCondition { logic, values }))
 }
 
 /// Returns the path of the innermost list of a field.
@@ -82,16 +154,13 @@ fn list_of<'l>(leaves: &'l [LeafField<'_>], field: &SelectedField) -> Option<&'l
 
 /// Returns the filter of a source, or `None` if one of the fields has no column. With `keeps_all`,
 /// the filter does not remove rows, but lists the rows that pass.
-pub(super) fn row_filter(
-    condition: &RowCondition,
-    compared: &ComparedFields,
-    plan: &SourcePlan,
-    keeps_all: bool,
-) -> Option<RowFilter> {
+pub(super) fn row_filter(bound: BoundCondition, plan: &SourcePlan, keeps_all: bool) -> Option<RowFilter> {
     let place = |field: &usize| plan.places.get(*field).copied().flatten();
-    let columns = compared.iter().map(|(own, local)| {
-        Some(ComparedColumns { own: place(own)?, local: local.iter().filter_map(place).collect() })
+    let inputs = bound.values.into_iter().map(|value| {
+        let own = place(&value.own)?;
+        let mut tables: Vec<(usize, usize)> = value.local.iter().filter_map(place).collect();
+        tables.push(own);
+        Some(RowInput { test: value.test, scale: value.scale, own, tables })
     });
-    let columns = columns.collect::<Option<_>>()?;
-    Some(RowFilter { condition: condition.clone(), columns, keeps_all })
+    Some(RowFilter { logic: bound.logic, inputs: inputs.collect::<Option<_>>()?, keeps_all })
 }

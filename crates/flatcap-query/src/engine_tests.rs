@@ -7,13 +7,12 @@ use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
 };
-use flatcap_format::testing::{Folder, compressed, effort, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, effort, example, write_samples};
 use flatcap_schemas::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };
 use proptest::prelude::*;
 
-use super::test_segment::{TimedSample, write_samples};
 use super::tests::files;
 use super::*;
 
@@ -98,7 +97,7 @@ const MARKED: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
 const SHAPES: &[u8] = include_bytes!("../../../tests/data/schema/shapes.bin");
 
 /// Writes a sealed segment of samples, one per microsecond. Returns its path.
-fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
+pub(super) fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
     let mut next = [0_u64; 4];
     let samples = (0_u64..).zip(samples).map(|(number, (source, body))| {
         let seq = next[usize::from(*source)];
@@ -344,11 +343,11 @@ fn asking_where(fields: &[&str], condition: &str) -> Query {
 }
 
 const CONDITIONS: [&str; 7] = [
-    "cpu.total.user > 20 or cpu.context_switches = 18446744073709551615",
-    "cpu.cores[*].times.user < 30 and not cpu.cores[*].times.nice = 7",
-    "cpu.cores[2].times.system >= 25",
-    "marked.state = On or marked.load > 1",
-    "marked.unit.name =~ \"e.*\" and not marked.total.user < 10",
+    "cpu.total.user > 200ms or cpu.context_switches = 18446744073709551615",
+    "cpu.cores[*].times.user < 0.3s and not cpu.cores[*].times.nice = 7jiffies",
+    "cpu.cores[2].times.system >= 25 jiffies or all(cores[*].times.user > 5s or cores[*].times.user < 1s)",
+    "marked.state = \"On\" or marked.load > 1",
+    "marked.unit.name =~ \"e.*\" and not marked.total.user < 10ns",
     "shapes.points[*].y > 4 or shapes.last != 3",
     "not (shapes.scalars.u8 < 200 and shapes.last = 1) or shapes.point.x < -3.5",
 ];
@@ -381,18 +380,19 @@ fn conditions_keep_the_rows_they_are_about() {
     let packed = folder.path().join("packed.bin");
     std::fs::write(&packed, compressed(&path, 20_000)).unwrap();
     for path in [&path, &packed] {
-        let (rows, summary) = rows_where(path, "cpu.forks", "cpu.total.user >= 1999 and total.user != 2001");
+        let (rows, summary) =
+            rows_where(path, "cpu.forks", "cpu.total.user >= 19.99s and total.user != 2001 jiffies");
         assert_eq!(rows.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1996, 1997, 1999]);
         assert!(path != &packed || summary.blocks_skipped >= 10, "{summary:?}");
-        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[*].times.user = 500");
+        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[*].times.user = 5s");
         let expected = [(498, "2"), (499, "1"), (500, "0")];
         assert_eq!(rows, expected.map(|(seq, label)| (seq, Some(label.to_owned()))));
-        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[1].times.user = 500");
+        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[1].times.user = 5s");
         let expected = ["0", "1", "2"].map(|label| (499, Some(label.to_owned())));
         assert_eq!(rows, expected);
-        let (rows, _) = rows_where(path, "cpu.forks", "cpu.cores[*].times.user = 500");
+        let (rows, _) = rows_where(path, "cpu.forks", "cpu.cores[*].times.user = 5s");
         assert_eq!(rows, [(498, None), (499, None), (500, None)]);
-        assert!(rows_where(path, "cpu.forks", "cpu.total.user > 1e9").0.is_empty());
+        assert!(rows_where(path, "cpu.forks", "cpu.total.user > 1e9s").0.is_empty());
     }
     let recording = Recording::open(&[path]).unwrap();
     let refused = |condition: &str| {
@@ -400,10 +400,10 @@ fn conditions_keep_the_rows_they_are_about() {
         asked.unwrap_err().to_string()
     };
     assert_eq!(
-        refused("cpu.total.user > many"),
-        r#"condition "cpu.total.user > many": cpu.total.user is ulong; compare it with a number"#
+        refused("cpu.total.user > 3"),
+        r#""cpu.total.user > 3": write the number with a unit, such as 3 jiffies"#
     );
-    assert!(refused("cpu.total.usr > 1").contains("did you mean cpu.total.user"));
+    assert!(refused("cpu.total.usr > 1s").contains("did you mean cpu.total.user"));
     assert!(refused("cpu.total > 1").contains("is 10 fields; name one of them: cpu.total.user, "));
     assert!(refused("cpu.forks > 1 and marked.load > 1").contains("no source has all"));
 }

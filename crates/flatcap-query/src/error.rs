@@ -25,9 +25,28 @@ pub enum ConditionError {
         text: String,
         /// The position, in bytes.
         at: usize,
-        /// The mistake.
-        what: &'static str,
+        /// The mistake, or what is expected at the position.
+        what: String,
     },
+    /// The text is too long.
+    #[error("condition of {bytes} bytes, more than {bytes_max}; split it into several")]
+    TooLong {
+        /// The length of the text.
+        bytes: usize,
+        /// The maximum length.
+        bytes_max: usize,
+    },
+    /// A comparison of incomparable values, or a transform that does not apply.
+    #[error("{part:?}: {what}")]
+    Mismatch {
+        /// The part of the condition.
+        part: String,
+        /// The mistake, and what to write instead.
+        what: String,
+    },
+    /// A path leads to no field, or does not match the schema.
+    #[error("{0}")]
+    Field(String),
     /// A path leads to several fields.
     #[error("condition: {path:?} is {count} fields; name one of them: {fields}")]
     Several {
@@ -43,20 +62,6 @@ pub enum ConditionError {
     NoSource {
         /// The condition.
         text: String,
-    },
-    /// The type of a field does not fit.
-    #[error("condition \"{path} {operator} {value}\": {path} is {type_name}; compare it with {expected}")]
-    Type {
-        /// The path of the field.
-        path: String,
-        /// The type of the field, as schemas spell it.
-        type_name: String,
-        /// The operator.
-        operator: &'static str,
-        /// The value.
-        value: String,
-        /// The values with which the type can be compared.
-        expected: &'static str,
     },
 }
 

@@ -1,41 +1,110 @@
 //! Applies a condition to rows: to a whole matrix by bounds (predicate pushdown), to the rows of a
 //! matrix by their columns, and to collected rows.
 //!
-//! If the condition picks no elements, a comparison with a field of a list uses the row's own
-//! element in tables of that list. In other tables, the comparison is true if any picked element
-//! passes.
+//! Values are read column by column into numbers, NaN if absent, and then compared row by row.
+
+use std::convert::Infallible;
 
 use flatcap_format::block::{FieldRef, MatrixRows};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
 
 use super::batch::{ColumnBatch, RowSource};
-use super::condition::{Possible, RowCondition};
+use super::language::{Check, Comparison, Logic, Possible, Scale, Truth, ValueTest};
 use super::plan::{HIDDEN, SourcePlan, TableInfo};
 use super::table_rows::TableRows;
+
+/// A condition on rows. Its values are the positions of inputs.
+pub(super) type RowLogic = Logic<Check<usize, Infallible>>;
 
 /// A condition on the rows of one source.
 #[derive(Debug)]
 pub(super) struct RowFilter {
-    pub(super) condition: RowCondition,
-    /// The columns of each comparison.
-    pub(super) columns: Vec<ComparedColumns>,
+    pub(super) logic: RowLogic,
+    pub(super) inputs: Vec<RowInput>,
     /// Whether batches keep all rows and list the rows that pass.
     // Rates are computed from all rows.
     pub(super) keeps_all: bool,
 }
 
-/// The columns with the values of a comparison's field.
+/// A value that the condition reads from a column.
 #[derive(Debug)]
-pub(super) struct ComparedColumns {
+pub(super) struct RowInput {
+    /// The test whose result is the value; `None` for the number in the column.
+    pub(super) test: Option<ValueTest>,
+    /// Converts the number to base units.
+    pub(super) scale: Scale,
     /// The table and column of the elements that the condition picks.
     pub(super) own: (usize, usize),
     /// The tables in which each row has its own value of the field, and the columns.
-    pub(super) local: Vec<(usize, usize)>,
+    pub(super) tables: Vec<(usize, usize)>,
 }
 
-impl ComparedColumns {
-    fn local(&self, table: usize) -> Option<usize> {
-        self.local.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
+/// The values of a table. An entry is a row of a batch, or of a matrix a row at a sample.
+struct TableInputs {
+    /// The values of each input, by entry; `None` for an input without a column in this table.
+    inputs: Vec<Option<Vec<f64>>>,
+    /// The sample of each entry.
+    samples: Vec<usize>,
+}
+
+/// The values of all tables, and the results for the elements of lists.
+struct RowInputs {
+    tables: Vec<TableInputs>,
+    /// By anchor, the results for each sample.
+    elements: Vec<Vec<Truth>>,
+}
+
+impl RowInput {
+    fn column(&self, table: usize) -> Option<usize> {
+        self.tables.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
+    }
+
+    /// Returns the number that a value is read as; NaN for an absent value.
+    #[allow(clippy::cast_precision_loss, reason = "as rules convert integers")]
+    fn number(&self, value: FieldValue<'_>) -> f64 {
+        if let Some(test) = &self.test {
+            return test.passes(value).map_or(f64::NAN, |passes| f64::from(u8::from(passes)));
+        }
+        self.scale.apply(match value {
+            FieldValue::Unsigned(number) => number as f64,
+            FieldValue::Signed(number) => number as f64,
+            FieldValue::Float32(number) => number.into(),
+            FieldValue::Float(number) => number,
+            FieldValue::Bool(value) => f64::from(u8::from(value)),
+            FieldValue::Text(_) | FieldValue::Absent => f64::NAN,
+        })
+    }
+}
+
+impl RowInputs {
+    /// Returns the value of an input for an entry. A field outside of lists has one value for all
+    /// entries of a sample.
+    fn value(&self, inputs: &[RowInput], input: usize, (table, entry): (usize, usize)) -> f64 {
+        let own = |table: usize| self.tables.get(table)?.inputs.get(input)?.as_ref();
+        let value = match own(table) {
+            Some(values) => values.get(entry),
+            None => inputs.get(input).and_then(|input| {
+                let sample = self.tables.get(table)?.samples.get(entry)?;
+                own(input.own.0)?.get(*sample)
+            }),
+        };
+        value.copied().unwrap_or(f64::NAN)
+    }
+
+    fn evaluate(&self, inputs: &[RowInput], logic: &RowLogic, at: (usize, usize)) -> Truth {
+        logic.evaluate(&|check| match check {
+            Check::Compare(comparison) => comparison.evaluate(&|input| self.value(inputs, *input, at)),
+            Check::Elements(check) => {
+                let has_own = inputs.get(check.anchor).is_some_and(|input| input.column(at.0).is_some());
+                if check.is_implicit && has_own {
+                    return self.evaluate(inputs, &check.inner, at);
+                }
+                let sample = self.tables.get(at.0).and_then(|table| table.samples.get(at.1));
+                let results = self.elements.get(check.anchor).zip(sample);
+                results.and_then(|(results, sample)| results.get(*sample).copied()).unwrap_or(Truth::Unknown)
+            }
+            Check::Other(never) => match *never {},
+        })
     }
 }
 
@@ -66,7 +135,23 @@ impl RowFilter {
     /// Applies the condition to the batches of all tables of the plan. Removes the rows that do not
     /// pass, or, with `keeps_all`, lists the rows that pass. Keeps only the requested columns.
     pub(super) fn apply(&self, plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
-        let passing = self.passing_rows(plan, &batches);
+        let samples = batches.first().map_or(0, |batch| batch.times.len());
+        let tables = batches.iter().enumerate().map(|(table, batch)| TableInputs {
+            inputs: self.columns(table, |input, column| {
+                let column = batch.columns.get(column)?;
+                Some((0..batch.rows()).map(|row| input.number(column.get(row))).collect())
+            }),
+            samples: (0..batch.rows()).map(|row| batch.sample(row)).collect(),
+        });
+        let inputs = self.inputs_of(tables.collect(), samples);
+        let passing: Vec<Vec<usize>> = (plan.tables.iter().zip(&batches).enumerate())
+            .filter(|(_, (info, _))| is_visible(info))
+            .map(|(table, (_, batch))| {
+                let holds =
+                    |row: &usize| inputs.evaluate(&self.inputs, &self.logic, (table, *row)) == Truth::True;
+                (0..batch.rows()).filter(holds).collect()
+            })
+            .collect();
         let mut kept = keep_visible(plan, batches);
         for (batch, rows) in kept.iter_mut().zip(passing) {
             if self.keeps_all {
@@ -78,62 +163,72 @@ impl RowFilter {
         kept
     }
 
-    /// Returns the rows that pass the condition, for each requested table.
-    fn passing_rows(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<Vec<usize>> {
-        // Computed once per sample, because each row of another table needs the result.
-        let any: Vec<Vec<bool>> =
-            (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
-        let tables = plan.tables.iter().zip(batches).enumerate();
-        let tables = tables.filter(|(_, (info, _))| is_visible(info));
-        tables
-            .map(|(table, (_, batch))| {
-                let holds = |row: &usize| {
-                    self.condition.holds(&|comparison| match self.local_value(comparison, table, batch, *row)
-                    {
-                        Some(value) => self.passes(comparison, value),
-                        None => any
-                            .get(comparison)
-                            .and_then(|samples| samples.get(batch.sample(*row)))
-                            .copied()
-                            .unwrap_or_default(),
-                    })
-                };
-                (0..batch.rows()).filter(holds).collect()
-            })
-            .collect()
-    }
-
-    fn passes(&self, comparison: usize, value: FieldValue<'_>) -> bool {
-        self.condition.comparisons.get(comparison).is_some_and(|comparison| comparison.passes(value))
-    }
-
-    fn local_value<'b>(
-        &self,
-        comparison: usize,
-        table: usize,
-        batch: &'b ColumnBatch,
-        row: usize,
-    ) -> Option<FieldValue<'b>> {
-        let column = self.columns.get(comparison)?.local(table)?;
-        Some(batch.columns.get(column)?.get(row))
-    }
-
-    /// Returns for each sample whether any picked element passes a comparison.
-    fn samples(&self, comparison: usize, batches: &[ColumnBatch]) -> Vec<bool> {
-        let own = self.columns.get(comparison).map(|columns| columns.own);
-        let Some((batch, column)) = own.and_then(|(table, column)| {
-            let batch = batches.get(table)?;
-            Some((batch, batch.columns.get(column)?))
-        }) else {
-            return Vec::new();
+    /// For each row of a matrix, returns whether the condition holds for a row of any requested
+    /// table. The columns of [`fields`](Self::fields) must be loaded.
+    pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
+        let samples = matrix.len();
+        let of_table = |(number, table): (usize, &TableRows)| TableInputs {
+            inputs: self.columns(number, |input, column| {
+                let mut values = Vec::with_capacity(table.rows() * samples);
+                for row in 0..table.rows() {
+                    if let Some((field, reader)) = table.changing(row, column, matrix) {
+                        let bits = matrix.values(field, 0..samples);
+                        values.extend(
+                            bits.iter().map(|bits| input.number(plan.schema.read_bits(reader, *bits))),
+                        );
+                    } else {
+                        let value = input.number(constant(table, row, column));
+                        values.extend(std::iter::repeat_n(value, samples));
+                    }
+                }
+                Some(values)
+            }),
+            samples: (0..table.rows()).flat_map(|_| 0..samples).collect(),
         };
-        let mut samples = vec![false; batch.times.len()];
-        for row in 0..batch.rows() {
-            if let Some(sample) = samples.get_mut(batch.sample(row)) {
-                *sample |= self.passes(comparison, column.get(row));
+        let inputs = self.inputs_of(tables.iter().enumerate().map(of_table).collect(), samples);
+        let mut passing = vec![false; samples];
+        // A row of a table that was not requested does not make the sample pass.
+        let visible = plan.tables.iter().enumerate().filter(|(_, info)| is_visible(info));
+        for (number, table) in visible.filter_map(|(number, _)| Some((number, inputs.tables.get(number)?))) {
+            for (entry, sample) in table.samples.iter().enumerate() {
+                if let Some(passing) = passing.get_mut(*sample).filter(|passing| !**passing) {
+                    *passing = inputs.evaluate(&self.inputs, &self.logic, (number, entry)) == Truth::True;
+                }
             }
         }
-        samples
+        passing
+    }
+
+    /// Returns the values of each input in a table; `values` reads a column.
+    fn columns(
+        &self,
+        table: usize,
+        values: impl Fn(&RowInput, usize) -> Option<Vec<f64>>,
+    ) -> Vec<Option<Vec<f64>>> {
+        self.inputs.iter().map(|input| values(input, input.column(table)?)).collect()
+    }
+
+    /// Returns the inputs of all tables, with the results for the elements of lists.
+    fn inputs_of(&self, tables: Vec<TableInputs>, samples: usize) -> RowInputs {
+        let mut inputs = RowInputs { tables, elements: vec![Vec::new(); self.inputs.len()] };
+        self.logic.visit(&mut |check| {
+            let Check::Elements(check) = check else { return };
+            let Some((table, _)) = self.inputs.get(check.anchor).map(|input| input.own) else { return };
+            let mut of_samples: Vec<Option<Truth>> = vec![None; samples];
+            let entries = inputs.tables.get(table).map_or(&[][..], |table| &table.samples);
+            for (entry, sample) in entries.iter().enumerate() {
+                if let Some(own) = of_samples.get_mut(*sample) {
+                    let result = inputs.evaluate(&self.inputs, &check.inner, (table, entry));
+                    *own = Some(check.joined(own.iter().copied().chain([result])));
+                }
+            }
+            let empty = check.joined(std::iter::empty());
+            let joined = of_samples.into_iter().map(|own| own.unwrap_or(empty)).collect();
+            if let Some(own) = inputs.elements.get_mut(check.anchor) {
+                *own = joined;
+            }
+        });
+        inputs
     }
 
     /// Returns whether the condition may hold for a row of a matrix, by the bounds of its columns.
@@ -144,116 +239,71 @@ impl RowFilter {
         matrix: &MatrixRows,
         tables: &[TableRows],
     ) -> bool {
-        let possible = |comparison: usize| self.possible(comparison, schema, matrix, tables);
-        self.condition.possible(&possible).is_true
+        let compared = |check: &Check<usize, Infallible>| match check {
+            Check::Compare(comparison) => self.possible(comparison, schema, matrix, tables),
+            _ => Possible::BOTH,
+        };
+        self.logic.may_be(true, &|check| match check {
+            Check::Elements(check) => {
+                let [is_true, is_false] = [true, false].map(|result| check.inner.may_be(result, &compared));
+                // A list may be empty.
+                let empty = check.joined(std::iter::empty());
+                Possible { is_true, is_false }.or(Possible::of(empty))
+            }
+            check => compared(check),
+        })
     }
 
+    /// Returns the possible results of a comparison, in any table.
     fn possible(
         &self,
-        number: usize,
+        comparison: &Comparison<usize>,
         schema: &CompiledSchema,
         matrix: &MatrixRows,
         tables: &[TableRows],
     ) -> Possible {
-        let (Some(comparison), Some(columns)) =
-            (self.condition.comparisons.get(number), self.columns.get(number))
-        else {
-            return Possible::UNKNOWN;
+        let Some(input) = comparison.compared().and_then(|input| self.inputs.get(*input)) else {
+            return Possible::BOTH;
         };
-        let places = columns.local.iter().chain([&columns.own]);
-        // Without elements, no comparison passes.
-        let none = Possible::known(false);
-        let mut all: Option<Possible> = None;
-        for (table, column) in places {
-            let Some(table) = tables.get(*table) else { return Possible::UNKNOWN };
-            let own = (0..table.rows()).map(|row| match table.changing(row, *column, matrix) {
-                None => Possible::known(
-                    table.columns.get(*column).is_some_and(|column| comparison.passes(column.get(row))),
-                ),
-                Some((field, reader)) => match matrix
-                    .bounds(FieldRef { kind: reader.number_kind().into(), ..field })
-                {
-                    None => Possible::UNKNOWN,
-                    Some((lowest, highest)) => {
-                        let possible = comparison
-                            .possible(schema.read_bits(reader, lowest), schema.read_bits(reader, highest));
-                        // Absent values pass no comparison, and may be within the bounds.
-                        if reader.absent_bits().is_some() { possible.or(none) } else { possible }
+        let mut all = Possible::NONE;
+        for (table, column) in &input.tables {
+            let Some(table) = tables.get(*table) else { return Possible::BOTH };
+            for row in 0..table.rows() {
+                let own = match table.changing(row, *column, matrix) {
+                    None => {
+                        let number = input.number(constant(table, row, *column));
+                        Possible::of(comparison.evaluate(&|_| number))
                     }
-                },
-            });
-            // A list may be empty, and then no comparison with its elements passes.
-            let own = own.fold(if table.is_list { Some(none) } else { None }, |all, own| {
-                Some(all.map_or(own, |all: Possible| all.or(own)))
-            });
-            all = match (all, own) {
-                (Some(all), Some(own)) => Some(all.or(own)),
-                (all, own) => all.or(own),
-            };
+                    Some((field, reader)) => {
+                        let kind = reader.number_kind().into();
+                        let Some((lowest, highest)) = matrix.bounds(FieldRef { kind, ..field }) else {
+                            return Possible::BOTH;
+                        };
+                        let bounds = (schema.read_bits(reader, lowest), schema.read_bits(reader, highest));
+                        comparison.possible(input.test.as_ref(), bounds)
+                    }
+                };
+                all = all.or(own);
+            }
         }
-        all.unwrap_or(Possible::UNKNOWN)
+        all
     }
 
     /// Returns the changing fields of a matrix that the comparisons need.
     pub(super) fn fields(&self, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<FieldRef> {
         let mut fields = Vec::new();
-        for (table, column) in
-            self.columns.iter().flat_map(|columns| columns.local.iter().chain([&columns.own]))
-        {
+        for (table, column) in self.inputs.iter().flat_map(|input| &input.tables) {
             let Some(table) = tables.get(*table) else { continue };
             let changing = (0..table.rows()).filter_map(|row| table.changing(row, *column, matrix));
             fields.extend(changing.map(|(field, _)| field));
         }
         fields
     }
+}
 
-    /// For each row of a matrix, returns whether the condition holds for a row of any requested
-    /// table. The columns of [`fields`](Self::fields) must be loaded.
-    pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
-        let results = |comparison: usize, table: usize, column: usize| -> Vec<Vec<bool>> {
-            let Some(own) = tables.get(table) else { return Vec::new() };
-            let of = |row: usize| {
-                if let Some((field, reader)) = own.changing(row, column, matrix) {
-                    let passes = |bits: &u64| self.passes(comparison, plan.schema.read_bits(reader, *bits));
-                    matrix.values(field, 0..matrix.len()).iter().map(passes).collect()
-                } else {
-                    let value = own.columns.get(column).map_or(FieldValue::Absent, |column| column.get(row));
-                    vec![self.passes(comparison, value); matrix.len()]
-                }
-            };
-            (0..own.rows()).map(of).collect()
-        };
-        let any: Vec<Vec<bool>> = (self.columns.iter().enumerate())
-            .map(|(comparison, columns)| {
-                let mut any = vec![false; matrix.len()];
-                for own in results(comparison, columns.own.0, columns.own.1) {
-                    any.iter_mut().zip(own).for_each(|(any, own)| *any |= own);
-                }
-                any
-            })
-            .collect();
-        let mut passing = vec![false; matrix.len()];
-        // A row of a table that was not requested does not make the sample pass.
-        for (table, own) in tables.iter().enumerate() {
-            if !plan.tables.get(table).is_some_and(is_visible) {
-                continue;
-            }
-            let locals: Vec<Option<Vec<Vec<bool>>>> = (self.columns.iter().enumerate())
-                .map(|(comparison, columns)| Some(results(comparison, table, columns.local(table)?)))
-                .collect();
-            for row in 0..own.rows() {
-                for (sample, passing) in passing.iter_mut().enumerate() {
-                    *passing |= self.condition.holds(&|comparison| {
-                        let local = locals.get(comparison).and_then(Option::as_ref);
-                        let results =
-                            local.map_or(any.get(comparison), |local| local.get(row)).map(Vec::as_slice);
-                        results.and_then(|results| results.get(sample)).copied().unwrap_or_default()
-                    });
-                }
-            }
-        }
-        passing
-    }
+/// Returns a value that is the same in all rows of a matrix.
+fn constant(table: &TableRows, row: usize, column: usize) -> FieldValue<'_> {
+    table.columns.get(column).map_or(FieldValue::Absent, |column| column.get(row))
 }
 
 impl ColumnBatch {

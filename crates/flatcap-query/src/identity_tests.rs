@@ -8,13 +8,12 @@ use flatcap_format::frame::Incomplete;
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::{Folder, compressed, effort, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, effort, example, write_samples};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::engine_tests::{any_process, asking, processes};
 use super::sample_rates_tests::check_processes;
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 
 const SCHEMA: &[u8] = include_bytes!("../../../generated/host/process.bfbs");
@@ -279,13 +278,14 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     let process = |(row, rate): (&NaiveRow, &Option<f64>)| (row.wall_ns, row.identity.2, row.value, *rate);
     check_processes(folder, &rows.iter().zip(&all_rates).map(process).collect::<Vec<_>>());
     let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
+    let own_limit = |row: &NaiveRow| if row.unit == "us" { limit.div_ceil(1000) } else { limit };
     let of_count = |row: &NaiveRow| {
         let own = (row.identity.0, row.identity.1, row.wall_ns);
         samples.iter().find(|sample| (sample.run, sample.id, sample.wall_ns) == own).unwrap().count
     };
     let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),
-        (Some(format!("app.processes[*].run_time >= {limit}")), &|row| row.value >= limit),
+        (Some(format!("app.processes[*].run_time >= {limit}ns")), &|row| row.value >= own_limit(row)),
         (Some("app.processes[*].pid = 2 or app.count > 900".into()), &|row| {
             row.identity.2 == 2 || of_count(row) > 900
         }),

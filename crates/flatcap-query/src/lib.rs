@@ -15,7 +15,6 @@ mod column_meaning;
 mod column_names;
 mod compared;
 mod computed;
-mod condition;
 mod counter_columns;
 mod counter_fields;
 mod element_ends;
@@ -31,6 +30,7 @@ mod held_value;
 mod join;
 mod kernel_reader;
 mod label_rules;
+pub mod language;
 mod layout;
 mod leading_source;
 mod losses;
@@ -81,12 +81,10 @@ mod template_cache;
 mod template_pool;
 mod text_column;
 mod thinned_numbers;
-mod units;
 mod whole_samples;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, ValidRows, ValueColumn};
-pub use condition::RowCondition;
 pub use element_ends::{ElementEnds, EndedElement, SampleEnds, end_fields, unnamed_end_list};
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
@@ -94,6 +92,7 @@ pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
 pub use kernel_reader::{KernelItem, KernelReader, KernelSource};
+pub use language::{CommonUnit, RowCondition};
 pub use layout::RowColumn;
 pub use losses::SourceLosses;
 pub use name_remarks::NameRemark;
@@ -102,9 +101,7 @@ pub use overview_cache::OverviewCache;
 pub use overview_feed::OverviewFeed;
 pub use overview_rows::OverviewSeries;
 pub use path::FieldPath;
-pub use path_text::{
-    exact_path, instance_name, length_outside_quotes, quoted_value, read_quoted_value, source_path,
-};
+pub use path_text::{exact_path, instance_name, quoted_value, source_path};
 pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamples, locate_field};
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};
@@ -120,10 +117,11 @@ pub use samples::SampleReader;
 pub use steps::{Aggregate, AggregateError, Steps};
 pub use summary::QuerySummary;
 pub use text_column::TextColumn;
-pub use units::CommonUnit;
 
 #[cfg(test)]
 mod batch_tests;
+#[cfg(test)]
+mod condition_tests;
 #[cfg(test)]
 mod counter_samples;
 #[cfg(test)]
@@ -140,7 +138,5 @@ mod rate_tests;
 mod sample_rates_tests;
 #[cfg(test)]
 mod tasks_tests;
-#[cfg(test)]
-mod test_segment;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,8 @@
 use flatcap_format::frame::Incomplete;
 use flatcap_format::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::{Folder, example};
+use flatcap_format::testing::{Folder, TimedSample, example, write_samples};
 
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 
 /// Sources, the maximum in a segment.

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use flatcap_format::host::ClockReading;
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{Gap, SealState, SegmentName};
-use flatcap_format::testing::{Folder, compressed, effort, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, effort, example};
 use proptest::prelude::*;
 
 use super::engine_tests::{cpu, write_segment};
-use super::test_segment::TimedSample;
 use super::*;
 
 const PERIOD_NS: u64 = 50_000_000;

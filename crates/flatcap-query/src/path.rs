@@ -471,8 +471,9 @@ mod tests {
                 proptest::prop_assert_eq!(&*tests[0].value, value.as_str());
                 let condition: crate::RowCondition =
                     format!("{text} = {quoted} and s.y > 1").parse().unwrap();
-                proptest::prop_assert_eq!(&condition.comparisons[0].path.parts[1].pick, &named);
-                proptest::prop_assert_eq!(condition.comparisons.len(), 2);
+                let operands = &condition.condition.operands;
+                proptest::prop_assert_eq!(&operands[0].path.parts[1].pick, &named);
+                proptest::prop_assert_eq!(operands.len(), 2);
             }
         }
 

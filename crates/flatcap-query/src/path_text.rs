@@ -51,7 +51,7 @@ pub fn quoted_value(value: &str) -> String {
 
 /// Reads a value after its first quote. Returns the value and its length including the closing
 /// quote, or `None` without a quoted value. It is the inverse of [`quoted_value`].
-pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
+pub(super) fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {
         match character {
@@ -75,7 +75,7 @@ pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
 
 /// Returns the length of a string up to the first character outside of brackets, braces and quotes
 /// for which `is_end` is true.
-pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
+pub(super) fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
     let (mut closing, mut is_quoted, mut is_escaped) = (None, false, false);
     for (at, character) in text.char_indices() {
         let was_escaped = is_escaped;

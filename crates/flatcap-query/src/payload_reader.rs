@@ -80,46 +80,59 @@ pub fn locate_field(
         .map(|(name, schema)| KnownSource { name, id: None, schema, is_computed: false })
         .collect();
     let (source, selected) = locate(&known, path)?;
-    let not_found = || QueryError::NoField { path: path.to_string(), nearest: Vec::new() };
-    let (name, schema) = sources.get(source).ok_or_else(not_found)?;
-    let leaf = schema.fields().nth(selected.leaf).ok_or_else(not_found)?;
-    let column_type = leaf.field.column_type().ok_or_else(not_found)?;
-    let object = |end: usize| leaf.path.get(..end).unwrap_or_default();
-    let range = leaf.field.wraps_at().and_then(|range| {
-        let own = leaf.path.rfind('.').map_or("", object);
-        let path = match leaf.lists.last().filter(|end| **end <= own.len()) {
-            None if own.is_empty() => range.to_owned(),
-            None => format!("{own}.{range}"),
-            Some(end) => {
-                let list = picked_path(&leaf, *end, &selected.picks);
-                format!("{list}{}.{range}", own.get(*end..).unwrap_or_default())
+    let located = sources.get(source).and_then(|own| LocatedField::of((source, own.0), own.1, &selected));
+    located.ok_or_else(|| QueryError::NoField { path: path.to_string(), nearest: Vec::new() })
+}
+
+impl LocatedField {
+    /// Returns a field of the source at this position, or `None` if it has no column.
+    pub(super) fn of(
+        (source, name): (usize, &str),
+        schema: &CompiledSchema,
+        selected: &SelectedField,
+    ) -> Option<Self> {
+        let leaf = schema.fields().nth(selected.leaf)?;
+        let column_type = leaf.field.column_type()?;
+        let object = |end: usize| leaf.path.get(..end).unwrap_or_default();
+        let range = leaf.field.wraps_at().and_then(|range| {
+            let own = leaf.path.rfind('.').map_or("", object);
+            let path = match leaf.lists.last().filter(|end| **end <= own.len()) {
+                None if own.is_empty() => range.to_owned(),
+                None => format!("{own}.{range}"),
+                Some(end) => {
+                    let list = picked_path(&leaf, *end, &selected.picks);
+                    format!("{list}{}.{range}", own.get(*end..).unwrap_or_default())
+                }
+            };
+            exact_path(name, &path).parse().ok()
+        });
+        let sparse = match leaf.lists.first().and_then(|end| schema.sparse(object(*end))) {
+            None => SparseSamples::Cut,
+            Some(Sparse::Always) => SparseSamples::Any,
+            Some(Sparse::Unless0(field)) => {
+                exact_path(name, field).parse().map_or(SparseSamples::Any, SparseSamples::Unless0)
             }
         };
-        exact_path(name, &path).parse().ok()
-    });
-    let sparse = match leaf.lists.first().and_then(|end| schema.sparse(object(*end))) {
-        None => SparseSamples::Cut,
-        Some(Sparse::Always) => SparseSamples::Any,
-        Some(Sparse::Unless0(field)) => {
-            exact_path(name, field).parse().map_or(SparseSamples::Any, SparseSamples::Unless0)
-        }
-    };
-    Ok(LocatedField {
-        source,
-        path: source_path(name, &spelled(&leaf)),
-        list: leaf.lists.last().map(|end| picked_path(&leaf, *end, &selected.picks)),
-        is_every_element: selected.picks.iter().all(|pick| *pick == ElementPick::All),
-        column_type,
-        type_name: leaf.field.type_name().into(),
-        unit: leaf.field.unit().map(Into::into),
-        kind: leaf.field.metric_kind(),
-        range,
-        sparse,
-    })
+        Some(Self {
+            source,
+            path: source_path(name, &spelled(&leaf)),
+            list: leaf.lists.last().map(|end| picked_path(&leaf, *end, &selected.picks)),
+            is_every_element: selected.picks.iter().all(|pick| *pick == ElementPick::All),
+            column_type,
+            type_name: leaf.field.type_name().into(),
+            unit: leaf.field.unit().map(Into::into),
+            kind: leaf.field.metric_kind(),
+            range,
+            sparse,
+        })
+    }
 }
 
 /// Returns the source and the field to which a path leads.
-fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, SelectedField), QueryError> {
+pub(super) fn locate(
+    sources: &[KnownSource<'_>],
+    path: &FieldPath,
+) -> Result<(usize, SelectedField), QueryError> {
     let found = resolve(sources, std::slice::from_ref(path))?;
     let mut found: Vec<(usize, SelectedField)> = found
         .into_iter()

@@ -7,13 +7,11 @@ use flatcap_format::frame::Incomplete;
 use flatcap_format::host::ClockReading;
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::{Folder, compressed, effort, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, effort, example, write_samples};
 use proptest::prelude::*;
 
 use super::counter_samples::*;
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
-
 fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf> {
     let cut = samples.len() / 2;
     let mut paths = Vec::new();

@@ -13,8 +13,8 @@ use flatcap_tasks::schema::SCHED_ROOT;
 
 use super::compared::compared_fields;
 use super::computed::tasks_source;
-use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
+use super::language::RowCondition;
 use super::namesakes::Namesakes;
 use super::request::Query;
 use super::resolve::{KnownSource, resolve};
@@ -130,8 +130,12 @@ impl Recording {
             return Ok(());
         }
         // A misspelled path is the better explanation, so each path is checked alone first.
-        for comparison in &condition.comparisons {
-            self.check(&Query { fields: vec![comparison.path.clone()], ..query.clone() })?;
+        for operand in &condition.condition.operands {
+            let path = Query { fields: vec![operand.path.clone()], ..query.clone() };
+            self.check(&path).map_err(|error| match error {
+                QueryError::Segment(_) | QueryError::Condition(_) => error,
+                other => ConditionError::Field(other.to_string()).into(),
+            })?;
         }
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
     }

@@ -1,10 +1,9 @@
 //! A query of a recording.
 
+use flatcap_format::replay::ReplayFilter;
 use std::collections::BTreeSet;
 
-use flatcap_format::replay::ReplayFilter;
-
-use super::condition::RowCondition;
+use super::language::RowCondition;
 use super::path::FieldPath;
 
 /// A query: the fields, the times and the form of the values.

@@ -1,10 +1,10 @@
 //! Finds the fields to which paths lead.
 
-use flatcap_format::schema::{CompiledSchema, LeafField, nearest_name};
-
+use super::column_meaning::ColumnMeaning;
 use super::error::QueryError;
 use super::path::{ElementPick, FieldPath, PathPart};
 use super::path_text::source_path;
+use flatcap_format::schema::{CompiledSchema, LeafField, nearest_name};
 
 /// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
@@ -149,7 +149,11 @@ fn find(
     distinct.sort_unstable();
     distinct.dedup();
     match distinct.len() {
-        0 => Err(QueryError::NoField { path: path.to_string(), nearest: nearest(sources, leaves, path) }),
+        0 => {
+            let other = other_meanings(sources, leaves, path);
+            let nearest = if other.is_empty() { nearest(sources, leaves, path) } else { other };
+            Err(QueryError::NoField { path: path.to_string(), nearest })
+        }
         1 => Ok(ends),
         count => {
             distinct.truncate(LISTED_MAX);
@@ -238,6 +242,27 @@ pub(super) fn spelled(leaf: &LeafField<'_>) -> String {
     }
     path.push_str(leaf.path.get(start..).unwrap_or_default());
     path
+}
+
+/// Returns the paths to the fields that have another type, unit or kind than the path states.
+fn other_meanings(
+    sources: &[KnownSource<'_>],
+    leaves: &[Vec<LeafField<'_>>],
+    path: &FieldPath,
+) -> Vec<String> {
+    if path.meaning.is_empty() {
+        return Vec::new();
+    }
+    let found = find(sources, leaves, &path.with_any_meaning(), true).unwrap_or_default();
+    let meaning = |(source, leaf, _): &Found| ColumnMeaning::of_leaf(leaves.get(*source)?.get(*leaf)?);
+    let meanings: Vec<ColumnMeaning> = found.iter().filter_map(meaning).collect();
+    let mut paths: Vec<String> = (found.iter().zip(&meanings))
+        .map(|((source, leaf, _), own)| full_path(sources, leaves, *source, *leaf) + &own.suffix(&meanings))
+        .collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.truncate(LISTED_MAX);
+    paths
 }
 
 /// Returns the paths of fields whose last name is most similar to the path's.

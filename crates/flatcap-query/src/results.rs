@@ -403,10 +403,8 @@ impl QueryResults {
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
         plan.counters = counters.columns(&plan);
-        let filter = self.query.condition.as_ref().zip(compared);
         let keeps_all = self.has_rates && plan.has_rates();
-        let filter =
-            filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan, keeps_all));
+        let filter = compared.and_then(|bound| row_filter(bound, &plan, keeps_all));
         self.sources.insert(source.id, Collector::new(source.id, plan, filter));
         Ok(())
     }

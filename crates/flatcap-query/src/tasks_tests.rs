@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use flatcap_format::host::ClockReading;
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
-use flatcap_format::testing::{Folder, compressed, example};
+use flatcap_format::testing::{Folder, TimedSample, compressed, example, write_samples};
 use flatcap_tasks::schema::{SCHED, SCHED_ROOT, TaskEventKind};
 use flatcap_tasks::testing::SchedPayload;
 use flatcap_tasks::{TaskName, ThreadInfo};
 
 use super::engine_tests::cpu;
-use super::test_segment::{TimedSample, write_samples};
 use super::*;
 
 const MS: u64 = 1_000_000;

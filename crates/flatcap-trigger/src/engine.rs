@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use flatcap_query::PayloadReader;
+use flatcap_query::language::{SampleCondition, Truth};
 
 use crate::compiler::{RuleCompiler, UNNAMED_LISTS};
-use crate::condition::TriggerCondition;
 use crate::error::{RuleError, RuleProblem};
 use crate::event::{ComparedQuantity, TriggerChange, TriggerEvent};
 use crate::exits::ExitWatch;
@@ -15,7 +15,6 @@ use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTi
 use crate::program::{Inputs, Program, SourceState};
 use crate::rule_source::RuleSource;
 use crate::slot::{FieldSlot, SlotPlan, SlotSparse};
-use crate::truth::Truth;
 
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,10 +22,10 @@ pub struct TriggerRule {
     /// The rule's name.
     pub name: Arc<str>,
     /// The condition that fires it.
-    pub when: TriggerCondition,
+    pub when: SampleCondition,
     /// The condition that rearms the rule after a firing; `None` to rearm when `when` no longer
     /// holds.
-    pub clear: Option<TriggerCondition>,
+    pub clear: Option<SampleCondition>,
     /// The rule's times and limits.
     pub times: TriggerTimes,
 }
@@ -199,7 +198,8 @@ impl TriggerEngine {
             }
         }
         let rules = fitting.into_iter().enumerate().map(|(number, (rule, when, clear))| {
-            for source in when.sources.iter().chain(clear.iter().flat_map(|clear| &clear.sources)) {
+            for source in when.reads.sources.iter().chain(clear.iter().flat_map(|clear| &clear.reads.sources))
+            {
                 if let Some(source) = observed.get_mut(*source).filter(|own| !own.rules.contains(&number)) {
                     source.rules.push(number);
                 }
@@ -470,16 +470,16 @@ impl RuleState {
     }
 
     fn reads_marks(&self) -> bool {
-        self.programs().any(|program| program.reads_marks)
+        self.programs().any(|program| program.reads.marks)
     }
 
     fn has_absences(&self) -> bool {
-        self.programs().any(|program| !program.absences.is_empty())
+        self.programs().any(|program| !program.reads.absences.is_empty())
     }
 
     /// Returns the times up to `until_ns` at which a source becomes absent, in order.
     fn absences_due(&self, states: &[SourceState], start_ns: u64, until_ns: u64) -> Vec<u64> {
-        let all = self.programs().flat_map(|program| &program.absences);
+        let all = self.programs().flat_map(|program| &program.reads.absences);
         let due = all.filter_map(|(source, limit_ns)| {
             let last_ns = states.get(*source)?.last_ns.unwrap_or(start_ns);
             Some(last_ns.saturating_add(*limit_ns))

@@ -298,7 +298,7 @@ fn no_spike_is_missed_and_none_is_invented() {
 
 /// Returns the error with which the parser or the compiler refuses a condition.
 fn refused(when: &str) -> String {
-    match when.parse::<crate::TriggerCondition>() {
+    match when.parse::<flatcap_query::language::SampleCondition>() {
         Err(error) => error.to_string(),
         Ok(when) => {
             let problems = compile(&[TriggerRule { when, ..rule("wave > 1") }]).map(|_| ()).unwrap_err();

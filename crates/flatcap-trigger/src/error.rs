@@ -1,34 +1,15 @@
 //! Errors of rules.
 
-use flatcap_query::{PathError, QueryError};
+use flatcap_query::{ConditionError, PathError, QueryError};
 
 use crate::limits;
 
 /// The reason why a condition is refused. Each message is one line that says what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// The text is longer than [`CONDITION_BYTES_MAX`](limits::CONDITION_BYTES_MAX).
-    #[error(
-        "condition of {bytes} bytes, more than {}; split it into several rules",
-        limits::CONDITION_BYTES_MAX
-    )]
-    TooLong {
-        /// The length of the text.
-        bytes: usize,
-    },
-    /// A syntax error.
-    #[error("condition {text:?}, byte {at}: {what}")]
-    Syntax {
-        /// The condition.
-        text: String,
-        /// The position, in bytes.
-        at: usize,
-        /// The mistake, or what is expected at the position.
-        what: String,
-    },
-    /// A field path has a syntax error.
+    /// A condition that is not well formed, or does not fit the fields it compares.
     #[error(transparent)]
-    Path(#[from] PathError),
+    Condition(#[from] ConditionError),
     /// No source has a field with this path.
     #[error("no field {path:?}{}", suggestion(.nearest))]
     NoField {
@@ -47,14 +28,6 @@ pub enum RuleError {
         name: String,
         /// Similar names.
         nearest: Vec<String>,
-    },
-    /// A comparison of incomparable values, or a transform that does not apply.
-    #[error("{part:?}: {what}")]
-    Mismatch {
-        /// The part of the condition.
-        part: String,
-        /// The mistake, and what to write instead.
-        what: String,
     },
     /// More rules than [`RULES_MAX`](limits::RULES_MAX).
     #[error("{count} rules, more than {}; remove some", limits::RULES_MAX)]
@@ -79,7 +52,7 @@ pub struct RuleProblem {
 
 impl RuleError {
     pub(crate) fn mismatch(part: &str, what: impl Into<String>) -> Self {
-        Self::Mismatch { part: part.to_owned(), what: what.into() }
+        Self::Condition(ConditionError::Mismatch { part: part.to_owned(), what: what.into() })
     }
 }
 
@@ -87,9 +60,15 @@ impl From<QueryError> for RuleError {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::NoField { path, nearest } => Self::NoField { path, nearest },
-            QueryError::Path(error) => Self::Path(error),
+            QueryError::Condition(error) => Self::Condition(error),
             other => Self::Field(other.to_string()),
         }
+    }
+}
+
+impl From<PathError> for RuleError {
+    fn from(error: PathError) -> Self {
+        Self::Condition(error.into())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::unit::UnitValue;
+use flatcap_query::language::UnitValue;
 
 /// A firing of a rule, or the end of the range that it asks to keep. All times are monotonic
 /// nanoseconds.

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use flatcap_query::language::Truth;
+
 use crate::slot::FieldSlot;
-use crate::truth::Truth;
 
 /// Maximum number of processes tracked. Beyond it, all are discarded.
 // Twice the default maximum of a host (`pid_max` of 32,768).

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
+use flatcap_query::language::SampleCondition;
 
-use crate::condition::TriggerCondition;
 use crate::engine::{TriggerEngine, TriggerRule};
 use crate::machine::TriggerTimes;
 use crate::rule_source::RuleSource;
@@ -25,8 +25,8 @@ const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
 /// were samples, marks and times.
 pub fn condition(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
-    let Ok(when) = text.parse::<TriggerCondition>() else { return };
-    assert_eq!(when.as_str().parse::<TriggerCondition>().ok().as_ref(), Some(&when));
+    let Ok(when) = text.parse::<SampleCondition>() else { return };
+    assert_eq!(when.as_str().parse::<SampleCondition>().ok().as_ref(), Some(&when));
     let compiled = [
         ("marked", SCHEMA, "flatcap.test.Marked"),
         ("synthetic", SYNTHETIC, "flatcap.synthetic.Point"),

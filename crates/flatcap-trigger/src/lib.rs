@@ -3,7 +3,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | parse a condition | [`TriggerCondition`] |
+//! | parse a condition | [`SampleCondition`] |
 //! | compile rules for some sources, and observe samples | [`TriggerEngine`] |
 //! | decide which sources of a run rules see | [`RuleScope`], [`ScopedEngine`] |
 //! | learn what fired, and which time is worth keeping | [`TriggerEvent`] |
@@ -12,7 +12,6 @@
 //! that a recording replays a rule exactly as the recorder evaluated it.
 
 mod compiler;
-mod condition;
 mod engine;
 mod error;
 mod event;
@@ -21,28 +20,21 @@ mod exits;
 pub mod fuzzing;
 pub mod limits;
 mod machine;
-mod parser;
 mod program;
 mod rule_scope;
 mod rule_source;
-mod scale;
-mod scanner;
 mod series;
 mod slot;
-mod transform;
-mod truth;
-mod unit;
 mod window;
 
-pub use condition::TriggerCondition;
+pub use flatcap_query::language::SampleCondition;
+
 pub use engine::{TriggerCounts, TriggerEngine, TriggerRule};
 pub use error::{RuleError, RuleProblem};
 pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
 pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};
 pub use rule_scope::{RuleScope, ScopedEngine};
 pub use rule_source::RuleSource;
-pub use truth::Truth;
-pub use unit::UnitValue;
 
 #[cfg(test)]
 mod counter_tests;
@@ -50,3 +42,5 @@ mod counter_tests;
 mod engine_tests;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod row_tests;

@@ -1,17 +1,9 @@
 //! Limits of rules: a rule is untrusted input until it is compiled, and its memory is bounded.
 
-/// Maximum length of a condition, in bytes: a page of text, which a person can still follow.
-pub const CONDITION_BYTES_MAX: usize = 4096;
-/// Maximum nesting of parentheses, `not`, `any` and `all`, because parsing and evaluation recurse.
-pub(crate) const NESTING_MAX: usize = 32;
-/// Maximum number of fields in a condition.
-pub(crate) const OPERANDS_MAX: usize = 64;
-/// Maximum number of transforms of a field: `:rate:avg(50ms):max(1s)` are three.
-pub(crate) const TRANSFORMS_MAX: usize = 4;
+pub use flatcap_query::language::CONDITION_BYTES_MAX;
+
 /// Maximum number of rules: each costs time at every sample.
 pub const RULES_MAX: usize = 64;
-/// Maximum length of a window, in nanoseconds: one hour. Slower changes are not events.
-pub(crate) const WINDOW_NS_MAX: u64 = 3_600_000_000_000;
 /// Maximum number of samples in a window: about a minute at 1 kHz. A sample takes up to 24 bytes.
 pub(crate) const WINDOW_SAMPLES_MAX: u64 = 65_536;
 /// Maximum number of samples in the window of a quantile, which keeps them sorted: more would cost
@@ -23,8 +15,6 @@ pub(crate) const FOLLOWED_ELEMENTS_MAX: usize = 4_096;
 /// Maximum number of samples in the windows of all elements of one field: 6 MiB. If there are more
 /// elements than fit, the values of further elements are unknown.
 pub(crate) const FIELD_SAMPLES_MAX: u64 = 262_144;
-/// Maximum size of a compiled regular expression, in bytes: a short text can describe a huge one.
-pub(crate) const EXPRESSION_SIZE_MAX: usize = 1 << 20;
 /// Number of distinct elements after which all are discarded and renumbered: processes come and go
 /// as long as the recorder runs. An element takes about 350 bytes.
 pub(crate) const NUMBERED_ELEMENTS_MAX: usize = 1 << 14;

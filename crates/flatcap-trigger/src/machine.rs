@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::truth::Truth;
+use flatcap_query::language::Truth;
 
 /// Maximum length of an episode, from its first firing: a rule that flaps must not keep a snapshot
 /// open forever. Later firings are suppressed until the episode has ended.

@@ -2,69 +2,44 @@
 
 use std::sync::Arc;
 
+use flatcap_query::language::{Check, Comparison, Logic, Truth};
 use regex::Regex;
 
-use crate::condition::{Arithmetic, CompareSign};
 use crate::event::ComparedQuantity;
 use crate::exits::ExitWatch;
 use crate::slot::FieldSlot;
-use crate::truth::Truth;
-use crate::unit::Dimension;
 
 /// A compiled condition.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(crate) root: Check,
+    pub(crate) root: Logic<Check<ProgramInput, RuleCheck>>,
+    pub(crate) reads: ProgramReads,
+}
+
+/// The inputs whose changes may change the result of a program.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramReads {
     /// The sources whose samples may change the result.
     pub(crate) sources: Vec<usize>,
     /// The sources whose absence is tested, each with the time in nanoseconds.
     pub(crate) absences: Vec<(usize, u64)>,
     /// Whether marks may change the result.
-    pub(crate) reads_marks: bool,
+    pub(crate) marks: bool,
 }
 
-/// A part of a condition.
+/// A value of a program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProgramInput {
+    Slot(usize),
+    Lateness(usize),
+}
+
+/// A test that is no comparison.
 #[derive(Debug)]
-pub(crate) enum Check {
-    All(Box<[Check]>),
-    Any(Box<[Check]>),
-    Not(Box<Check>),
-    Compare(CompiledComparison),
-    Elements(Box<ElementsCheck>),
+pub(crate) enum RuleCheck {
     Absent { source: usize, limit_ns: u64, text: Arc<str> },
     Exited { watch: usize, text: Arc<str> },
     Mark { expression: Regex, text: Arc<str> },
-}
-
-/// A comparison of two values.
-#[derive(Debug)]
-pub(crate) struct CompiledComparison {
-    pub(crate) text: Arc<str>,
-    pub(crate) left: Computed,
-    pub(crate) sign: CompareSign,
-    pub(crate) right: Computed,
-    /// The dimension of the left value; `None` if it is a string.
-    pub(crate) dimension: Option<Dimension>,
-}
-
-/// A condition on each element of a list.
-#[derive(Debug)]
-pub(crate) struct ElementsCheck {
-    pub(crate) is_every: bool,
-    /// A slot of the list.
-    pub(crate) anchor: usize,
-    /// Whether the result is unknown if the list has no elements.
-    pub(crate) needs_element: bool,
-    pub(crate) inner: Check,
-}
-
-/// A value in base units.
-#[derive(Debug)]
-pub(crate) enum Computed {
-    Number(f64),
-    Slot(usize),
-    Lateness(usize),
-    Pair(Arithmetic, Box<(Computed, Computed)>),
 }
 
 /// The state of a source.
@@ -98,11 +73,11 @@ impl Program {
     /// Evaluates the condition.
     #[inline]
     pub(crate) fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
-        // Most conditions are one comparison. `Check::evaluate` recurses, so only this call can be
+        // Most conditions are one comparison. `Logic::evaluate` recurses, so only this call can be
         // inlined.
         match &self.root {
-            Check::Compare(comparison) => comparison.evaluate(inputs, None),
-            root => root.evaluate(inputs, None),
+            Logic::Leaf(Check::Compare(comparison)) => inputs.compare(comparison, None),
+            root => inputs.evaluate(root, None),
         }
     }
 
@@ -113,19 +88,14 @@ impl Program {
         label: &dyn Fn(usize, u32) -> Box<str>,
     ) -> Vec<ComparedQuantity> {
         let mut found = Vec::new();
-        self.root.describe(inputs, None, label, &mut found);
+        self.root.visit(&mut |check| inputs.describe(check, None, label, &mut found));
         found
     }
 }
 
-impl Check {
-    fn evaluate(&self, inputs: &Inputs<'_>, row: Option<usize>) -> Truth {
+impl RuleCheck {
+    fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
         match self {
-            Self::Compare(comparison) => comparison.evaluate(inputs, row),
-            Self::All(parts) => every(parts.iter().map(|part| part.evaluate(inputs, row))),
-            Self::Any(parts) => some(parts.iter().map(|part| part.evaluate(inputs, row))),
-            Self::Not(part) => !part.evaluate(inputs, row),
-            Self::Elements(check) => check.evaluate(inputs),
             Self::Absent { source, limit_ns, .. } => {
                 let Some(source) = inputs.sources.get(*source) else { return Truth::Unknown };
                 // A source without any sample counts from the start of the observation, so that one
@@ -142,131 +112,91 @@ impl Check {
         }
     }
 
-    fn describe(
-        &self,
-        inputs: &Inputs<'_>,
-        row: Option<(usize, &str)>,
-        label: &dyn Fn(usize, u32) -> Box<str>,
-        found: &mut Vec<ComparedQuantity>,
-    ) {
-        let bare = |text: &Arc<str>| ComparedQuantity { text: Arc::clone(text), value: None, element: None };
+    /// Returns the test as written if it may be a reason of the firing.
+    fn reason(&self, inputs: &Inputs<'_>) -> Option<&Arc<str>> {
         match self {
-            Self::Compare(comparison) => found.push(comparison.describe(inputs, row)),
-            Self::All(parts) | Self::Any(parts) => {
-                parts.iter().for_each(|part| part.describe(inputs, row, label, found));
-            }
-            Self::Not(part) => part.describe(inputs, row, label, found),
-            Self::Elements(check) => check.describe(inputs, label, found),
-            Self::Absent { text, .. } => found.push(bare(text)),
+            Self::Absent { text, .. } => Some(text),
+            // In an `or`, the other part may have fired.
             Self::Exited { text, .. } | Self::Mark { text, .. } => {
-                // In an `or`, the other part may have fired.
-                if self.evaluate(inputs, None) == Truth::True {
-                    found.push(bare(text));
-                }
+                Some(text).filter(|_| self.evaluate(inputs) == Truth::True)
             }
-        }
-    }
-}
-
-fn every(results: impl Iterator<Item = Truth>) -> Truth {
-    let mut all = Truth::True;
-    for result in results {
-        all = all.and(result);
-        if all == Truth::False {
-            break;
-        }
-    }
-    all
-}
-
-fn some(results: impl Iterator<Item = Truth>) -> Truth {
-    !every(results.map(|result| !result))
-}
-
-impl ElementsCheck {
-    fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
-        let Some(slot) = inputs.slots.get(self.anchor) else { return Truth::Unknown };
-        if !inputs.is_current(slot) || (slot.rows.is_empty() && self.needs_element) {
-            return Truth::Unknown;
-        }
-        let results = (0..slot.rows.len()).map(|row| self.inner.evaluate(inputs, Some(row)));
-        if self.is_every { every(results) } else { some(results) }
-    }
-
-    /// Describes the first element for which the condition holds, or else the first element.
-    fn describe(
-        &self,
-        inputs: &Inputs<'_>,
-        label: &dyn Fn(usize, u32) -> Box<str>,
-        found: &mut Vec<ComparedQuantity>,
-    ) {
-        let Some(slot) = inputs.slots.get(self.anchor) else { return };
-        let holds = |row: &usize| self.inner.evaluate(inputs, Some(*row)) == Truth::True;
-        let row = (0..slot.rows.len()).find(holds).unwrap_or(0);
-        let Some(element) = slot.elements.get(row) else { return };
-        let name = label(slot.plan.source, *element);
-        self.inner.describe(inputs, Some((row, &name)), label, found);
-    }
-}
-
-impl CompiledComparison {
-    #[inline]
-    fn evaluate(&self, inputs: &Inputs<'_>, row: Option<usize>) -> Truth {
-        let (left, right) = (self.left.value(inputs, row), self.right.value(inputs, row));
-        // NaN differs from each number, so `!=` would hold for an unknown value.
-        if left.is_nan() || right.is_nan() {
-            return Truth::Unknown;
-        }
-        Truth::known(self.sign.holds(left, right))
-    }
-
-    fn describe(&self, inputs: &Inputs<'_>, row: Option<(usize, &str)>) -> ComparedQuantity {
-        let value = self.left.value(inputs, row.map(|(row, _)| row));
-        let dimension = self.dimension.as_ref().filter(|_| !value.is_nan());
-        ComparedQuantity {
-            text: Arc::clone(&self.text),
-            value: dimension.map(|dimension| dimension.quantity(value)),
-            element: row.map(|(_, name)| name).filter(|name| !name.is_empty()).map(Into::into),
-        }
-    }
-}
-
-impl Computed {
-    /// Returns the value; NaN if it is unknown.
-    #[inline]
-    fn value(&self, inputs: &Inputs<'_>, row: Option<usize>) -> f64 {
-        match self {
-            Self::Number(number) => *number,
-            Self::Slot(slot) => inputs.slot_value(*slot, row),
-            Self::Lateness(source) => {
-                inputs.sources.get(*source).map_or(f64::NAN, |source| source.lateness_s)
-            }
-            Self::Pair(operation, pair) => Self::combined(*operation, pair, inputs, row),
-        }
-    }
-
-    /// Computes an operation.
-    fn combined(
-        operation: Arithmetic,
-        (left, right): &(Self, Self),
-        inputs: &Inputs<'_>,
-        row: Option<usize>,
-    ) -> f64 {
-        // Separate from `value`, which can be inlined only because it does not recurse. A
-        // condition mostly compares a field with a number.
-        let (left, right) = (left.value(inputs, row), right.value(inputs, row));
-        match operation {
-            Arithmetic::Add => left + right,
-            Arithmetic::Subtract => left - right,
-            Arithmetic::Multiply => left * right,
-            // The quotient would be infinite, and any `>` would fire.
-            Arithmetic::Divide if right == 0.0 => f64::NAN,
-            Arithmetic::Divide => left / right,
         }
     }
 }
 
 impl Inputs<'_> {
+    #[inline]
+    fn compare(&self, comparison: &Comparison<ProgramInput>, row: Option<usize>) -> Truth {
+        comparison.evaluate(&|input| self.value(*input, row))
+    }
+
+    /// Evaluates a condition on the element in `row`.
+    fn evaluate(&self, logic: &Logic<Check<ProgramInput, RuleCheck>>, row: Option<usize>) -> Truth {
+        logic.evaluate(&|check| match check {
+            Check::Compare(comparison) => self.compare(comparison, row),
+            Check::Elements(check) => match self.list(check.anchor) {
+                None => Truth::Unknown,
+                Some(list) => {
+                    let rows = 0..list.rows.len();
+                    check.joined(rows.map(|row| self.evaluate(&check.inner, Some(row))))
+                }
+            },
+            Check::Other(check) => check.evaluate(self),
+        })
+    }
+
+    /// Returns the slot of a list, if its values are still valid.
+    fn list(&self, anchor: ProgramInput) -> Option<&FieldSlot> {
+        let ProgramInput::Slot(slot) = anchor else { return None };
+        self.slots.get(slot).filter(|slot| self.is_current(slot))
+    }
+
+    /// Adds a check and its values. Of the elements of a list, describes the first one for which
+    /// the condition holds, or else the first one.
+    fn describe(
+        &self,
+        check: &Check<ProgramInput, RuleCheck>,
+        row: Option<(usize, &str)>,
+        label: &dyn Fn(usize, u32) -> Box<str>,
+        found: &mut Vec<ComparedQuantity>,
+    ) {
+        match check {
+            Check::Compare(comparison) => {
+                let value = comparison.left_value(&|input| self.value(*input, row.map(|(row, _)| row)));
+                let dimension = comparison.dimension.as_ref().filter(|_| !value.is_nan());
+                found.push(ComparedQuantity {
+                    text: Arc::clone(&comparison.text),
+                    value: dimension.map(|dimension| dimension.quantity(value)),
+                    element: row.map(|(_, name)| name).filter(|name| !name.is_empty()).map(Into::into),
+                });
+            }
+            Check::Elements(check) => {
+                let ProgramInput::Slot(slot) = check.anchor else { return };
+                let Some(slot) = self.slots.get(slot) else { return };
+                let holds = |row: &usize| self.evaluate(&check.inner, Some(*row)) == Truth::True;
+                let row = (0..slot.rows.len()).find(holds).unwrap_or(0);
+                let Some(element) = slot.elements.get(row) else { return };
+                let name = label(slot.plan.source, *element);
+                check.inner.visit(&mut |check| self.describe(check, Some((row, &name)), label, found));
+            }
+            Check::Other(check) => {
+                let text = check.reason(self).cloned();
+                found.extend(text.map(|text| ComparedQuantity { text, value: None, element: None }));
+            }
+        }
+    }
+
+    /// Returns a value; NaN if it is unknown.
+    #[inline]
+    fn value(&self, input: ProgramInput, row: Option<usize>) -> f64 {
+        match input {
+            ProgramInput::Slot(slot) => self.slot_value(slot, row),
+            ProgramInput::Lateness(source) => {
+                self.sources.get(source).map_or(f64::NAN, |source| source.lateness_s)
+            }
+        }
+    }
+
     /// Returns the value of a slot, for a list the value in `row`; NaN if it is unknown.
     #[inline]
     fn slot_value(&self, slot: usize, row: Option<usize>) -> f64 {

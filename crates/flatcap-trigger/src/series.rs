@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use flatcap_format::schema::{CountedValue, FieldValue, Growth};
+use flatcap_query::language::Transform;
 
-use crate::transform::Transform;
 use crate::window::{Fold, FoldedWindow, SortedWindow};
 
 /// A number as in the payload. Differences of large counters are exact.

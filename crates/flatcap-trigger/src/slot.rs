@@ -5,11 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use flatcap_format::schema::envelope::leaves_out_elements;
 use flatcap_format::schema::{CountedValue, FieldValue};
+use flatcap_query::language::{Scale, ValueTest};
 use flatcap_query::{FieldPath, NO_ELEMENT, PayloadElement, SparseSamples};
-use regex::Regex;
 
 use crate::limits;
-use crate::scale::Scale;
 use crate::series::{RawNumber, Series, Stage};
 
 /// Converts a value of a payload to a number.
@@ -17,10 +16,8 @@ use crate::series::{RawNumber, Series, Stage};
 pub(crate) enum Reading {
     /// The number itself.
     Number,
-    /// 1 if the string equals this one, else 0.
-    Text(Box<str>),
-    /// 1 if the string matches, else 0.
-    Expression(Regex),
+    /// The result of a test, 1 or 0.
+    Test(ValueTest),
     /// A hash, so that different strings give different numbers.
     Identity,
 }
@@ -29,9 +26,8 @@ impl Reading {
     #[inline]
     fn read(&self, value: FieldValue<'_>) -> RawNumber {
         match (self, value) {
-            (Self::Text(wanted), FieldValue::Text(text)) => RawNumber::Unsigned((**wanted == *text).into()),
-            (Self::Expression(wanted), FieldValue::Text(text)) => {
-                RawNumber::Unsigned(wanted.is_match(text).into())
+            (Self::Test(test), value) => {
+                test.passes(value).map_or(RawNumber::Unknown, |passes| RawNumber::Unsigned(passes.into()))
             }
             (Self::Identity, FieldValue::Text(text)) => {
                 let mut hasher = DefaultHasher::new();
@@ -39,16 +35,14 @@ impl Reading {
                 // As many bits as a float represents exactly.
                 RawNumber::Unsigned(hasher.finish() >> 11)
             }
-            (Self::Number | Self::Identity, value) => RawNumber::of(value),
-            _ => RawNumber::Unknown,
+            (_, value) => RawNumber::of(value),
         }
     }
 
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Number, Self::Number) | (Self::Identity, Self::Identity) => true,
-            (Self::Text(one), Self::Text(other)) => one == other,
-            (Self::Expression(one), Self::Expression(other)) => one.as_str() == other.as_str(),
+            (Self::Test(one), Self::Test(other)) => one.is_same(other),
             _ => false,
         }
     }
@@ -327,8 +321,9 @@ impl FieldSlot {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_query::language::Transform;
+
     use super::*;
-    use crate::transform::Transform;
 
     fn slot(samples_max: usize, is_sparse: bool) -> FieldSlot {
         let stage = Stage { transform: Transform::Delta(None), is_counter: true, samples_max };

@@ -21,10 +21,12 @@ pub(in crate::cli) struct RowArgs {
     /// field has is enough (forks).
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(in crate::cli) fields: Option<FieldList>,
-    /// Print only the rows for which a condition on the recorded values holds: paths compared by =,
-    /// !=, <, <=, >, >= and =~ (a regular expression), joined by and, or, not and parentheses. It
-    /// applies to the sources that have all of its fields, and changes no value: with --rate, a
-    /// change is since the sample before, whether that is printed or not.
+    /// Print only the rows for which a condition on the recorded values is true. It compares fields
+    /// with numbers and their units (mem_available < 1GiB), with strings in quotes by =, != and =~
+    /// (a regular expression), or with each other; and, or, not and parentheses join comparisons. A
+    /// comparison with an absent value is unknown, as in rules, and not true. The condition applies
+    /// to the sources that have all of its fields, and changes no value: with --rate, a change is
+    /// since the sample before, whether that is printed or not.
     #[arg(long = "where", value_name = "CONDITION")]
     pub(in crate::cli) condition: Option<RowCondition>,
     /// Print a row for each element of a list, such as each process, instead of columns.

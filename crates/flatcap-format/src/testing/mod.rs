@@ -18,6 +18,7 @@ pub mod effort;
 mod fault;
 mod folder;
 pub mod memory;
+mod samples;
 mod segments;
 pub mod shared_names;
 pub mod simulated;
@@ -25,5 +26,6 @@ mod simulated_disk;
 mod table_writer;
 
 pub use folder::Folder;
+pub use samples::{TimedSample, write_samples, write_source};
 pub use segments::{compressed, example};
 pub use table_writer::{TableField, TableLayout, TableList, TablePosition, TableWriter};

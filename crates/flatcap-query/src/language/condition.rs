@@ -1,12 +1,16 @@
 //! Parsed conditions of rules, such as `pressure.io_some.total:rate(100ms) > 20%`.
 
+use std::cmp::Ordering;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use flatcap_query::FieldPath;
 use regex::Regex;
 
-use crate::transform::Transform;
+use super::super::path::FieldPath;
+use super::decimal::Decimal;
+use super::dimension::Dimension;
+use super::logic::Logic;
+use super::transform::Transform;
 
 /// A parsed condition on samples.
 ///
@@ -30,60 +34,78 @@ use crate::transform::Transform;
 /// needs spaces around it. An absent value, a window that is not filled, or a division by zero
 /// makes a comparison unknown, and an unknown condition never fires a rule.
 #[derive(Debug, Clone)]
-pub struct TriggerCondition {
-    text: Box<str>,
-    pub(crate) root: Clause,
-    pub(crate) operands: Vec<FieldOperand>,
+pub struct SampleCondition {
+    pub(super) text: Box<str>,
+    pub(super) root: Logic<Test>,
+    /// Its fields, in the order of the text.
+    pub operands: Vec<FieldOperand>,
+    /// The position of the first part that needs more than one sample.
+    pub(super) needs_samples: Option<usize>,
 }
 
 /// A field with its transforms.
 #[derive(Debug, Clone)]
-pub(crate) struct FieldOperand {
-    pub(crate) path: FieldPath,
-    pub(crate) transforms: Vec<Transform>,
+pub struct FieldOperand {
+    /// The field.
+    pub path: FieldPath,
+    /// The transforms, in the order of the text.
+    pub transforms: Vec<Transform>,
     /// Whether it is an alias for the same field of all elements, which needs no `any`.
-    pub(crate) is_alias: bool,
+    pub(super) is_alias: bool,
     /// The operand as written, with transforms.
-    pub(crate) text: Box<str>,
+    pub text: Box<str>,
 }
 
-/// A part of a condition.
+/// A condition without `and`, `or` and `not` around it.
 #[derive(Debug, Clone)]
-pub(crate) enum Clause {
-    All(Vec<Clause>),
-    Any(Vec<Clause>),
-    Not(Box<Clause>),
+pub(super) enum Test {
     Compare(CompareClause),
     /// A condition on the elements of one list: on each of them, or on any of them.
     Elements {
         is_every: bool,
-        inner: Box<Clause>,
+        inner: Box<Logic<Test>>,
         text: Box<str>,
     },
     Changed {
         operand: usize,
         text: Arc<str>,
     },
+    Rule(RuleTest),
+}
+
+/// A test that only rules have, since it needs more than one sample.
+#[derive(Debug, Clone)]
+pub enum RuleTest {
+    /// A source has no sample for this time.
     Absent {
+        /// The source's name.
         source: Box<str>,
+        /// The time, in nanoseconds.
         limit_ns: u64,
     },
+    /// A process ended.
     Exited(ExitTests),
-    Mark(Regex),
+    /// A marker matches.
+    Mark {
+        /// The expression for the whole text.
+        expression: Regex,
+        /// The test as written.
+        text: Arc<str>,
+    },
 }
 
 /// A comparison.
 #[derive(Debug, Clone)]
-pub(crate) struct CompareClause {
-    pub(crate) text: Arc<str>,
-    pub(crate) left: ValueTerm,
-    pub(crate) operator: CompareSign,
-    pub(crate) right: RightSide,
+pub(super) struct CompareClause {
+    pub(super) text: Arc<str>,
+    pub(super) left: ValueTerm,
+    pub(super) operator: CompareSign,
+    pub(super) right: RightSide,
 }
 
 /// The right side of a comparison.
 #[derive(Debug, Clone)]
-pub(crate) enum RightSide {
+pub(super) enum RightSide {
     Value(ValueTerm),
     Text(Box<str>),
     Expression(Regex),
@@ -92,7 +114,7 @@ pub(crate) enum RightSide {
 
 /// The operator of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CompareSign {
+pub(super) enum CompareSign {
     Equal,
     NotEqual,
     Less,
@@ -104,16 +126,26 @@ pub(crate) enum CompareSign {
 
 /// A value computed from numbers and fields.
 #[derive(Debug, Clone)]
-pub(crate) enum ValueTerm {
-    Number { value: f64, unit: Option<Box<str>>, text: Box<str> },
+pub(super) enum ValueTerm {
+    Number(NumberTerm),
     Field(usize),
     Lateness(Box<str>),
     Pair(Arithmetic, Box<(ValueTerm, ValueTerm)>),
 }
 
+/// A number as written, with its unit.
+#[derive(Debug, Clone)]
+pub(super) struct NumberTerm {
+    /// The number of base units.
+    pub(super) amount: Decimal,
+    /// `None` without a unit.
+    pub(super) dimension: Option<Dimension>,
+    pub(super) text: Box<str>,
+}
+
 /// An operation on two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arithmetic {
+pub(super) enum Arithmetic {
     Add,
     Subtract,
     Multiply,
@@ -122,19 +154,20 @@ pub(crate) enum Arithmetic {
 
 /// Selects ends of processes.
 #[derive(Debug, Clone)]
-pub(crate) struct ExitTests {
+pub struct ExitTests {
     /// The processes, as a path to their ids; `None` for any process.
-    pub(crate) processes: Option<FieldPath>,
+    pub processes: Option<FieldPath>,
     /// The ends, as a path to the ids of ended processes.
-    pub(crate) exits: FieldPath,
+    pub exits: FieldPath,
     /// Whether a test refers to how the process ended.
-    pub(crate) needs_events: bool,
-    pub(crate) text: Arc<str>,
+    pub needs_events: bool,
+    /// The test as written.
+    pub text: Arc<str>,
 }
 
 impl CompareSign {
     // Longer operators first, because `<` is a prefix of `<=`.
-    pub(crate) const ALL: [(&'static str, Self); 8] = [
+    pub(super) const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
         ("!=", Self::NotEqual),
@@ -145,45 +178,54 @@ impl CompareSign {
         (">", Self::Greater),
     ];
 
-    /// Returns whether the operator compares by order.
-    pub(crate) fn is_order(self) -> bool {
-        matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
+    pub(super) fn spelled(self) -> &'static str {
+        Self::ALL.iter().rfind(|(_, operator)| *operator == self).map_or("", |(text, _)| text)
     }
 
-    /// Returns whether the comparison of two known numbers is true.
-    #[inline]
-    #[allow(clippy::float_cmp, reason = "the operator that was asked for")]
-    pub(crate) fn holds(self, left: f64, right: f64) -> bool {
+    /// Returns the operator for exchanged sides.
+    pub(super) fn flipped(self) -> Self {
         match self {
-            Self::Equal | Self::Matches => left == right,
-            Self::NotEqual => left != right,
-            Self::Less => left < right,
-            Self::LessOrEqual => left <= right,
-            Self::Greater => left > right,
-            Self::GreaterOrEqual => left >= right,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            other => other,
         }
+    }
+
+    /// Returns whether a value of this order to another one meets the comparison.
+    #[inline]
+    pub(super) fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal | Self::Matches => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    /// Returns whether the operator compares by order.
+    pub(super) fn is_order(self) -> bool {
+        matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 }
 
-impl TriggerCondition {
-    /// Creates a condition from its parsed parts.
-    pub(crate) fn new(text: &str, root: Clause, operands: Vec<FieldOperand>) -> Self {
-        Self { text: text.into(), root, operands }
-    }
-
+impl SampleCondition {
     /// Returns the condition as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-impl Display for TriggerCondition {
+impl Display for SampleCondition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-impl PartialEq for TriggerCondition {
+impl PartialEq for SampleCondition {
     /// Conditions are equal if their text is equal.
     fn eq(&self, other: &Self) -> bool {
         // Compiled expressions have no equality, and the text determines all other parts.
@@ -191,4 +233,4 @@ impl PartialEq for TriggerCondition {
     }
 }
 
-impl Eq for TriggerCondition {}
+impl Eq for SampleCondition {}

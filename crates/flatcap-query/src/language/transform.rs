@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 /// A transform as written after a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Transform {
+pub enum Transform {
     /// `:rate`, `:rate(W)`: change per second since the previous sample, or over a window.
     Rate(Option<u64>),
     /// `:delta`, `:delta(W)`: change since the previous sample, or over a window.
@@ -28,14 +28,14 @@ pub(crate) enum Transform {
 }
 
 /// All transforms, for error messages.
-pub(crate) const TRANSFORM_NAMES: &str =
+pub(super) const TRANSFORM_NAMES: &str =
     ":rate, :delta, :avg(1s), :max(1s), :min(1s), :sum(1s), :count(1s), :last(1s) or :quantile(0.99, 1s)";
 
 impl Transform {
     /// Returns the transform with this name. `share` is the argument of `quantile`, `window_ns` the
     /// window of the others, in nanoseconds. Returns `None` for an unknown name or arguments that
     /// do not match.
-    pub(crate) fn of(name: &str, share: Option<f64>, window_ns: Option<u64>) -> Option<Self> {
+    pub(super) fn of(name: &str, share: Option<f64>, window_ns: Option<u64>) -> Option<Self> {
         Some(match (name, share, window_ns) {
             ("rate", None, window) => Self::Rate(window),
             ("delta", None, window) => Self::Delta(window),
@@ -51,7 +51,7 @@ impl Transform {
     }
 
     /// Returns the length of its window in nanoseconds, or `None` without a window.
-    pub(crate) fn window_ns(self) -> Option<u64> {
+    pub fn window_ns(self) -> Option<u64> {
         match self {
             Self::Rate(window) | Self::Delta(window) => window,
             Self::Average(window)
@@ -66,7 +66,7 @@ impl Transform {
     }
 
     /// Returns whether it keeps all samples of its window.
-    pub(crate) fn holds_samples(self) -> bool {
+    pub fn holds_samples(self) -> bool {
         self.window_ns().is_some() && !matches!(self, Self::Last(_))
     }
 }

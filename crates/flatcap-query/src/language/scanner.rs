@@ -1,35 +1,34 @@
 //! Reads the tokens of a condition: names, numbers with units, durations, strings and expressions.
 
 use flatcap_format::duration::parse_duration;
-use flatcap_query::read_quoted_value;
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
-use crate::condition::ValueTerm;
-use crate::error::RuleError;
-use crate::limits;
-use crate::unit::Dimension;
-
-/// Prefix and suffix that make an expression match a whole text.
-const WHOLE_BEGIN: &str = "^(?:";
-const WHOLE_END: &str = ")$";
+use super::super::error::ConditionError;
+use super::super::path::whole_match;
+use super::super::path_text::read_quoted_value;
+use super::condition::NumberTerm;
+use super::decimal::Decimal;
+use super::dimension::Dimension;
+use super::limits;
+use super::units::Unit;
 
 /// A text, and the position up to which it was read.
-pub(crate) struct Scanner<'t> {
-    pub(crate) text: &'t str,
-    pub(crate) at: usize,
+pub(super) struct Scanner<'t> {
+    pub(super) text: &'t str,
+    pub(super) at: usize,
 }
 
 impl<'t> Scanner<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
+    pub(super) fn new(text: &'t str) -> Self {
         Self { text, at: 0 }
     }
 
-    pub(crate) fn error(&self, what: impl Into<String>) -> RuleError {
-        RuleError::Syntax { text: self.text.to_owned(), at: self.at, what: what.into() }
+    pub(super) fn error(&self, what: impl Into<String>) -> ConditionError {
+        ConditionError::Syntax { text: self.text.to_owned(), at: self.at, what: what.into() }
     }
 
     /// Returns the rest of the text, without leading space.
-    pub(crate) fn rest(&mut self) -> &'t str {
+    pub(super) fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();
         self.at += rest.len() - trimmed.len();
@@ -37,28 +36,28 @@ impl<'t> Scanner<'t> {
     }
 
     /// Returns the position of the next token.
-    pub(crate) fn start(&mut self) -> usize {
+    pub(super) fn start(&mut self) -> usize {
         self.rest();
         self.at
     }
 
     /// Returns the text from `start` to the current position.
-    pub(crate) fn since(&self, start: usize) -> &'t str {
+    pub(super) fn since(&self, start: usize) -> &'t str {
         self.text.get(start..self.at).unwrap_or_default().trim()
     }
 
-    pub(crate) fn take(&mut self, token: &str) -> bool {
+    pub(super) fn take(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
         self.at += if is_next { token.len() } else { 0 };
         is_next
     }
 
-    pub(crate) fn expect(&mut self, token: &str) -> Result<(), RuleError> {
+    pub(super) fn expect(&mut self, token: &str) -> Result<(), ConditionError> {
         if self.take(token) { Ok(()) } else { Err(self.error(format!("expected {token}"))) }
     }
 
     /// Takes a word if it is not the prefix of a longer one. Ignores case.
-    pub(crate) fn take_word(&mut self, word: &str) -> bool {
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
         let rest = self.rest();
         let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
             && rest.get(word.len()..).is_some_and(|after| {
@@ -70,7 +69,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the name of a function and its opening parenthesis.
-    pub(crate) fn take_function(&mut self, name: &str) -> bool {
+    pub(super) fn take_function(&mut self, name: &str) -> bool {
         let start = self.at;
         let is_next = self.take_word(name) && self.take("(");
         if !is_next {
@@ -80,7 +79,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads a number and its unit: `20%`, `5ms`, `64 MiB/s`.
-    pub(crate) fn number(&mut self) -> Result<ValueTerm, RuleError> {
+    pub(super) fn number(&mut self) -> Result<NumberTerm, ConditionError> {
         let (start, rest) = (self.at, self.rest());
         let mut digits = rest.len();
         for (at, character) in rest.char_indices() {
@@ -96,43 +95,43 @@ impl<'t> Scanner<'t> {
             }
         }
         let number = rest.get(..digits).unwrap_or_default();
-        let value: f64 = number.parse().map_err(|_| self.error(format!("{number:?} is not a number")))?;
+        let decimal = Decimal::parse(number)
+            .ok_or_else(|| self.error(format!("{number:?} is no number of at most 30 digits")))?;
         self.at += digits;
-        let unit = self.unit()?;
-        let text = self.text.get(start..self.at).unwrap_or_default().trim().into();
-        Ok(ValueTerm::Number { value, unit, text })
+        let (unit, is_rate) = self.unit()?;
+        let dimension = (unit.is_some() || is_rate).then(|| Dimension::of_written(unit, is_rate));
+        let amount = unit.map_or(Some(decimal), |unit| decimal.in_base(unit));
+        let amount = amount.ok_or_else(|| self.error(format!("{number:?} has more than 30 digits")))?;
+        Ok(NumberTerm { amount, dimension, text: self.since(start).into() })
     }
 
-    /// Takes the unit of a number; a space may precede it.
-    fn unit(&mut self) -> Result<Option<Box<str>>, RuleError> {
+    /// Takes the unit of a number, which a space may precede. Returns the unit, and whether it is
+    /// one per second.
+    fn unit(&mut self) -> Result<(Option<&'static Unit>, bool), ConditionError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let spaced = rest.trim_start_matches(' ');
         let is_apart = spaced.len() < rest.len();
-        let mut end = spaced.find(|next: char| !next.is_ascii_alphabetic()).unwrap_or(spaced.len());
-        if end == 0 && spaced.starts_with('%') {
-            end = 1;
+        let unit = Unit::at_start(spaced);
+        let after = spaced.get(unit.map_or(0, |unit| unit.name.len())..).unwrap_or_default();
+        // A word after a space may be `and`.
+        if unit.is_none() && !is_apart && after.starts_with(char::is_alphabetic) {
+            let end = after.find(|next: char| !next.is_alphabetic()).unwrap_or(after.len());
+            return Err(self.error(unknown_unit(after.get(..end).unwrap_or_default())));
         }
-        let after = spaced.get(end..).unwrap_or_default();
-        // `100/self.x` is a division by a field: only an `/s` at the end of a name is a unit.
-        let is_rate = after.strip_prefix("/s").is_some_and(|after| {
-            !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
-        });
-        // A slash that is separated from the number is a division.
-        end += if is_rate && !(is_apart && end == 0) { 2 } else { 0 };
-        let unit = spaced.get(..end).unwrap_or_default();
-        if unit.is_empty() {
-            return Ok(None);
+        // `100/self.x` is a division by a field: only an `/s` at the end of a name is a unit. A
+        // slash that is separated from the number is a division.
+        let is_rate = !(is_apart && unit.is_none())
+            && after.strip_prefix("/s").is_some_and(|after| {
+                !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
+            });
+        if unit.is_some() || is_rate {
+            self.at += rest.len() - after.len() + if is_rate { 2 } else { 0 };
         }
-        if Dimension::of_written(unit).is_none() {
-            // A word after a space may be `and`.
-            return if is_apart { Ok(None) } else { Err(self.error(unknown_unit(unit))) };
-        }
-        self.at += rest.len() - spaced.len() + end;
-        Ok(Some(unit.into()))
+        Ok((unit, is_rate))
     }
 
     /// Reads the share of a quantile.
-    pub(crate) fn share(&mut self) -> Result<f64, RuleError> {
+    pub(super) fn share(&mut self) -> Result<f64, ConditionError> {
         let rest = self.rest();
         let end = rest.find([',', ')']).unwrap_or(rest.len());
         let text = rest.get(..end).unwrap_or_default().trim();
@@ -144,7 +143,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads the length of a window.
-    pub(crate) fn window(&mut self) -> Result<u64, RuleError> {
+    pub(super) fn window(&mut self) -> Result<u64, ConditionError> {
         let rest = self.rest();
         let end = rest.find([',', ')']).unwrap_or(rest.len());
         let text = rest.get(..end).unwrap_or_default().trim();
@@ -159,7 +158,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads the name of a source.
-    pub(crate) fn source_name(&mut self) -> Result<Box<str>, RuleError> {
+    pub(super) fn source_name(&mut self) -> Result<Box<str>, ConditionError> {
         let rest = self.rest();
         let end = rest.find([',', ')']).unwrap_or(rest.len());
         let name = rest.get(..end).unwrap_or_default().trim();
@@ -171,13 +170,10 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads a quoted regular expression, which must match the whole text.
-    pub(crate) fn expression(&mut self) -> Result<Regex, RuleError> {
+    pub(super) fn expression(&mut self) -> Result<Regex, ConditionError> {
         let start = self.start();
         let text = self.quoted()?;
-        let built = RegexBuilder::new(&format!("{WHOLE_BEGIN}{text}{WHOLE_END}"))
-            .size_limit(limits::EXPRESSION_SIZE_MAX)
-            .build();
-        built.map_err(|error| {
+        whole_match(&text).map_err(|error| {
             self.at = start;
             let reason = match error {
                 regex::Error::CompiledTooBig(limit) => format!("more than {limit} bytes when compiled"),
@@ -190,7 +186,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads a string in double quotes.
-    pub(crate) fn quoted(&mut self) -> Result<String, RuleError> {
+    pub(super) fn quoted(&mut self) -> Result<String, ConditionError> {
         if !self.take("\"") {
             return Err(self.error("expected a text in double quotes"));
         }
@@ -202,15 +198,8 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Returns a regular expression as it was written in the condition.
-pub(crate) fn written(expression: &Regex) -> &str {
-    let whole = expression.as_str();
-    let begun = whole.strip_prefix(WHOLE_BEGIN).and_then(|rest| rest.strip_suffix(WHOLE_END));
-    begun.unwrap_or(whole)
-}
-
 fn unknown_unit(unit: &str) -> String {
-    let hint = match unit.trim_end_matches("/s") {
+    let hint = match unit {
         "k" | "K" | "KB" | "kB" => "; KiB is 1024 bytes",
         "M" | "MB" => "; MiB is 1024 KiB",
         "G" | "GB" => "; GiB is 1024 MiB",

@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Display};
 
-use flatcap_query::CommonUnit;
+use super::units::{SHARE, Unit};
 
 /// The dimension of a value, in base units: bytes, seconds, counts, or another unit of a schema,
 /// divided by a power of seconds. A share (20 %) is seconds per second.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dimension {
+pub struct Dimension {
     base: DimensionBase,
     per_s: i8,
 }
@@ -17,87 +17,48 @@ enum DimensionBase {
     Count,
     Bytes,
     Seconds,
-    /// Another unit, in the spelling of [`CommonUnit`]: `degC`, `W`.
+    /// Another unit, in the spelling of [`CommonUnit`](super::CommonUnit): `degC`, `W`.
     Other(Box<str>),
 }
-
-/// Units in conditions, each with its factor and its base unit.
-// Decimal prefixes of bytes are left out, because users confuse 1000 and 1024.
-const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
-    ("ns", 1e-9, "s"),
-    ("us", 1e-6, "s"),
-    ("ms", 1e-3, "s"),
-    ("s", 1.0, "s"),
-    ("min", 60.0, "s"),
-    ("h", 3600.0, "s"),
-    ("d", 86_400.0, "s"),
-    ("B", 1.0, "B"),
-    ("KiB", 1024.0, "B"),
-    ("MiB", 1_048_576.0, "B"),
-    ("GiB", 1_073_741_824.0, "B"),
-    ("TiB", 1_099_511_627_776.0, "B"),
-    ("Hz", 1.0, "Hz"),
-    ("kHz", 1e3, "Hz"),
-    ("MHz", 1e6, "Hz"),
-    ("GHz", 1e9, "Hz"),
-    ("degC", 1.0, "degC"),
-    ("mA", 1e-3, "A"),
-    ("A", 1.0, "A"),
-    ("mV", 1e-3, "V"),
-    ("V", 1.0, "V"),
-    ("mW", 1e-3, "W"),
-    ("W", 1.0, "W"),
-    ("J", 1.0, "J"),
-    ("Ah", 1.0, "Ah"),
-    ("Wh", 1.0, "Wh"),
-    ("USD", 1.0, "USD"),
-    ("rpm", 1.0, "rpm"),
-];
 
 /// A value with its unit, for people: `34.2 %`, `12.5 ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitValue {
     /// The value, in the unit.
     pub value: f64,
-    /// The unit that [`CommonUnit`] uses: `%`, `s`, `B/s`; empty for a plain number.
+    /// The unit that [`CommonUnit`](super::CommonUnit) uses: `%`, `s`, `B/s`; empty for a plain
+    /// number.
     pub unit: Box<str>,
 }
 
 impl Dimension {
     /// A plain number.
-    pub(crate) const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
+    pub const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
     /// A duration in seconds.
-    pub(crate) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
+    pub(super) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
     /// A share, such as a percentage.
-    pub(crate) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
+    pub(super) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 
     /// Returns the dimension of a field with this attribute `unit`, and the factor that converts
     /// its values to base units.
-    pub(crate) fn of_field(unit: Option<&str>) -> (Self, f64) {
-        let common = CommonUnit::of(unit, false);
-        match common.name.as_str() {
-            // The base unit of a share is seconds per second, so 100 % are 1.
-            "%" => (Self::SHARE, common.factor / 100.0),
-            name => (Self { base: DimensionBase::of(name), per_s: 0 }, common.factor),
+    pub fn of_field(unit: Option<&str>) -> (Self, f64) {
+        match Unit::of_field(unit) {
+            Some(known) => (Self::of_written(Some(known), false), known.factor()),
+            None => (Self { base: DimensionBase::of(unit.unwrap_or_default()), per_s: 0 }, 1.0),
         }
     }
 
-    /// Returns the dimension of a unit as written in a condition, and its factor, or `None` for an
-    /// unknown unit.
-    pub(crate) fn of_written(unit: &str) -> Option<(Self, f64)> {
-        if unit == "%" {
-            return Some((Self::SHARE, 0.01));
+    /// Returns the dimension of a number with a unit, or of one per second.
+    pub(super) fn of_written(unit: Option<&Unit>, is_rate: bool) -> Self {
+        match unit.map_or("", |unit| unit.base) {
+            SHARE => Self { per_s: 1 + i8::from(is_rate), ..Self::SHARE },
+            base => Self { base: DimensionBase::of(base), per_s: is_rate.into() },
         }
-        let (base, per_s) = unit.strip_suffix("/s").map_or((unit, 0), |base| (base, 1));
-        if base.is_empty() {
-            return Some((Self { base: DimensionBase::Count, per_s }, 1.0));
-        }
-        let (_, factor, name) = WRITTEN_UNITS.iter().find(|(written, ..)| *written == base)?;
-        Some((Self { base: DimensionBase::of(name), per_s }, *factor))
     }
 
     /// Returns the dimension of a change per second.
-    pub(crate) fn per_second(&self) -> Self {
+    #[must_use]
+    pub fn per_second(&self) -> Self {
         match &self.base {
             // The kernel's sensors report power in W, so the rate of an energy must have this unit
             // to be compared with them.
@@ -109,13 +70,13 @@ impl Dimension {
     }
 
     /// Returns whether a number without a unit can be compared with it.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         // A bare number of bytes or seconds is refused, because its author may mean KiB or ms.
         matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
     }
 
     /// Returns the dimension of a product, or `None` if it is not supported.
-    pub(crate) fn times(&self, other: &Self) -> Option<Self> {
+    pub(super) fn times(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (one, share) | (share, one) if *share == Self::SHARE => Some(one.clone()),
             (Self { base, per_s }, Self { base: DimensionBase::Count, per_s: other })
@@ -131,7 +92,7 @@ impl Dimension {
     }
 
     /// Returns the dimension of a quotient, or `None` if it is not supported.
-    pub(crate) fn over(&self, other: &Self) -> Option<Self> {
+    pub(super) fn over(&self, other: &Self) -> Option<Self> {
         // The quotient of equal dimensions is a share, which users compare with a percentage.
         if self == other {
             return Some(Self::SHARE);
@@ -147,7 +108,7 @@ impl Dimension {
     }
 
     /// Converts a value in base units to the unit that views show.
-    pub(crate) fn quantity(&self, value: f64) -> UnitValue {
+    pub fn quantity(&self, value: f64) -> UnitValue {
         if *self == Self::SHARE {
             return UnitValue { value: value * 100.0, unit: "%".into() };
         }
@@ -155,7 +116,7 @@ impl Dimension {
     }
 
     /// Returns an example of a number with this dimension, for messages.
-    pub(crate) fn example(&self) -> String {
+    pub(super) fn example(&self) -> String {
         match (&self.base, self.per_s) {
             _ if *self == Self::SHARE => "20%".to_owned(),
             (DimensionBase::Count, 0) => "100".to_owned(),
@@ -240,7 +201,8 @@ mod tests {
     use super::*;
 
     fn written(unit: &str) -> Dimension {
-        Dimension::of_written(unit).unwrap().0
+        let base = unit.strip_suffix("/s").unwrap_or(unit);
+        Dimension::of_written(Unit::of_field(Some(base)), base != unit)
     }
 
     // Proves that values are printed with three digits and a unit that suits their size.
@@ -268,6 +230,6 @@ mod tests {
         assert_eq!(field("bytes").over(&field("KiB")), Some(Dimension::SHARE));
         assert_eq!(field("bytes").times(&Dimension::SHARE), Some(field("bytes")));
         assert_eq!(field("bytes").over(&field("mdegC")), None);
-        assert_eq!(Dimension::of_written("MB"), None);
+        assert_eq!(Unit::at_start("MB"), None);
     }
 }

@@ -3,16 +3,17 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use flatcap_query::{FieldPath, length_outside_quotes};
-
-use crate::condition::{
-    Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,
-    ValueTerm,
+use super::super::error::ConditionError;
+use super::super::path::FieldPath;
+use super::super::path_text::length_outside_quotes;
+use super::condition::{
+    Arithmetic, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, RuleTest, SampleCondition,
+    Test, ValueTerm,
 };
-use crate::error::RuleError;
-use crate::limits;
-use crate::scanner::Scanner;
-use crate::transform::{TRANSFORM_NAMES, Transform};
+use super::limits;
+use super::logic::Logic;
+use super::scanner::Scanner;
+use super::transform::{TRANSFORM_NAMES, Transform};
 
 /// Aliases for the same field of all sources, which rules about the recorder itself need.
 const ALIASES: [(&str, &str); 2] = [
@@ -23,46 +24,56 @@ const ALIASES: [(&str, &str); 2] = [
 /// Tests of `exited` that refer to how a process ended; all others refer to the process.
 const TESTS_OF_ENDS: [&str; 2] = ["signal", "exit_code"];
 
-impl FromStr for TriggerCondition {
-    type Err = RuleError;
+impl FromStr for SampleCondition {
+    type Err = ConditionError;
 
-    fn from_str(text: &str) -> Result<Self, RuleError> {
-        let text = text.trim();
-        let (root, operands) = ConditionReader::read(text)?;
-        Ok(Self::new(text, root, operands))
+    /// Parses the condition of a rule.
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        Self::parse(text, limits::CONDITION_BYTES_MAX, limits::OPERANDS_MAX)
     }
 }
 
-/// The result of an expression in parentheses.
-enum Parsed {
-    Value(ValueTerm),
-    Clause(Clause),
-}
-
-/// Parses a condition.
-struct ConditionReader<'t> {
-    scanner: Scanner<'t>,
-    operands: Vec<FieldOperand>,
-}
-
-impl<'t> ConditionReader<'t> {
-    /// Parses a complete text.
-    fn read(text: &'t str) -> Result<(Clause, Vec<FieldOperand>), RuleError> {
-        if text.len() > limits::CONDITION_BYTES_MAX {
-            return Err(RuleError::TooLong { bytes: text.len() });
+impl SampleCondition {
+    /// Parses a condition of at most this many bytes and fields.
+    pub(super) fn parse(text: &str, bytes_max: usize, operands_max: usize) -> Result<Self, ConditionError> {
+        let text = text.trim();
+        if text.len() > bytes_max {
+            return Err(ConditionError::TooLong { bytes: text.len(), bytes_max });
         }
-        let mut reader = Self { scanner: Scanner::new(text), operands: Vec::new() };
+        let mut reader = ConditionReader {
+            scanner: Scanner::new(text),
+            operands: Vec::new(),
+            operands_max,
+            needs_samples: None,
+        };
         let start = reader.scanner.start();
         let parsed = reader.any(0)?;
         let root = reader.clause(parsed, start)?;
         if !reader.scanner.rest().is_empty() {
             return Err(reader.scanner.error("expected and, or, an operator or the end"));
         }
-        Ok((root, reader.operands))
+        let ConditionReader { operands, needs_samples, .. } = reader;
+        Ok(Self { text: text.into(), root, operands, needs_samples })
     }
+}
 
+/// The result of an expression in parentheses.
+enum Parsed {
+    Value(ValueTerm),
+    Clause(Logic<Test>),
+}
+
+/// Parses a condition.
+struct ConditionReader<'t> {
+    scanner: Scanner<'t>,
+    operands: Vec<FieldOperand>,
+    operands_max: usize,
+    needs_samples: Option<usize>,
+}
+
+impl ConditionReader<'_> {
     /// Returns a part as a condition, or an error if it is a value.
-    fn clause(&self, parsed: Parsed, start: usize) -> Result<Clause, RuleError> {
+    fn clause(&self, parsed: Parsed, start: usize) -> Result<Logic<Test>, ConditionError> {
         match parsed {
             Parsed::Clause(clause) => Ok(clause),
             Parsed::Value(_) if self.scanner.since(start).is_empty() => {
@@ -74,7 +85,7 @@ impl<'t> ConditionReader<'t> {
         }
     }
 
-    fn value(&self, parsed: Parsed) -> Result<ValueTerm, RuleError> {
+    fn value(&self, parsed: Parsed) -> Result<ValueTerm, ConditionError> {
         match parsed {
             Parsed::Value(value) => Ok(value),
             Parsed::Clause(_) => {
@@ -83,12 +94,12 @@ impl<'t> ConditionReader<'t> {
         }
     }
 
-    fn any(&mut self, depth: usize) -> Result<Parsed, RuleError> {
-        self.joined(depth, "or", Self::all, Clause::Any)
+    fn any(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
+        self.joined(depth, "or", Self::all, Logic::Any)
     }
 
-    fn all(&mut self, depth: usize) -> Result<Parsed, RuleError> {
-        self.joined(depth, "and", Self::single, Clause::All)
+    fn all(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
+        self.joined(depth, "and", Self::single, Logic::All)
     }
 
     /// Parses parts separated by a word.
@@ -96,9 +107,9 @@ impl<'t> ConditionReader<'t> {
         &mut self,
         depth: usize,
         word: &str,
-        part: fn(&mut Self, usize) -> Result<Parsed, RuleError>,
-        join: fn(Vec<Clause>) -> Clause,
-    ) -> Result<Parsed, RuleError> {
+        part: fn(&mut Self, usize) -> Result<Parsed, ConditionError>,
+        join: fn(Box<[Logic<Test>]>) -> Logic<Test>,
+    ) -> Result<Parsed, ConditionError> {
         let start = self.scanner.start();
         let first = part(self, depth)?;
         if !self.scanner.take_word(word) {
@@ -110,18 +121,18 @@ impl<'t> ConditionReader<'t> {
             let next = part(self, depth)?;
             parts.push(self.clause(next, start)?);
             if !self.scanner.take_word(word) {
-                return Ok(Parsed::Clause(join(parts)));
+                return Ok(Parsed::Clause(join(parts.into())));
             }
         }
     }
 
-    fn single(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+    fn single(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
         self.check_depth(depth)?;
         if self.scanner.take_word("not") {
             let start = self.scanner.start();
             let inner = self.single(depth + 1)?;
             let inner = self.clause(inner, start)?;
-            return Ok(Parsed::Clause(Clause::Not(Box::new(inner))));
+            return Ok(Parsed::Clause(Logic::Not(Box::new(inner))));
         }
         let start = self.scanner.start();
         for (name, is_every) in [("any", false), ("all", true)] {
@@ -131,11 +142,12 @@ impl<'t> ConditionReader<'t> {
                 let inner = Box::new(self.clause(inner, inside)?);
                 self.scanner.expect(")")?;
                 let text = self.scanner.since(start).into();
-                return Ok(Parsed::Clause(Clause::Elements { is_every, inner, text }));
+                return Ok(test(Test::Elements { is_every, inner, text }));
             }
         }
         if let Some(function) = self.function(start)? {
-            return Ok(Parsed::Clause(function));
+            self.needs_samples.get_or_insert(start);
+            return Ok(test(function));
         }
         let left = self.sum(depth)?;
         let rest = self.scanner.rest();
@@ -147,10 +159,10 @@ impl<'t> ConditionReader<'t> {
         self.scanner.at += token.len();
         let right = self.right_side(*operator, depth)?;
         let text = Arc::from(self.scanner.since(start));
-        Ok(Parsed::Clause(Clause::Compare(CompareClause { text, left, operator: *operator, right })))
+        Ok(test(Test::Compare(CompareClause { text, left, operator: *operator, right })))
     }
 
-    fn check_depth(&self, depth: usize) -> Result<(), RuleError> {
+    fn check_depth(&self, depth: usize) -> Result<(), ConditionError> {
         if depth < limits::NESTING_MAX {
             return Ok(());
         }
@@ -160,7 +172,7 @@ impl<'t> ConditionReader<'t> {
     }
 
     /// Parses a function that is a condition by itself.
-    fn function(&mut self, start: usize) -> Result<Option<Clause>, RuleError> {
+    fn function(&mut self, start: usize) -> Result<Option<Test>, ConditionError> {
         let clause = if self.scanner.take_function("changed") {
             let begin = self.scanner.start();
             let path = self.path()?;
@@ -172,7 +184,7 @@ impl<'t> ConditionReader<'t> {
                 text,
             })?;
             self.scanner.expect(")")?;
-            Clause::Changed { operand, text: self.scanner.since(start).into() }
+            Test::Changed { operand, text: self.scanner.since(start).into() }
         } else if self.scanner.take_function("absent") {
             let source = self.scanner.source_name()?;
             if !self.scanner.take(",") {
@@ -180,14 +192,14 @@ impl<'t> ConditionReader<'t> {
             }
             let limit_ns = self.scanner.window()?;
             self.scanner.expect(")")?;
-            Clause::Absent { source, limit_ns }
+            Test::Rule(RuleTest::Absent { source, limit_ns })
         } else if self.scanner.take_function("exited") {
             let tests = self.exit_tests()?;
-            Clause::Exited(ExitTests { text: self.scanner.since(start).into(), ..tests })
+            Test::Rule(RuleTest::Exited(ExitTests { text: self.scanner.since(start).into(), ..tests }))
         } else if self.scanner.take_function("mark") {
             let expression = self.scanner.expression()?;
             self.scanner.expect(")")?;
-            Clause::Mark(expression)
+            Test::Rule(RuleTest::Mark { expression, text: self.scanner.since(start).into() })
         } else {
             return Ok(None);
         };
@@ -195,7 +207,7 @@ impl<'t> ConditionReader<'t> {
     }
 
     /// Parses the tests of `exited`, which have the syntax of an element selection.
-    fn exit_tests(&mut self) -> Result<ExitTests, RuleError> {
+    fn exit_tests(&mut self) -> Result<ExitTests, ConditionError> {
         let (mut of_process, mut of_end) = (Vec::new(), Vec::new());
         while !self.scanner.take(")") {
             let rest = self.scanner.rest();
@@ -212,7 +224,7 @@ impl<'t> ConditionReader<'t> {
             self.scanner.at += end;
             self.scanner.take(",");
         }
-        let picked = |list: &str, tests: &[&str]| -> Result<FieldPath, RuleError> {
+        let picked = |list: &str, tests: &[&str]| -> Result<FieldPath, ConditionError> {
             let pick = if tests.is_empty() { "*".to_owned() } else { tests.join(",") };
             Ok(format!("process.{list}[{pick}].pid").parse()?)
         };
@@ -222,7 +234,7 @@ impl<'t> ConditionReader<'t> {
     }
 
     /// Parses the right side of a comparison.
-    fn right_side(&mut self, operator: CompareSign, depth: usize) -> Result<RightSide, RuleError> {
+    fn right_side(&mut self, operator: CompareSign, depth: usize) -> Result<RightSide, ConditionError> {
         if operator == CompareSign::Matches {
             return self.scanner.expression().map(RightSide::Expression);
         }
@@ -238,12 +250,12 @@ impl<'t> ConditionReader<'t> {
         self.value(right).map(RightSide::Value)
     }
 
-    fn sum(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+    fn sum(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
         let signs = [("+", Arithmetic::Add), ("-", Arithmetic::Subtract)];
         self.computed(depth, signs, Self::product)
     }
 
-    fn product(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+    fn product(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
         let signs = [("*", Arithmetic::Multiply), ("/", Arithmetic::Divide)];
         self.computed(depth, signs, Self::factor)
     }
@@ -253,8 +265,8 @@ impl<'t> ConditionReader<'t> {
         &mut self,
         depth: usize,
         signs: [(&str, Arithmetic); 2],
-        part: fn(&mut Self, usize) -> Result<Parsed, RuleError>,
-    ) -> Result<Parsed, RuleError> {
+        part: fn(&mut Self, usize) -> Result<Parsed, ConditionError>,
+    ) -> Result<Parsed, ConditionError> {
         let mut left = part(self, depth)?;
         while let Some((_, operation)) = signs.iter().copied().find(|(sign, _)| self.scanner.take(sign)) {
             let first = self.value(left)?;
@@ -265,26 +277,32 @@ impl<'t> ConditionReader<'t> {
         Ok(left)
     }
 
-    fn factor(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+    fn factor(&mut self, depth: usize) -> Result<Parsed, ConditionError> {
         if self.scanner.take("(") {
             self.check_depth(depth)?;
             let inner = self.any(depth + 1)?;
             self.scanner.expect(")")?;
             return Ok(inner);
         }
+        let start = self.scanner.start();
         if self.scanner.take_function("lateness") {
             let source = self.scanner.source_name()?;
             self.scanner.expect(")")?;
+            self.needs_samples.get_or_insert(start);
             return Ok(Parsed::Value(ValueTerm::Lateness(source)));
         }
         let rest = self.scanner.rest();
         // A minus begins a number only here, where a factor is expected. After a value it is an
         // operator.
         let is_number = rest.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
-        if is_number { self.scanner.number().map(Parsed::Value) } else { self.field().map(Parsed::Value) }
+        if is_number {
+            self.scanner.number().map(ValueTerm::Number).map(Parsed::Value)
+        } else {
+            self.field().map(Parsed::Value)
+        }
     }
 
-    fn field(&mut self) -> Result<ValueTerm, RuleError> {
+    fn field(&mut self) -> Result<ValueTerm, ConditionError> {
         let start = self.scanner.start();
         let mut path = self.path()?;
         let alias = ALIASES.iter().find(|(name, _)| *name == path.as_str());
@@ -299,15 +317,16 @@ impl<'t> ConditionReader<'t> {
                     .scanner
                     .error(format!("more than {} transforms of a field", limits::TRANSFORMS_MAX)));
             }
+            self.needs_samples.get_or_insert(self.scanner.at);
             transforms.push(self.transform()?);
         }
         let text = self.scanner.since(start).into();
         self.operand(FieldOperand { path, transforms, is_alias: alias.is_some(), text }).map(ValueTerm::Field)
     }
 
-    fn operand(&mut self, operand: FieldOperand) -> Result<usize, RuleError> {
-        if self.operands.len() == limits::OPERANDS_MAX {
-            return Err(self.scanner.error(format!("more than {} fields", limits::OPERANDS_MAX)));
+    fn operand(&mut self, operand: FieldOperand) -> Result<usize, ConditionError> {
+        if self.operands.len() == self.operands_max {
+            return Err(self.scanner.error(format!("more than {} fields", self.operands_max)));
         }
         self.operands.push(operand);
         Ok(self.operands.len() - 1)
@@ -315,7 +334,7 @@ impl<'t> ConditionReader<'t> {
 
     /// Parses a path up to a space, an operator, a colon, a comma or a parenthesis outside of
     /// brackets.
-    fn path(&mut self) -> Result<FieldPath, RuleError> {
+    fn path(&mut self) -> Result<FieldPath, ConditionError> {
         let rest = self.scanner.rest();
         let end = length_outside_quotes(rest, |next| next.is_whitespace() || "=!<>():,+*/".contains(next));
         let path = rest.get(..end).unwrap_or_default();
@@ -327,7 +346,7 @@ impl<'t> ConditionReader<'t> {
         Ok(path)
     }
 
-    fn transform(&mut self) -> Result<Transform, RuleError> {
+    fn transform(&mut self) -> Result<Transform, ConditionError> {
         let start = self.scanner.at;
         self.scanner.at += 1;
         let rest = self.scanner.text.get(self.scanner.at..).unwrap_or_default();
@@ -350,4 +369,8 @@ impl<'t> ConditionReader<'t> {
             self.scanner.error(format!("{text:?} is no transform; write {TRANSFORM_NAMES}"))
         })
     }
+}
+
+fn test(test: Test) -> Parsed {
+    Parsed::Clause(Logic::Leaf(test))
 }

@@ -1,0 +1,73 @@
+//! Conditions on rows, as `--where` takes them: the part of the language that is about one sample.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use super::super::error::ConditionError;
+use super::condition::SampleCondition;
+use super::limits;
+
+/// The answer to a part that rows cannot have.
+const REFUSAL: &str = "this needs earlier samples, and a row is one; only rules and check-trigger accept it";
+
+/// A condition on the rows of a source: a [`SampleCondition`] without transforms, and without tests
+/// of anything but the values of one sample.
+///
+/// It selects the rows for which it is true. In a row that is an element of a list, a comparison
+/// outside of `any` and `all` that picks no elements is about this element. In other rows, it holds
+/// if it holds for any element.
+#[derive(Debug, Clone)]
+pub struct RowCondition {
+    pub(in super::super) condition: SampleCondition,
+}
+
+impl FromStr for RowCondition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let condition =
+            SampleCondition::parse(text, limits::ROW_CONDITION_BYTES_MAX, limits::ROW_OPERANDS_MAX)?;
+        match condition.needs_samples {
+            None => Ok(Self { condition }),
+            Some(at) => {
+                Err(ConditionError::Syntax { text: condition.text.into(), at, what: REFUSAL.to_owned() })
+            }
+        }
+    }
+}
+
+impl Display for RowCondition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a part that needs earlier samples is refused with its place and what accepts it,
+    // and that other mistakes have their place too.
+    #[test]
+    fn what_rows_cannot_have_is_refused() {
+        let refused = |text: &str| text.parse::<RowCondition>().unwrap_err().to_string();
+        for (text, at) in [
+            ("a > 1 and b:rate > 2", 11),
+            ("not changed(a)", 4),
+            ("absent(disk, 1s)", 0),
+            ("a = 1 or exited()", 9),
+            ("mark(\"x\")", 0),
+            ("(lateness(disk) + 1s) * 2 > 3s", 1),
+        ] {
+            let expected = format!("condition {text:?}, byte {at}: {REFUSAL}");
+            assert_eq!(refused(text), expected);
+        }
+        assert_eq!(refused("a >"), r#"condition "a >", byte 3: expected a field or a number"#);
+        assert!(refused("a =~ \"(\"").contains("byte 5: \"(\" is no regular expression"));
+        assert!(refused("a =~ x").ends_with("expected a text in double quotes"));
+        assert!(refused("a > 5MB").ends_with("unknown unit \"MB\"; MiB is 1024 KiB"));
+        let large = "a > 1 or ".repeat(20_000);
+        assert!(refused(&large).contains("more than 131072; "));
+        assert!("a > 1 or ".repeat(4000).trim_end_matches(" or ").parse::<RowCondition>().is_ok());
+    }
+}
