@@ -151,7 +151,8 @@ impl Subject {
 
     fn by_query(&self) -> u64 {
         let name = &self.recording.sources[usize::from(self.source)].name;
-        let recording = query::Recording::open(&[self.packed.path().to_owned()]).expect("a directory");
+        let recording =
+            flatcap_query::Recording::open(&[self.packed.path().to_owned()]).expect("a directory");
         let field = format!("{name}.{}", self.field).parse().expect("a path");
         let query = Query { fields: vec![field], ..Query::default() };
         let mut results = recording.query(&query).expect("a field");
