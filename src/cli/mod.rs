@@ -82,6 +82,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "a process has one value")]
 enum Verb {
     Record(record::Args),
     CheckConfig(check_config::Args),

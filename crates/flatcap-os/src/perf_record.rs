@@ -61,7 +61,13 @@ pub struct PerfRecord<'b> {
 }
 
 #[cfg(any(test, feature = "testing"))]
-#[allow(clippy::host_endian_bytes, reason = "numbers as the kernel of this host writes them")]
+#[allow(
+    clippy::host_endian_bytes,
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "for tests: numbers as the kernel of this host writes them, in records that fit"
+)]
 impl PerfRecord<'_> {
     /// Encodes the record as the kernel does, for tests of code that reads records.
     pub fn encode(&self) -> Vec<u8> {

@@ -166,7 +166,7 @@ impl RowFilter {
     /// For each row of a matrix, returns whether the condition holds for a row of any requested
     /// table. The columns of [`fields`](Self::fields) must be loaded.
     pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
-        let samples = matrix.len();
+        let samples = matrix.row_count();
         let of_table = |(number, table): (usize, &TableRows)| TableInputs {
             inputs: self.columns(number, |input, column| {
                 let mut values = Vec::with_capacity(table.rows() * samples);

@@ -81,8 +81,8 @@ impl OpenBlock {
         if parts.checksum() != segment.reader.header().checksum {
             return Err(BlockError::Block("has frames with another checksum kind than its segment"));
         }
-        let mut groups = Vec::with_capacity(parts.len());
-        for number in 0..parts.len() {
+        let mut groups = Vec::with_capacity(parts.count());
+        for number in 0..parts.count() {
             // A group of an unwanted source is not even opened.
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
             let group = if is_other { GroupRows::Other } else { parts.open(number)? };
@@ -126,7 +126,7 @@ impl OpenBlock {
         for (group, rows) in self.groups.iter().enumerate() {
             match rows {
                 OpenGroup::Columns { matrix, .. } | OpenGroup::Rows { matrix, .. } => {
-                    let mono_ns = matrix.values(MONO_NS, 0..matrix.len());
+                    let mono_ns = matrix.values(MONO_NS, 0..matrix.row_count());
                     newest_ns = newest_ns.max(mono_ns.iter().copied().max().unwrap_or_default());
                     let passing = match rows {
                         OpenGroup::Columns { passing, .. } => passing.as_deref(),
@@ -137,7 +137,7 @@ impl OpenBlock {
                         .extend(runs.into_iter().map(|rows| (Some(matrix.source()), RowRun { group, rows })));
                 }
                 OpenGroup::Payloads(rows) => {
-                    for row in 0..rows.len() {
+                    for row in 0..rows.payload_count() {
                         let payload = rows.payload(row);
                         let source = match FrameKind::of(payload) {
                             Some(FrameKind::Telemetry) => {
@@ -354,7 +354,7 @@ fn wanted_runs(
     times: &WantedTimes,
     passing: Option<&[bool]>,
 ) -> Vec<Range<usize>> {
-    let count = matrix.len();
+    let count = matrix.row_count();
     // Without limits, no time has to be compared.
     if times.are_all() && passing.is_none() {
         return std::iter::once(0..count).collect();

@@ -126,13 +126,13 @@ impl OwnedSettings {
             (Self::Process(process), "cgroup_paths") => process.cgroup_paths = value.as_bool().unwrap(),
             (Self::Cgroup(cgroup), "depth") => cgroup.depth = number(value),
             (Self::Perf(perf), "events") => {
-                perf.events = list(value).iter().map(|word| found(word)).collect()
+                perf.events = list(value).iter().map(|word| found(word)).collect();
             }
             (Self::Perf(perf), "processes") => perf.processes = list(value),
             (Self::Sched(sched), "wakeups") => sched.wakeups = value.as_bool().unwrap(),
             (Self::Profile(profile), "frequency") => profile.frequency = number(value),
             (Self::Text(TextSource { origin: TextOrigin::File(path), .. }), "path") => {
-                *path = text(value).into()
+                *path = text(value).into();
             }
             (Self::Text(TextSource { origin: TextOrigin::Command(command), .. }), "command") => {
                 command.argv = list(value);

@@ -91,6 +91,9 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// Parses a date, for an argument. The library's error would tell how it parses, not what to write.
+///
+/// # Errors
+/// The text is not a date of this form.
 pub fn parse_date(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
 }

@@ -22,7 +22,7 @@ pub(in crate::cli) struct RowArgs {
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(in crate::cli) fields: Option<FieldList>,
     /// Print only the rows for which a condition on the recorded values is true. It compares fields
-    /// with numbers and their units (mem_available < 1GiB), with strings in quotes by =, != and =~
+    /// with numbers and their units (avg10 > 20%), with strings in quotes by =, != and =~
     /// (a regular expression), or with each other; and, or, not and parentheses join comparisons. A
     /// comparison with an absent value is unknown, as in rules, and not true. The condition applies
     /// to the sources that have all of its fields, and changes no value: with --rate, a change is

@@ -210,7 +210,7 @@ pub(super) fn scanned(
     let needed: Vec<FieldRef> = fields.iter().copied().chain(within.map(|within| within.field)).collect();
     let fits = |bytes: usize| needed.iter().all(|field| field.range().end <= bytes);
     let mut opened = Vec::new();
-    for number in 0..groups.len() {
+    for number in 0..groups.count() {
         let is_other = groups.source(number).is_some_and(|own| own != source);
         let mut rows = if is_other { GroupRows::Other } else { groups.open(number)? };
         if let GroupRows::Matrix(matrix) = &mut rows {

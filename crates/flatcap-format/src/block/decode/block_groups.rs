@@ -75,7 +75,7 @@ impl BlockGroups<'_> {
     }
 
     /// Returns the number of groups.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.groups.len()
     }
 
@@ -109,7 +109,7 @@ impl BlockGroups<'_> {
                 if end != rows.bytes.len() {
                     return Err(LENGTH);
                 }
-                (0..rows.len()).try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
+                (0..rows.payload_count()).try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
                 Ok(GroupRows::Payloads(rows))
             }
             // Frames that refer to the first block come last and are not samples.
@@ -157,7 +157,7 @@ impl MatrixRows {
     }
 
     /// Returns the number of rows.
-    pub fn len(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.decoded.rows()
     }
 
@@ -198,7 +198,7 @@ impl MatrixRows {
 
 impl PayloadRows {
     /// Returns the number of payloads.
-    pub fn len(&self) -> usize {
+    pub fn payload_count(&self) -> usize {
         self.ends.len()
     }
 

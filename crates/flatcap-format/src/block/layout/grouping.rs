@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(decoder.sizes(&payload).unwrap(), encoder.sizes());
         let stated: Vec<Option<u16>> = {
             let groups = decoder.groups(&payload).unwrap();
-            (0..groups.len()).map(|group| groups.source(group)).collect()
+            (0..groups.count()).map(|group| groups.source(group)).collect()
         };
         assert_eq!(stated, [Some(0), Some(9), None]);
         let block = flatbuffers::root::<wire::Block<'_>>(&payload).unwrap();
