@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flatcap_explain::{Layout, RecordingChoice, explain, find_spikes};
+use flatcap_explain::{RecordingChoice, TextLayout, explain, find_spikes};
 use flatcap_format::replay::ReplayFilter;
 use flatcap_text::human::shell_word;
 use jiff::Timestamp;
@@ -40,7 +40,7 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };
     let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("") };
     let zone = zone_of(false).unwrap_or(TimeZone::UTC);
-    let layout = Layout { zone: &zone, width: 80 };
+    let layout = TextLayout { zone: &zone, width: 80 };
     let summary =
         layout.summary(&found, |wall_ns| explain(&choice, wall_ns, WINDOW_NS, BASELINE_NS, &mut |_| {}).ok());
     let advice = match &summary.at {

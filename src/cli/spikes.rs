@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flatcap_explain::{ExplainError, Layout, RecordingChoice, find_spikes};
+use flatcap_explain::{ExplainError, RecordingChoice, TextLayout, find_spikes};
 use flatcap_format::schema::to_visible_json;
 use jiff::tz::TimeZone;
 
@@ -57,8 +57,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 }
 
 /// Returns the layout of answers on standard output.
-pub(super) fn layout(zone: &TimeZone) -> Layout<'_> {
-    Layout { zone, width: Output::Stdout.width_to_fit() }
+pub(super) fn layout(zone: &TimeZone) -> TextLayout<'_> {
+    TextLayout { zone, width: Output::Stdout.width_to_fit() }
 }
 
 /// Reports that some fields were not looked at.

@@ -46,7 +46,7 @@ pub(super) struct ReportedValue {
 
 /// The report, with the fields that the run adds.
 #[derive(Debug, Serialize)]
-struct ProgramInput<'a> {
+struct HostFiring<'a> {
     host: &'a str,
     #[serde(flatten)]
     report: &'a FiringReport,
@@ -103,7 +103,7 @@ impl ProgramStarter {
         // If refused, it keeps the recorder's priority, which is harmless for a short program.
         let _refused = thread::reset_negative_nice();
         let time = Timestamp::from_nanosecond(report.fired_wall_ns.into()).ok();
-        let input = ProgramInput {
+        let input = HostFiring {
             host: &self.host,
             report,
             time: time.map(|time| time.to_string()),

@@ -70,7 +70,7 @@ pub struct PushStatus {
     pub triggers: u64,
     /// CPU time used for pushes, in nanoseconds.
     pub cpu_ns: u64,
-    /// CPU time that they may use in a second, in nanoseconds ([push] `cpu_budget`).
+    /// CPU time that they may use in a second, in nanoseconds (`cpu_budget` of `[push]`).
     pub cpu_ns_max: u64,
     /// How often all pushes paused because they had used it.
     pub cpu_waits: u64,

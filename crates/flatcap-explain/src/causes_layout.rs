@@ -7,7 +7,7 @@ use super::kernel_causes::{
     BlockingProcess, FunctionTime, KernelCauses, LoggedLines, RunningProcess, SleepingThread, StackCauses,
     TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,
 };
-use super::layout::Layout;
+use super::layout::TextLayout;
 
 /// Maximum number of unrecorded times on the screen.
 const UNRECORDED_SHOWN: usize = 4;
@@ -25,7 +25,7 @@ const PROCESS_WIDTH: usize = 21;
 const PLACE_WIDTH: usize = 48;
 const MEANWHILE_WIDTH: usize = 24;
 
-impl Layout<'_> {
+impl TextLayout<'_> {
     /// Returns the lines about the kernel's events.
     pub(super) fn causes(&self, causes: &KernelCauses) -> Vec<String> {
         let mut lines = Vec::new();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn lines(causes: &KernelCauses, width: usize) -> String {
-        let lines = Layout { zone: &TimeZone::UTC, width }.causes(causes);
+        let lines = TextLayout { zone: &TimeZone::UTC, width }.causes(causes);
         assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:#?}");
         lines.join("\n")
     }

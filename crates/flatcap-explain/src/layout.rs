@@ -37,7 +37,7 @@ const SUMMARY_SUSPECT_WIDTH: usize = 40;
 
 /// The screen on which text is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout<'z> {
+pub struct TextLayout<'z> {
     /// The time zone of times.
     pub zone: &'z TimeZone,
     /// The width of the screen.
@@ -53,7 +53,7 @@ pub struct Summary {
     pub at: Option<String>,
 }
 
-impl Layout<'_> {
+impl TextLayout<'_> {
     /// Returns the lines about spikes.
     pub fn spikes(&self, found: &Spikes) -> Vec<String> {
         let spikes = &found.departures;
@@ -373,7 +373,7 @@ mod tests {
         let mut early = explanation();
         early.baseline.is_too_short = true;
         for width in 59..100 {
-            let layout = Layout { zone: &TimeZone::UTC, width };
+            let layout = TextLayout { zone: &TimeZone::UTC, width };
             for found in [&explanation(), &nothing, &early] {
                 let lines = layout.explanation(found);
                 assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:#?}");

@@ -11,7 +11,7 @@
 //! waited, the code that ran, and the logged lines.
 //!
 //! [`Spikes`] and [`Explanation`] are what every program prints, sends or returns: serialized, they
-//! are its JSON, and a [`Layout`] turns them into its lines of text.
+//! are its JSON, and a [`TextLayout`] turns them into its lines of text.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 
@@ -54,7 +54,7 @@ pub use kernel_causes::{
     BlockingProcess, FunctionTime, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread,
     StackCauses, TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,
 };
-pub use layout::{Layout, Summary};
+pub use layout::{Summary, TextLayout};
 pub use measure::ValueUnit;
 pub use measurement::{Measurement, ShownValues};
 pub use reading::{ExplainError, RecordingChoice};

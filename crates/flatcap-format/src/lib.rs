@@ -5,9 +5,9 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | ask for values of fields, as columns | [`query::Recording`] |
-//! | read the kernel's events: scheduler, stacks, log | [`query::Recording::kernel_events`] |
-//! | name fields as metrics of Prometheus | [`metric::metrics`] |
+//! | ask for values of fields, as columns | `flatcap_query::Recording` |
+//! | read the kernel's events: scheduler, stacks, log | `flatcap_query::Recording::kernel_events` |
+//! | name fields as metrics of Prometheus | `flatcap_query::metric::metrics` |
 //! | read a recording in the order of time | [`replay::MergedReader`] |
 //! | read one segment frame by frame | [`segment::SegmentReader`] |
 //! | decode a payload by the schema in the file | [`schema::CompiledSchema`] |

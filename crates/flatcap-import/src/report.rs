@@ -16,7 +16,7 @@ pub struct ImportReport {
     pub totals: ImportTotals,
     /// Bytes of input, decompressed.
     pub bytes: u64,
-    /// Input that could not be imported, in input order; at most [`FLAWS_MAX`].
+    /// Input that could not be imported, in input order; at most `FLAWS_MAX`.
     pub flaws: Vec<ImportFlaw>,
     /// Number of further flaws.
     pub more_flaws: u64,

@@ -335,7 +335,7 @@ pub struct RecorderMetrics {
     pub iterations: Counter,
     /// Start of the storage call in progress, in monotonic nanoseconds; 0 between calls.
     pub in_storage_since: Counter,
-    /// Finished storage calls that took longer than [`STORAGE_STALL_NS`].
+    /// Finished storage calls that took longer than `STORAGE_STALL_NS`.
     pub storage_stalls: Counter,
     /// Time that these calls took, in nanoseconds.
     pub storage_stalled_ns: Counter,

@@ -258,7 +258,7 @@ pub enum RecordStructure {
     /// The file has one record (`single_open`): a read that does not fill the buffer is complete.
     One,
     /// Records, mostly lines, of at most this many bytes. The kernel collects whole records in a
-    /// buffer of at least [`KERNEL_BUFFER_BYTES`], so a read is short only if the next record does
+    /// buffer of at least `KERNEL_BUFFER_BYTES`, so a read is short only if the next record does
     /// not fit, or at the end.
     UpTo(usize),
 }
@@ -326,7 +326,7 @@ impl HostFile {
     /// last.
     ///
     /// # Errors
-    /// `FileTooLarge` above [`HOST_FILE_BYTES_MAX`], or any error of the underlying system call.
+    /// `FileTooLarge` above `HOST_FILE_BYTES_MAX`, or any error of the underlying system call.
     pub fn read(&mut self) -> io::Result<()> {
         self.length = 0;
         let mut length = 0;

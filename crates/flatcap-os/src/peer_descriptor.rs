@@ -52,7 +52,7 @@ impl Default for DescriptorCloser {
 }
 
 impl DescriptorCloser {
-    /// Returns whether [`UNCLOSED_MAX`] descriptors are not closed: no more should be accepted.
+    /// Returns whether `UNCLOSED_MAX` descriptors are not closed: no more should be accepted.
     pub fn is_full(&self) -> bool {
         self.0.unclosed.load(Ordering::Relaxed) >= UNCLOSED_MAX
     }

@@ -33,7 +33,7 @@ pub enum ProgramEnd {
     Signalled(i32),
     /// Killed at its deadline.
     TimedOut,
-    /// Killed for printing more than [`OUTPUT_BYTES_MAX`].
+    /// Killed for printing more than `OUTPUT_BYTES_MAX`.
     OutputTooLong,
 }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use flatcap_format::schema::LeafField;
 
 use super::error::{ConditionError, QueryError};
-use super::filter::{RowFilter, RowInput, RowLogic};
+use super::filter::{ColumnInput, RowFilter, RowLogic};
 use super::language::{Binder, Dimension, FieldOperand, RowCondition, RuleTest, Scale, ValueTest};
 use super::payload_reader::{LocatedField, locate};
 use super::plan::{HIDDEN, SourcePlan};
@@ -160,7 +160,7 @@ pub(super) fn row_filter(bound: BoundCondition, plan: &SourcePlan, keeps_all: bo
         let own = place(&value.own)?;
         let mut tables: Vec<(usize, usize)> = value.local.iter().filter_map(place).collect();
         tables.push(own);
-        Some(RowInput { test: value.test, scale: value.scale, own, tables })
+        Some(ColumnInput { test: value.test, scale: value.scale, own, tables })
     });
     Some(RowFilter { logic: bound.logic, inputs: inputs.collect::<Option<_>>()?, keeps_all })
 }

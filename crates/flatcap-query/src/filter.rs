@@ -20,7 +20,7 @@ pub(super) type RowLogic = Logic<Check<usize, Infallible>>;
 #[derive(Debug)]
 pub(super) struct RowFilter {
     pub(super) logic: RowLogic,
-    pub(super) inputs: Vec<RowInput>,
+    pub(super) inputs: Vec<ColumnInput>,
     /// Whether batches keep all rows and list the rows that pass.
     // Rates are computed from all rows.
     pub(super) keeps_all: bool,
@@ -28,7 +28,7 @@ pub(super) struct RowFilter {
 
 /// A value that the condition reads from a column.
 #[derive(Debug)]
-pub(super) struct RowInput {
+pub(super) struct ColumnInput {
     /// The test whose result is the value; `None` for the number in the column.
     pub(super) test: Option<ValueTest>,
     /// Converts the number to base units.
@@ -54,7 +54,7 @@ struct RowInputs {
     elements: Vec<Vec<Truth>>,
 }
 
-impl RowInput {
+impl ColumnInput {
     fn column(&self, table: usize) -> Option<usize> {
         self.tables.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
     }
@@ -79,7 +79,7 @@ impl RowInput {
 impl RowInputs {
     /// Returns the value of an input for an entry. A field outside of lists has one value for all
     /// entries of a sample.
-    fn value(&self, inputs: &[RowInput], input: usize, (table, entry): (usize, usize)) -> f64 {
+    fn value(&self, inputs: &[ColumnInput], input: usize, (table, entry): (usize, usize)) -> f64 {
         let own = |table: usize| self.tables.get(table)?.inputs.get(input)?.as_ref();
         let value = match own(table) {
             Some(values) => values.get(entry),
@@ -91,7 +91,7 @@ impl RowInputs {
         value.copied().unwrap_or(f64::NAN)
     }
 
-    fn evaluate(&self, inputs: &[RowInput], logic: &RowLogic, at: (usize, usize)) -> Truth {
+    fn evaluate(&self, inputs: &[ColumnInput], logic: &RowLogic, at: (usize, usize)) -> Truth {
         logic.evaluate(&|check| match check {
             Check::Compare(comparison) => comparison.evaluate(&|input| self.value(inputs, *input, at)),
             Check::Elements(check) => {
@@ -203,7 +203,7 @@ impl RowFilter {
     fn columns(
         &self,
         table: usize,
-        values: impl Fn(&RowInput, usize) -> Option<Vec<f64>>,
+        values: impl Fn(&ColumnInput, usize) -> Option<Vec<f64>>,
     ) -> Vec<Option<Vec<f64>>> {
         self.inputs.iter().map(|input| values(input, input.column(table)?)).collect()
     }

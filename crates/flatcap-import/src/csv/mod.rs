@@ -1,8 +1,8 @@
 //! Imports CSV files with a header, time columns and value columns.
 //!
 //! Each file becomes a run, each row a sample and each column a field. The schema is derived from
-//! the header and all cells. A first pass ([`survey`]) decides how to read the file, and reports
-//! its assumptions. A second pass ([`row_writer`]) writes the rows. An empty cell is a missing
+//! the header and all cells. A first pass (`survey`) decides how to read the file, and reports
+//! its assumptions. A second pass (`row_writer`) writes the rows. An empty cell is a missing
 //! value. Design: docs/ARCHITECTURE.md, "Import and export".
 
 mod calendar;

@@ -29,7 +29,7 @@ use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRe
 use super::user_rates::{PushedAmount, UserRates};
 use super::wakeup::Wakeup;
 
-/// Interval between two reads of the lanes after [`IDLE_AFTER_NS`] without new frames.
+/// Interval between two reads of the lanes after `IDLE_AFTER_NS` without new frames.
 pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Maximum number of requests of a client answered per turn, so that other clients get their turn.

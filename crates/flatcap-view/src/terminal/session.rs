@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
 use flatcap_control::Client;
-use flatcap_explain::{ExplainError, Explanation, Layout, RecordingChoice, explain};
+use flatcap_explain::{ExplainError, Explanation, RecordingChoice, TextLayout, explain};
 use flatcap_format::replay::{HostIdentity, TimeSpec};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_os::signal::SignalWatch;
@@ -187,7 +187,7 @@ impl<'s> ViewRun<'s> {
     fn explanation_lines(&self, screen_width: u16) -> Option<Vec<String>> {
         let found = self.explanation.as_ref().filter(|_| self.state.panel == Some(Panel::Explanation))?;
         let Session { zone, appearance, .. } = self.session;
-        let layout = Layout { zone, width: explanation_width(screen_width) };
+        let layout = TextLayout { zone, width: explanation_width(screen_width) };
         Some(layout.explanation(found).iter().map(|line| appearance.text(line)).collect())
     }
 

@@ -109,7 +109,8 @@ impl BlockGroups<'_> {
                 if end != rows.bytes.len() {
                     return Err(LENGTH);
                 }
-                (0..rows.payload_count()).try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
+                (0..rows.payload_count())
+                    .try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
                 Ok(GroupRows::Payloads(rows))
             }
             // Frames that refer to the first block come last and are not samples.
