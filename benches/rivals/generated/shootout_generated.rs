@@ -2,1138 +2,1119 @@
 // @generated
 extern crate alloc;
 
+
 #[allow(unused_imports, dead_code)]
 pub mod shootout {
 
-    #[deprecated(
-        since = "2.0.0",
-        note = "Use associated constants instead. This will no longer be generated in 2021."
-    )]
-    pub const ENUM_MIN_SIDE: u8 = 0;
-    #[deprecated(
-        since = "2.0.0",
-        note = "Use associated constants instead. This will no longer be generated in 2021."
-    )]
-    pub const ENUM_MAX_SIDE: u8 = 1;
-    #[deprecated(
-        since = "2.0.0",
-        note = "Use associated constants instead. This will no longer be generated in 2021."
-    )]
-    #[allow(non_camel_case_types)]
-    pub const ENUM_VALUES_SIDE: [Side; 2] = [Side::Buy, Side::Sell];
 
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-    #[repr(transparent)]
-    pub struct Side(pub u8);
-    #[allow(non_upper_case_globals)]
-    impl Side {
-        pub const Buy: Self = Self(0);
-        pub const Sell: Self = Self(1);
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_SIDE: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_SIDE: u8 = 1;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_SIDE: [Side; 2] = [
+  Side::Buy,
+  Side::Sell,
+];
 
-        pub const ENUM_MIN: u8 = 0;
-        pub const ENUM_MAX: u8 = 1;
-        pub const ENUM_VALUES: &'static [Self] = &[Self::Buy, Self::Sell];
-        /// Returns the variant's name or "" if unknown.
-        pub fn variant_name(self) -> Option<&'static str> {
-            match self {
-                Self::Buy => Some("Buy"),
-                Self::Sell => Some("Sell"),
-                _ => None,
-            }
-        }
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Side(pub u8);
+#[allow(non_upper_case_globals)]
+impl Side {
+  pub const Buy: Self = Self(0);
+  pub const Sell: Self = Self(1);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Buy,
+    Self::Sell,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Buy => Some("Buy"),
+      Self::Sell => Some("Sell"),
+      _ => None,
     }
-    impl ::core::fmt::Debug for Side {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
-            if let Some(name) = self.variant_name() {
-                f.write_str(name)
-            } else {
-                f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
-            }
-        }
+  }
+}
+impl ::core::fmt::Debug for Side {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
     }
-    impl<'a> ::flatbuffers::Follow<'a> for Side {
-        type Inner = Self;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
-            Self(b)
-        }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for Side {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for Side {
+    type Output = Side;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
     }
+}
 
-    impl ::flatbuffers::Push for Side {
-        type Output = Side;
-        #[inline]
-        unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
-            unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
-        }
-    }
+impl ::flatbuffers::EndianScalar for Side {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
 
-    impl ::flatbuffers::EndianScalar for Side {
-        type Scalar = u8;
-        #[inline]
-        fn to_little_endian(self) -> u8 {
-            self.0.to_le()
-        }
-        #[inline]
-        #[allow(clippy::wrong_self_convention)]
-        fn from_little_endian(v: u8) -> Self {
-            let b = u8::from_le(v);
-            Self(b)
-        }
-    }
+impl<'a> ::flatbuffers::Verifiable for Side {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
 
-    impl<'a> ::flatbuffers::Verifiable for Side {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            u8::run_verifier(v, pos)
-        }
-    }
+impl ::flatbuffers::SimpleToVerifyInSlice for Side {}
+/// ASCII, filled up with spaces.
+// struct Symbol, aligned to 1
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct Symbol(pub [u8; 8]);
+impl Default for Symbol { 
+  fn default() -> Self { 
+    Self([0; 8])
+  }
+}
+impl ::core::fmt::Debug for Symbol {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("Symbol")
+      .field("text", &self.text())
+      .finish()
+  }
+}
 
-    impl ::flatbuffers::SimpleToVerifyInSlice for Side {}
-    /// ASCII, filled up with spaces.
-    // struct Symbol, aligned to 1
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq)]
-    pub struct Symbol(pub [u8; 8]);
-    impl Default for Symbol {
-        fn default() -> Self {
-            Self([0; 8])
-        }
-    }
-    impl ::core::fmt::Debug for Symbol {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
-            f.debug_struct("Symbol").field("text", &self.text()).finish()
-        }
-    }
-
-    impl ::flatbuffers::SimpleToVerifyInSlice for Symbol {}
-    impl<'a> ::flatbuffers::Follow<'a> for Symbol {
-        type Inner = &'a Symbol;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { <&'a Symbol>::follow(buf, loc) }
-        }
-    }
-    impl<'a> ::flatbuffers::Follow<'a> for &'a Symbol {
-        type Inner = &'a Symbol;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { ::flatbuffers::follow_cast_ref::<Symbol>(buf, loc) }
-        }
-    }
-    impl<'b> ::flatbuffers::Push for Symbol {
-        type Output = Symbol;
-        #[inline]
-        unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
-            let src = unsafe {
-                ::core::slice::from_raw_parts(
-                    self as *const Symbol as *const u8,
-                    <Self as ::flatbuffers::Push>::size(),
-                )
-            };
-            dst.copy_from_slice(src);
-        }
-        #[inline]
-        fn alignment() -> ::flatbuffers::PushAlignment {
-            ::flatbuffers::PushAlignment::new(1)
-        }
-    }
-
-    impl<'a> ::flatbuffers::Verifiable for Symbol {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            v.in_buffer::<Self>(pos)
-        }
-    }
-
-    impl<'a> Symbol {
-        #[allow(clippy::too_many_arguments)]
-        pub fn new(text: &[u8; 8]) -> Self {
-            let mut s = Self([0; 8]);
-            s.set_text(text);
-            s
-        }
-
-        pub fn text(&'a self) -> ::flatbuffers::Array<'a, u8, 8> {
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid array in this slot
-            use ::flatbuffers::Follow;
-            unsafe { ::flatbuffers::Array::follow(&self.0, 0) }
-        }
-
-        pub fn set_text(&mut self, items: &[u8; 8]) {
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid array in this slot
-            unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
-        }
-    }
-
-    // struct LevelUpdate, aligned to 8
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq)]
-    pub struct LevelUpdate(pub [u8; 40]);
-    impl Default for LevelUpdate {
-        fn default() -> Self {
-            Self([0; 40])
-        }
-    }
-    impl ::core::fmt::Debug for LevelUpdate {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
-            f.debug_struct("LevelUpdate")
-                .field("timestamp", &self.timestamp())
-                .field("sequence", &self.sequence())
-                .field("symbol", &self.symbol())
-                .field("price", &self.price())
-                .field("size", &self.size())
-                .field("flags", &self.flags())
-                .field("side", &self.side())
-                .finish()
-        }
-    }
-
-    impl ::flatbuffers::SimpleToVerifyInSlice for LevelUpdate {}
-    impl<'a> ::flatbuffers::Follow<'a> for LevelUpdate {
-        type Inner = &'a LevelUpdate;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { <&'a LevelUpdate>::follow(buf, loc) }
-        }
-    }
-    impl<'a> ::flatbuffers::Follow<'a> for &'a LevelUpdate {
-        type Inner = &'a LevelUpdate;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { ::flatbuffers::follow_cast_ref::<LevelUpdate>(buf, loc) }
-        }
-    }
-    impl<'b> ::flatbuffers::Push for LevelUpdate {
-        type Output = LevelUpdate;
-        #[inline]
-        unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
-            let src = unsafe {
-                ::core::slice::from_raw_parts(
-                    self as *const LevelUpdate as *const u8,
-                    <Self as ::flatbuffers::Push>::size(),
-                )
-            };
-            dst.copy_from_slice(src);
-        }
-        #[inline]
-        fn alignment() -> ::flatbuffers::PushAlignment {
-            ::flatbuffers::PushAlignment::new(8)
-        }
-    }
-
-    impl<'a> ::flatbuffers::Verifiable for LevelUpdate {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            v.in_buffer::<Self>(pos)
-        }
-    }
-
-    impl<'a> LevelUpdate {
-        #[allow(clippy::too_many_arguments)]
-        pub fn new(
-            timestamp: i64,
-            sequence: u64,
-            symbol: &Symbol,
-            price: i64,
-            size: u32,
-            flags: u8,
-            side: Side,
-        ) -> Self {
-            let mut s = Self([0; 40]);
-            s.set_timestamp(timestamp);
-            s.set_sequence(sequence);
-            s.set_symbol(symbol);
-            s.set_price(price);
-            s.set_size(size);
-            s.set_flags(flags);
-            s.set_side(side);
-            s
-        }
-
-        /// Nanoseconds since 1970-01-01 UTC.
-        pub fn timestamp(&self) -> i64 {
-            let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[0..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_timestamp(&mut self, x: i64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[0..].as_mut_ptr(),
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn sequence(&self) -> u64 {
-            let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[8..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_sequence(&mut self, x: u64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[8..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn symbol(&self) -> &Symbol {
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid struct in this slot
-            unsafe { &*(self.0[16..].as_ptr() as *const Symbol) }
-        }
-
-        #[allow(clippy::identity_op)]
-        pub fn set_symbol(&mut self, x: &Symbol) {
-            self.0[16..16 + 8].copy_from_slice(&x.0)
-        }
-
-        /// In 1/10000 US dollar.
-        pub fn price(&self) -> i64 {
-            let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[24..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_price(&mut self, x: i64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[24..].as_mut_ptr(),
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn size(&self) -> u32 {
-            let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[32..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_size(&mut self, x: u32) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[32..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn flags(&self) -> u8 {
-            let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[36..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_flags(&mut self, x: u8) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[36..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn side(&self) -> Side {
-            let mut mem = ::core::mem::MaybeUninit::<<Side as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[37..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<Side as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_side(&mut self, x: Side) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[37..].as_mut_ptr(),
-                    ::core::mem::size_of::<<Side as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-    }
-
-    // struct Trade, aligned to 8
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq)]
-    pub struct Trade(pub [u8; 48]);
-    impl Default for Trade {
-        fn default() -> Self {
-            Self([0; 48])
-        }
-    }
-    impl ::core::fmt::Debug for Trade {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
-            f.debug_struct("Trade")
-                .field("timestamp", &self.timestamp())
-                .field("sequence", &self.sequence())
-                .field("symbol", &self.symbol())
-                .field("price", &self.price())
-                .field("trade_id", &self.trade_id())
-                .field("size", &self.size())
-                .field("flags", &self.flags())
-                .finish()
-        }
-    }
-
-    impl ::flatbuffers::SimpleToVerifyInSlice for Trade {}
-    impl<'a> ::flatbuffers::Follow<'a> for Trade {
-        type Inner = &'a Trade;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { <&'a Trade>::follow(buf, loc) }
-        }
-    }
-    impl<'a> ::flatbuffers::Follow<'a> for &'a Trade {
-        type Inner = &'a Trade;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            unsafe { ::flatbuffers::follow_cast_ref::<Trade>(buf, loc) }
-        }
-    }
-    impl<'b> ::flatbuffers::Push for Trade {
-        type Output = Trade;
-        #[inline]
-        unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
-            let src = unsafe {
-                ::core::slice::from_raw_parts(
-                    self as *const Trade as *const u8,
-                    <Self as ::flatbuffers::Push>::size(),
-                )
-            };
-            dst.copy_from_slice(src);
-        }
-        #[inline]
-        fn alignment() -> ::flatbuffers::PushAlignment {
-            ::flatbuffers::PushAlignment::new(8)
-        }
-    }
-
-    impl<'a> ::flatbuffers::Verifiable for Trade {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            v.in_buffer::<Self>(pos)
-        }
-    }
-
-    impl<'a> Trade {
-        #[allow(clippy::too_many_arguments)]
-        pub fn new(
-            timestamp: i64,
-            sequence: u64,
-            symbol: &Symbol,
-            price: i64,
-            trade_id: i64,
-            size: u32,
-            flags: u8,
-        ) -> Self {
-            let mut s = Self([0; 48]);
-            s.set_timestamp(timestamp);
-            s.set_sequence(sequence);
-            s.set_symbol(symbol);
-            s.set_price(price);
-            s.set_trade_id(trade_id);
-            s.set_size(size);
-            s.set_flags(flags);
-            s
-        }
-
-        pub fn timestamp(&self) -> i64 {
-            let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[0..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_timestamp(&mut self, x: i64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[0..].as_mut_ptr(),
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn sequence(&self) -> u64 {
-            let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[8..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_sequence(&mut self, x: u64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[8..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn symbol(&self) -> &Symbol {
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid struct in this slot
-            unsafe { &*(self.0[16..].as_ptr() as *const Symbol) }
-        }
-
-        #[allow(clippy::identity_op)]
-        pub fn set_symbol(&mut self, x: &Symbol) {
-            self.0[16..16 + 8].copy_from_slice(&x.0)
-        }
-
-        pub fn price(&self) -> i64 {
-            let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[24..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_price(&mut self, x: i64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[24..].as_mut_ptr(),
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn trade_id(&self) -> i64 {
-            let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[32..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_trade_id(&mut self, x: i64) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[32..].as_mut_ptr(),
-                    ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn size(&self) -> u32 {
-            let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[40..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_size(&mut self, x: u32) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[40..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-
-        pub fn flags(&self) -> u8 {
-            let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    self.0[44..].as_ptr(),
-                    mem.as_mut_ptr() as *mut u8,
-                    ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-                mem.assume_init()
-            })
-        }
-
-        pub fn set_flags(&mut self, x: u8) {
-            let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-            // Safety:
-            // Created from a valid Table for this object
-            // Which contains a valid value in this slot
-            unsafe {
-                ::core::ptr::copy_nonoverlapping(
-                    &x_le as *const _ as *const u8,
-                    self.0[44..].as_mut_ptr(),
-                    ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
-                );
-            }
-        }
-    }
-
-    pub enum MessageOffset {}
-    #[derive(Copy, Clone, PartialEq)]
-
-    pub struct Message<'a> {
-        pub _tab: ::flatbuffers::Table<'a>,
-    }
-
-    impl<'a> ::flatbuffers::Follow<'a> for Message<'a> {
-        type Inner = Message<'a>;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
-        }
-    }
-
-    impl<'a> Message<'a> {
-        pub const VT_LEVEL_UPDATE: ::flatbuffers::VOffsetT = 4;
-        pub const VT_TRADE: ::flatbuffers::VOffsetT = 6;
-
-        #[inline]
-        pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
-            Message { _tab: table }
-        }
-        #[allow(unused_mut)]
-        pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
-            _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
-            args: &'args MessageArgs<'args>,
-        ) -> ::flatbuffers::WIPOffset<Message<'bldr>> {
-            let mut builder = MessageBuilder::new(_fbb);
-            if let Some(x) = args.trade {
-                builder.add_trade(x);
-            }
-            if let Some(x) = args.level_update {
-                builder.add_level_update(x);
-            }
-            builder.finish()
-        }
-
-        #[inline]
-        pub fn level_update(&self) -> Option<&'a LevelUpdate> {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<LevelUpdate>(Message::VT_LEVEL_UPDATE, None) }
-        }
-        #[inline]
-        pub fn trade(&self) -> Option<&'a Trade> {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<Trade>(Message::VT_TRADE, None) }
-        }
-    }
-
-    impl ::flatbuffers::Verifiable for Message<'_> {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            v.visit_table(pos)?
-                .visit_field::<LevelUpdate>("level_update", Self::VT_LEVEL_UPDATE, false)?
-                .visit_field::<Trade>("trade", Self::VT_TRADE, false)?
-                .finish();
-            Ok(())
-        }
-    }
-    pub struct MessageArgs<'a> {
-        pub level_update: Option<&'a LevelUpdate>,
-        pub trade: Option<&'a Trade>,
-    }
-    impl<'a> Default for MessageArgs<'a> {
-        #[inline]
-        fn default() -> Self {
-            MessageArgs { level_update: None, trade: None }
-        }
-    }
-
-    pub struct MessageBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
-        fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
-        start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
-    }
-    impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> MessageBuilder<'a, 'b, A> {
-        #[inline]
-        pub fn add_level_update(&mut self, level_update: &LevelUpdate) {
-            self.fbb_.push_slot_always::<&LevelUpdate>(Message::VT_LEVEL_UPDATE, level_update);
-        }
-        #[inline]
-        pub fn add_trade(&mut self, trade: &Trade) {
-            self.fbb_.push_slot_always::<&Trade>(Message::VT_TRADE, trade);
-        }
-        #[inline]
-        pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> MessageBuilder<'a, 'b, A> {
-            let start = _fbb.start_table();
-            MessageBuilder { fbb_: _fbb, start_: start }
-        }
-        #[inline]
-        pub fn finish(self) -> ::flatbuffers::WIPOffset<Message<'a>> {
-            let o = self.fbb_.end_table(self.start_);
-            ::flatbuffers::WIPOffset::new(o.value())
-        }
-    }
-
-    impl ::core::fmt::Debug for Message<'_> {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-            let mut ds = f.debug_struct("Message");
-            ds.field("level_update", &self.level_update());
-            ds.field("trade", &self.trade());
-            ds.finish()
-        }
-    }
-    pub enum FlatMessageOffset {}
-    #[derive(Copy, Clone, PartialEq)]
-
-    pub struct FlatMessage<'a> {
-        pub _tab: ::flatbuffers::Table<'a>,
-    }
-
-    impl<'a> ::flatbuffers::Follow<'a> for FlatMessage<'a> {
-        type Inner = FlatMessage<'a>;
-        #[inline]
-        unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
-            Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
-        }
-    }
-
-    impl<'a> FlatMessage<'a> {
-        pub const VT_TIMESTAMP: ::flatbuffers::VOffsetT = 4;
-        pub const VT_SEQUENCE: ::flatbuffers::VOffsetT = 6;
-        pub const VT_SYMBOL: ::flatbuffers::VOffsetT = 8;
-        pub const VT_PRICE: ::flatbuffers::VOffsetT = 10;
-        pub const VT_SIZE: ::flatbuffers::VOffsetT = 12;
-        pub const VT_FLAGS: ::flatbuffers::VOffsetT = 14;
-        pub const VT_SIDE: ::flatbuffers::VOffsetT = 16;
-        pub const VT_TRADE_ID: ::flatbuffers::VOffsetT = 18;
-
-        #[inline]
-        pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
-            FlatMessage { _tab: table }
-        }
-        #[allow(unused_mut)]
-        pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
-            _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
-            args: &'args FlatMessageArgs<'args>,
-        ) -> ::flatbuffers::WIPOffset<FlatMessage<'bldr>> {
-            let mut builder = FlatMessageBuilder::new(_fbb);
-            if let Some(x) = args.trade_id {
-                builder.add_trade_id(x);
-            }
-            builder.add_price(args.price);
-            builder.add_sequence(args.sequence);
-            builder.add_timestamp(args.timestamp);
-            builder.add_size(args.size);
-            if let Some(x) = args.symbol {
-                builder.add_symbol(x);
-            }
-            if let Some(x) = args.side {
-                builder.add_side(x);
-            }
-            builder.add_flags(args.flags);
-            builder.finish()
-        }
-
-        #[inline]
-        pub fn timestamp(&self) -> i64 {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<i64>(FlatMessage::VT_TIMESTAMP, Some(0)).unwrap() }
-        }
-        #[inline]
-        pub fn sequence(&self) -> u64 {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<u64>(FlatMessage::VT_SEQUENCE, Some(0)).unwrap() }
-        }
-        #[inline]
-        pub fn symbol(&self) -> Option<&'a Symbol> {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<Symbol>(FlatMessage::VT_SYMBOL, None) }
-        }
-        #[inline]
-        pub fn price(&self) -> i64 {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<i64>(FlatMessage::VT_PRICE, Some(0)).unwrap() }
-        }
-        #[inline]
-        pub fn size(&self) -> u32 {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<u32>(FlatMessage::VT_SIZE, Some(0)).unwrap() }
-        }
-        #[inline]
-        pub fn flags(&self) -> u8 {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<u8>(FlatMessage::VT_FLAGS, Some(0)).unwrap() }
-        }
-        /// Of a price level update alone.
-        #[inline]
-        pub fn side(&self) -> Option<Side> {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<Side>(FlatMessage::VT_SIDE, None) }
-        }
-        /// Of a trade alone.
-        #[inline]
-        pub fn trade_id(&self) -> Option<i64> {
-            // Safety:
-            // Created from valid Table for this object
-            // which contains a valid value in this slot
-            unsafe { self._tab.get::<i64>(FlatMessage::VT_TRADE_ID, None) }
-        }
-    }
-
-    impl ::flatbuffers::Verifiable for FlatMessage<'_> {
-        #[inline]
-        fn run_verifier(
-            v: &mut ::flatbuffers::Verifier,
-            pos: usize,
-        ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
-            v.visit_table(pos)?
-                .visit_field::<i64>("timestamp", Self::VT_TIMESTAMP, false)?
-                .visit_field::<u64>("sequence", Self::VT_SEQUENCE, false)?
-                .visit_field::<Symbol>("symbol", Self::VT_SYMBOL, false)?
-                .visit_field::<i64>("price", Self::VT_PRICE, false)?
-                .visit_field::<u32>("size", Self::VT_SIZE, false)?
-                .visit_field::<u8>("flags", Self::VT_FLAGS, false)?
-                .visit_field::<Side>("side", Self::VT_SIDE, false)?
-                .visit_field::<i64>("trade_id", Self::VT_TRADE_ID, false)?
-                .finish();
-            Ok(())
-        }
-    }
-    pub struct FlatMessageArgs<'a> {
-        pub timestamp: i64,
-        pub sequence: u64,
-        pub symbol: Option<&'a Symbol>,
-        pub price: i64,
-        pub size: u32,
-        pub flags: u8,
-        pub side: Option<Side>,
-        pub trade_id: Option<i64>,
-    }
-    impl<'a> Default for FlatMessageArgs<'a> {
-        #[inline]
-        fn default() -> Self {
-            FlatMessageArgs {
-                timestamp: 0,
-                sequence: 0,
-                symbol: None,
-                price: 0,
-                size: 0,
-                flags: 0,
-                side: None,
-                trade_id: None,
-            }
-        }
-    }
-
-    pub struct FlatMessageBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
-        fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
-        start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
-    }
-    impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FlatMessageBuilder<'a, 'b, A> {
-        #[inline]
-        pub fn add_timestamp(&mut self, timestamp: i64) {
-            self.fbb_.push_slot::<i64>(FlatMessage::VT_TIMESTAMP, timestamp, 0);
-        }
-        #[inline]
-        pub fn add_sequence(&mut self, sequence: u64) {
-            self.fbb_.push_slot::<u64>(FlatMessage::VT_SEQUENCE, sequence, 0);
-        }
-        #[inline]
-        pub fn add_symbol(&mut self, symbol: &Symbol) {
-            self.fbb_.push_slot_always::<&Symbol>(FlatMessage::VT_SYMBOL, symbol);
-        }
-        #[inline]
-        pub fn add_price(&mut self, price: i64) {
-            self.fbb_.push_slot::<i64>(FlatMessage::VT_PRICE, price, 0);
-        }
-        #[inline]
-        pub fn add_size(&mut self, size: u32) {
-            self.fbb_.push_slot::<u32>(FlatMessage::VT_SIZE, size, 0);
-        }
-        #[inline]
-        pub fn add_flags(&mut self, flags: u8) {
-            self.fbb_.push_slot::<u8>(FlatMessage::VT_FLAGS, flags, 0);
-        }
-        #[inline]
-        pub fn add_side(&mut self, side: Side) {
-            self.fbb_.push_slot_always::<Side>(FlatMessage::VT_SIDE, side);
-        }
-        #[inline]
-        pub fn add_trade_id(&mut self, trade_id: i64) {
-            self.fbb_.push_slot_always::<i64>(FlatMessage::VT_TRADE_ID, trade_id);
-        }
-        #[inline]
-        pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FlatMessageBuilder<'a, 'b, A> {
-            let start = _fbb.start_table();
-            FlatMessageBuilder { fbb_: _fbb, start_: start }
-        }
-        #[inline]
-        pub fn finish(self) -> ::flatbuffers::WIPOffset<FlatMessage<'a>> {
-            let o = self.fbb_.end_table(self.start_);
-            ::flatbuffers::WIPOffset::new(o.value())
-        }
-    }
-
-    impl ::core::fmt::Debug for FlatMessage<'_> {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-            let mut ds = f.debug_struct("FlatMessage");
-            ds.field("timestamp", &self.timestamp());
-            ds.field("sequence", &self.sequence());
-            ds.field("symbol", &self.symbol());
-            ds.field("price", &self.price());
-            ds.field("size", &self.size());
-            ds.field("flags", &self.flags());
-            ds.field("side", &self.side());
-            ds.field("trade_id", &self.trade_id());
-            ds.finish()
-        }
+impl ::flatbuffers::SimpleToVerifyInSlice for Symbol {}
+impl<'a> ::flatbuffers::Follow<'a> for Symbol {
+  type Inner = &'a Symbol;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a Symbol>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a Symbol {
+  type Inner = &'a Symbol;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<Symbol>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for Symbol {
+    type Output = Symbol;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const Symbol as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
     }
     #[inline]
-    /// Verifies that a buffer of bytes contains a `Message`
-    /// and returns it.
-    /// Note that verification is still experimental and may not
-    /// catch every error, or be maximally performant. For the
-    /// previous, unchecked, behavior use
-    /// `root_as_message_unchecked`.
-    pub fn root_as_message(buf: &[u8]) -> Result<Message<'_>, ::flatbuffers::InvalidFlatbuffer> {
-        ::flatbuffers::root::<Message>(buf)
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(1)
     }
-    #[inline]
-    /// Verifies that a buffer of bytes contains a size prefixed
-    /// `Message` and returns it.
-    /// Note that verification is still experimental and may not
-    /// catch every error, or be maximally performant. For the
-    /// previous, unchecked, behavior use
-    /// `size_prefixed_root_as_message_unchecked`.
-    pub fn size_prefixed_root_as_message(
-        buf: &[u8],
-    ) -> Result<Message<'_>, ::flatbuffers::InvalidFlatbuffer> {
-        ::flatbuffers::size_prefixed_root::<Message>(buf)
-    }
-    #[inline]
-    /// Verifies, with the given options, that a buffer of bytes
-    /// contains a `Message` and returns it.
-    /// Note that verification is still experimental and may not
-    /// catch every error, or be maximally performant. For the
-    /// previous, unchecked, behavior use
-    /// `root_as_message_unchecked`.
-    pub fn root_as_message_with_opts<'b, 'o>(
-        opts: &'o ::flatbuffers::VerifierOptions,
-        buf: &'b [u8],
-    ) -> Result<Message<'b>, ::flatbuffers::InvalidFlatbuffer> {
-        ::flatbuffers::root_with_opts::<Message<'b>>(opts, buf)
-    }
-    #[inline]
-    /// Verifies, with the given verifier options, that a buffer of
-    /// bytes contains a size prefixed `Message` and returns
-    /// it. Note that verification is still experimental and may not
-    /// catch every error, or be maximally performant. For the
-    /// previous, unchecked, behavior use
-    /// `root_as_message_unchecked`.
-    pub fn size_prefixed_root_as_message_with_opts<'b, 'o>(
-        opts: &'o ::flatbuffers::VerifierOptions,
-        buf: &'b [u8],
-    ) -> Result<Message<'b>, ::flatbuffers::InvalidFlatbuffer> {
-        ::flatbuffers::size_prefixed_root_with_opts::<Message<'b>>(opts, buf)
-    }
-    #[inline]
-    /// Assumes, without verification, that a buffer of bytes contains a Message and returns it.
-    /// # Safety
-    /// Callers must trust the given bytes do indeed contain a valid `Message`.
-    pub unsafe fn root_as_message_unchecked(buf: &[u8]) -> Message<'_> {
-        unsafe { ::flatbuffers::root_unchecked::<Message>(buf) }
-    }
-    #[inline]
-    /// Assumes, without verification, that a buffer of bytes contains a size prefixed Message and returns it.
-    /// # Safety
-    /// Callers must trust the given bytes do indeed contain a valid size prefixed `Message`.
-    pub unsafe fn size_prefixed_root_as_message_unchecked(buf: &[u8]) -> Message<'_> {
-        unsafe { ::flatbuffers::size_prefixed_root_unchecked::<Message>(buf) }
-    }
-    #[inline]
-    pub fn finish_message_buffer<'a, 'b, A: ::flatbuffers::Allocator + 'a>(
-        fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
-        root: ::flatbuffers::WIPOffset<Message<'a>>,
-    ) {
-        fbb.finish(root, None);
-    }
+}
 
+impl<'a> ::flatbuffers::Verifiable for Symbol {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> Symbol {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    text: &[u8; 8],
+  ) -> Self {
+    let mut s = Self([0; 8]);
+    s.set_text(text);
+    s
+  }
+
+  pub fn text(&'a self) -> ::flatbuffers::Array<'a, u8, 8> {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    use ::flatbuffers::Follow;
+    unsafe { ::flatbuffers::Array::follow(&self.0, 0) }
+  }
+
+  pub fn set_text(&mut self, items: &[u8; 8]) {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
+  }
+
+}
+
+// struct LevelUpdate, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct LevelUpdate(pub [u8; 40]);
+impl Default for LevelUpdate { 
+  fn default() -> Self { 
+    Self([0; 40])
+  }
+}
+impl ::core::fmt::Debug for LevelUpdate {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("LevelUpdate")
+      .field("timestamp", &self.timestamp())
+      .field("sequence", &self.sequence())
+      .field("symbol", &self.symbol())
+      .field("price", &self.price())
+      .field("size", &self.size())
+      .field("flags", &self.flags())
+      .field("side", &self.side())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for LevelUpdate {}
+impl<'a> ::flatbuffers::Follow<'a> for LevelUpdate {
+  type Inner = &'a LevelUpdate;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a LevelUpdate>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a LevelUpdate {
+  type Inner = &'a LevelUpdate;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<LevelUpdate>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for LevelUpdate {
+    type Output = LevelUpdate;
     #[inline]
-    pub fn finish_size_prefixed_message_buffer<'a, 'b, A: ::flatbuffers::Allocator + 'a>(
-        fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
-        root: ::flatbuffers::WIPOffset<Message<'a>>,
-    ) {
-        fbb.finish_size_prefixed(root, None);
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const LevelUpdate as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
     }
-} // pub mod shootout
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for LevelUpdate {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> LevelUpdate {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    timestamp: i64,
+    sequence: u64,
+    symbol: &Symbol,
+    price: i64,
+    size: u32,
+    flags: u8,
+    side: Side,
+  ) -> Self {
+    let mut s = Self([0; 40]);
+    s.set_timestamp(timestamp);
+    s.set_sequence(sequence);
+    s.set_symbol(symbol);
+    s.set_price(price);
+    s.set_size(size);
+    s.set_flags(flags);
+    s.set_side(side);
+    s
+  }
+
+  /// Nanoseconds since 1970-01-01 UTC.
+  pub fn timestamp(&self) -> i64 {
+    let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_timestamp(&mut self, x: i64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn sequence(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_sequence(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn symbol(&self) -> &Symbol {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid struct in this slot
+    unsafe { &*(self.0[16..].as_ptr() as *const Symbol) }
+  }
+
+  #[allow(clippy::identity_op)]
+  pub fn set_symbol(&mut self, x: &Symbol) {
+    self.0[16..16 + 8].copy_from_slice(&x.0)
+  }
+
+  /// In 1/10000 US dollar.
+  pub fn price(&self) -> i64 {
+    let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[24..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_price(&mut self, x: i64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[24..].as_mut_ptr(),
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn size(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[32..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_size(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[32..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn flags(&self) -> u8 {
+    let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[36..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_flags(&mut self, x: u8) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[36..].as_mut_ptr(),
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn side(&self) -> Side {
+    let mut mem = ::core::mem::MaybeUninit::<<Side as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[37..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<Side as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_side(&mut self, x: Side) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[37..].as_mut_ptr(),
+        ::core::mem::size_of::<<Side as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+// struct Trade, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct Trade(pub [u8; 48]);
+impl Default for Trade { 
+  fn default() -> Self { 
+    Self([0; 48])
+  }
+}
+impl ::core::fmt::Debug for Trade {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("Trade")
+      .field("timestamp", &self.timestamp())
+      .field("sequence", &self.sequence())
+      .field("symbol", &self.symbol())
+      .field("price", &self.price())
+      .field("trade_id", &self.trade_id())
+      .field("size", &self.size())
+      .field("flags", &self.flags())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for Trade {}
+impl<'a> ::flatbuffers::Follow<'a> for Trade {
+  type Inner = &'a Trade;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a Trade>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a Trade {
+  type Inner = &'a Trade;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<Trade>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for Trade {
+    type Output = Trade;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const Trade as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for Trade {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> Trade {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    timestamp: i64,
+    sequence: u64,
+    symbol: &Symbol,
+    price: i64,
+    trade_id: i64,
+    size: u32,
+    flags: u8,
+  ) -> Self {
+    let mut s = Self([0; 48]);
+    s.set_timestamp(timestamp);
+    s.set_sequence(sequence);
+    s.set_symbol(symbol);
+    s.set_price(price);
+    s.set_trade_id(trade_id);
+    s.set_size(size);
+    s.set_flags(flags);
+    s
+  }
+
+  pub fn timestamp(&self) -> i64 {
+    let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_timestamp(&mut self, x: i64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn sequence(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_sequence(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn symbol(&self) -> &Symbol {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid struct in this slot
+    unsafe { &*(self.0[16..].as_ptr() as *const Symbol) }
+  }
+
+  #[allow(clippy::identity_op)]
+  pub fn set_symbol(&mut self, x: &Symbol) {
+    self.0[16..16 + 8].copy_from_slice(&x.0)
+  }
+
+  pub fn price(&self) -> i64 {
+    let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[24..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_price(&mut self, x: i64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[24..].as_mut_ptr(),
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn trade_id(&self) -> i64 {
+    let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[32..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_trade_id(&mut self, x: i64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[32..].as_mut_ptr(),
+        ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn size(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[40..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_size(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[40..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn flags(&self) -> u8 {
+    let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[44..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_flags(&mut self, x: u8) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[44..].as_mut_ptr(),
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+pub enum MessageOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Message<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Message<'a> {
+  type Inner = Message<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Message<'a> {
+  pub const VT_LEVEL_UPDATE: ::flatbuffers::VOffsetT = 4;
+  pub const VT_TRADE: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Message { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args MessageArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Message<'bldr>> {
+    let mut builder = MessageBuilder::new(_fbb);
+    if let Some(x) = args.trade { builder.add_trade(x); }
+    if let Some(x) = args.level_update { builder.add_level_update(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn level_update(&self) -> Option<&'a LevelUpdate> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<LevelUpdate>(Message::VT_LEVEL_UPDATE, None)}
+  }
+  #[inline]
+  pub fn trade(&self) -> Option<&'a Trade> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Trade>(Message::VT_TRADE, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Message<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<LevelUpdate>("level_update", Self::VT_LEVEL_UPDATE, false)?
+     .visit_field::<Trade>("trade", Self::VT_TRADE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct MessageArgs<'a> {
+    pub level_update: Option<&'a LevelUpdate>,
+    pub trade: Option<&'a Trade>,
+}
+impl<'a> Default for MessageArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    MessageArgs {
+      level_update: None,
+      trade: None,
+    }
+  }
+}
+
+pub struct MessageBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> MessageBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_level_update(&mut self, level_update: &LevelUpdate) {
+    self.fbb_.push_slot_always::<&LevelUpdate>(Message::VT_LEVEL_UPDATE, level_update);
+  }
+  #[inline]
+  pub fn add_trade(&mut self, trade: &Trade) {
+    self.fbb_.push_slot_always::<&Trade>(Message::VT_TRADE, trade);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> MessageBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    MessageBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Message<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Message<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Message");
+      ds.field("level_update", &self.level_update());
+      ds.field("trade", &self.trade());
+      ds.finish()
+  }
+}
+pub enum FlatMessageOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct FlatMessage<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for FlatMessage<'a> {
+  type Inner = FlatMessage<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> FlatMessage<'a> {
+  pub const VT_TIMESTAMP: ::flatbuffers::VOffsetT = 4;
+  pub const VT_SEQUENCE: ::flatbuffers::VOffsetT = 6;
+  pub const VT_SYMBOL: ::flatbuffers::VOffsetT = 8;
+  pub const VT_PRICE: ::flatbuffers::VOffsetT = 10;
+  pub const VT_SIZE: ::flatbuffers::VOffsetT = 12;
+  pub const VT_FLAGS: ::flatbuffers::VOffsetT = 14;
+  pub const VT_SIDE: ::flatbuffers::VOffsetT = 16;
+  pub const VT_TRADE_ID: ::flatbuffers::VOffsetT = 18;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    FlatMessage { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args FlatMessageArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<FlatMessage<'bldr>> {
+    let mut builder = FlatMessageBuilder::new(_fbb);
+    if let Some(x) = args.trade_id { builder.add_trade_id(x); }
+    builder.add_price(args.price);
+    builder.add_sequence(args.sequence);
+    builder.add_timestamp(args.timestamp);
+    builder.add_size(args.size);
+    if let Some(x) = args.symbol { builder.add_symbol(x); }
+    if let Some(x) = args.side { builder.add_side(x); }
+    builder.add_flags(args.flags);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn timestamp(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(FlatMessage::VT_TIMESTAMP, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn sequence(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(FlatMessage::VT_SEQUENCE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn symbol(&self) -> Option<&'a Symbol> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Symbol>(FlatMessage::VT_SYMBOL, None)}
+  }
+  #[inline]
+  pub fn price(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(FlatMessage::VT_PRICE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn size(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(FlatMessage::VT_SIZE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn flags(&self) -> u8 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u8>(FlatMessage::VT_FLAGS, Some(0)).unwrap()}
+  }
+  /// Of a price level update alone.
+  #[inline]
+  pub fn side(&self) -> Option<Side> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Side>(FlatMessage::VT_SIDE, None)}
+  }
+  /// Of a trade alone.
+  #[inline]
+  pub fn trade_id(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(FlatMessage::VT_TRADE_ID, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for FlatMessage<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<i64>("timestamp", Self::VT_TIMESTAMP, false)?
+     .visit_field::<u64>("sequence", Self::VT_SEQUENCE, false)?
+     .visit_field::<Symbol>("symbol", Self::VT_SYMBOL, false)?
+     .visit_field::<i64>("price", Self::VT_PRICE, false)?
+     .visit_field::<u32>("size", Self::VT_SIZE, false)?
+     .visit_field::<u8>("flags", Self::VT_FLAGS, false)?
+     .visit_field::<Side>("side", Self::VT_SIDE, false)?
+     .visit_field::<i64>("trade_id", Self::VT_TRADE_ID, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct FlatMessageArgs<'a> {
+    pub timestamp: i64,
+    pub sequence: u64,
+    pub symbol: Option<&'a Symbol>,
+    pub price: i64,
+    pub size: u32,
+    pub flags: u8,
+    pub side: Option<Side>,
+    pub trade_id: Option<i64>,
+}
+impl<'a> Default for FlatMessageArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    FlatMessageArgs {
+      timestamp: 0,
+      sequence: 0,
+      symbol: None,
+      price: 0,
+      size: 0,
+      flags: 0,
+      side: None,
+      trade_id: None,
+    }
+  }
+}
+
+pub struct FlatMessageBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FlatMessageBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_timestamp(&mut self, timestamp: i64) {
+    self.fbb_.push_slot::<i64>(FlatMessage::VT_TIMESTAMP, timestamp, 0);
+  }
+  #[inline]
+  pub fn add_sequence(&mut self, sequence: u64) {
+    self.fbb_.push_slot::<u64>(FlatMessage::VT_SEQUENCE, sequence, 0);
+  }
+  #[inline]
+  pub fn add_symbol(&mut self, symbol: &Symbol) {
+    self.fbb_.push_slot_always::<&Symbol>(FlatMessage::VT_SYMBOL, symbol);
+  }
+  #[inline]
+  pub fn add_price(&mut self, price: i64) {
+    self.fbb_.push_slot::<i64>(FlatMessage::VT_PRICE, price, 0);
+  }
+  #[inline]
+  pub fn add_size(&mut self, size: u32) {
+    self.fbb_.push_slot::<u32>(FlatMessage::VT_SIZE, size, 0);
+  }
+  #[inline]
+  pub fn add_flags(&mut self, flags: u8) {
+    self.fbb_.push_slot::<u8>(FlatMessage::VT_FLAGS, flags, 0);
+  }
+  #[inline]
+  pub fn add_side(&mut self, side: Side) {
+    self.fbb_.push_slot_always::<Side>(FlatMessage::VT_SIDE, side);
+  }
+  #[inline]
+  pub fn add_trade_id(&mut self, trade_id: i64) {
+    self.fbb_.push_slot_always::<i64>(FlatMessage::VT_TRADE_ID, trade_id);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FlatMessageBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    FlatMessageBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<FlatMessage<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for FlatMessage<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("FlatMessage");
+      ds.field("timestamp", &self.timestamp());
+      ds.field("sequence", &self.sequence());
+      ds.field("symbol", &self.symbol());
+      ds.field("price", &self.price());
+      ds.field("size", &self.size());
+      ds.field("flags", &self.flags());
+      ds.field("side", &self.side());
+      ds.field("trade_id", &self.trade_id());
+      ds.finish()
+  }
+}
+#[inline]
+/// Verifies that a buffer of bytes contains a `Message`
+/// and returns it.
+/// Note that verification is still experimental and may not
+/// catch every error, or be maximally performant. For the
+/// previous, unchecked, behavior use
+/// `root_as_message_unchecked`.
+pub fn root_as_message(buf: &[u8]) -> Result<Message<'_>, ::flatbuffers::InvalidFlatbuffer> {
+  ::flatbuffers::root::<Message>(buf)
+}
+#[inline]
+/// Verifies that a buffer of bytes contains a size prefixed
+/// `Message` and returns it.
+/// Note that verification is still experimental and may not
+/// catch every error, or be maximally performant. For the
+/// previous, unchecked, behavior use
+/// `size_prefixed_root_as_message_unchecked`.
+pub fn size_prefixed_root_as_message(buf: &[u8]) -> Result<Message<'_>, ::flatbuffers::InvalidFlatbuffer> {
+  ::flatbuffers::size_prefixed_root::<Message>(buf)
+}
+#[inline]
+/// Verifies, with the given options, that a buffer of bytes
+/// contains a `Message` and returns it.
+/// Note that verification is still experimental and may not
+/// catch every error, or be maximally performant. For the
+/// previous, unchecked, behavior use
+/// `root_as_message_unchecked`.
+pub fn root_as_message_with_opts<'b, 'o>(
+  opts: &'o ::flatbuffers::VerifierOptions,
+  buf: &'b [u8],
+) -> Result<Message<'b>, ::flatbuffers::InvalidFlatbuffer> {
+  ::flatbuffers::root_with_opts::<Message<'b>>(opts, buf)
+}
+#[inline]
+/// Verifies, with the given verifier options, that a buffer of
+/// bytes contains a size prefixed `Message` and returns
+/// it. Note that verification is still experimental and may not
+/// catch every error, or be maximally performant. For the
+/// previous, unchecked, behavior use
+/// `root_as_message_unchecked`.
+pub fn size_prefixed_root_as_message_with_opts<'b, 'o>(
+  opts: &'o ::flatbuffers::VerifierOptions,
+  buf: &'b [u8],
+) -> Result<Message<'b>, ::flatbuffers::InvalidFlatbuffer> {
+  ::flatbuffers::size_prefixed_root_with_opts::<Message<'b>>(opts, buf)
+}
+#[inline]
+/// Assumes, without verification, that a buffer of bytes contains a Message and returns it.
+/// # Safety
+/// Callers must trust the given bytes do indeed contain a valid `Message`.
+pub unsafe fn root_as_message_unchecked(buf: &[u8]) -> Message<'_> {
+  unsafe { ::flatbuffers::root_unchecked::<Message>(buf) }
+}
+#[inline]
+/// Assumes, without verification, that a buffer of bytes contains a size prefixed Message and returns it.
+/// # Safety
+/// Callers must trust the given bytes do indeed contain a valid size prefixed `Message`.
+pub unsafe fn size_prefixed_root_as_message_unchecked(buf: &[u8]) -> Message<'_> {
+  unsafe { ::flatbuffers::size_prefixed_root_unchecked::<Message>(buf) }
+}
+#[inline]
+pub fn finish_message_buffer<'a, 'b, A: ::flatbuffers::Allocator + 'a>(
+    fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+    root: ::flatbuffers::WIPOffset<Message<'a>>) {
+  fbb.finish(root, None);
+}
+
+#[inline]
+pub fn finish_size_prefixed_message_buffer<'a, 'b, A: ::flatbuffers::Allocator + 'a>(fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>, root: ::flatbuffers::WIPOffset<Message<'a>>) {
+  fbb.finish_size_prefixed(root, None);
+}
+}  // pub mod shootout
+

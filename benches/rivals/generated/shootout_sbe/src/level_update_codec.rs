@@ -213,7 +213,9 @@ pub mod encoder {
             self.get_buf_mut().put_u8_at(offset, value as u8);
             self
         }
+
     }
+
 } // end encoder
 
 pub mod decoder {
@@ -333,5 +335,8 @@ pub mod decoder {
         pub fn side(&self) -> side::Side {
             self.get_buf().get_u8_at(self.offset + 37).into()
         }
+
     }
+
 } // end decoder
+

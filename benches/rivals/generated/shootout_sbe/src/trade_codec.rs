@@ -221,7 +221,9 @@ pub mod encoder {
             self.get_buf_mut().put_i64_at(offset, value);
             self
         }
+
     }
+
 } // end encoder
 
 pub mod decoder {
@@ -341,5 +343,8 @@ pub mod decoder {
         pub fn trade_id(&self) -> i64 {
             self.get_buf().get_i64_at(self.offset + 37)
         }
+
     }
+
 } // end decoder
+
