@@ -1,7 +1,7 @@
 //! Captured hosts: file trees in tests/hosts, and the samples that the sources read from them.
 //!
-//! `FLATCAP_HOSTS=write cargo test --test suite hosts` writes the expected samples again; review
-//! the difference.
+//! `FLATCAP_HOSTS=write cargo test --features packaged --test suite hosts` writes the expected
+//! samples again; review the difference.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

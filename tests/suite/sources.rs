@@ -15,10 +15,11 @@ use super::settings_file::settings_file;
 const DOCUMENT: &str = "docs/SOURCES.md";
 const SETTINGS: &str = "config/flatcap.toml";
 /// The command that writes both again.
-const WRITE: &str = "FLATCAP_SOURCES=write cargo test --test suite sources";
+const WRITE: &str = "FLATCAP_SOURCES=write cargo test --features packaged --test suite sources";
 const HEAD: &str = "# Sources\n\n\
     The sources that flatcap can sample, field by field. Generated from the schemas and the source list\n\
-    by `FLATCAP_SOURCES=write cargo test --test suite sources`; a test fails if this file is out of date.\n\n\
+    by `FLATCAP_SOURCES=write cargo test --features packaged --test suite sources`; a test fails if this\n\
+    file is out of date.\n\n\
     - A field is named by its path, as in `dump --fields`. In a list it means the field of every element.\n\
     - A *counter* only grows, until it wraps or its device is removed. It is recorded as the kernel\n  \
     reports it, and `dump --rate` converts it to a rate. A *gauge* rises and falls. A *state* changes\n  \

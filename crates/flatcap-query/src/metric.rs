@@ -253,8 +253,9 @@ impl HostLabels {
         labels
     }
 
-    /// Returns the labels of an element's series. Without an element, returns those of the host. If
-    /// several sources have the name at the same time, the label `source_id` distinguishes them.
+    /// Returns the labels of an element's series. Without an element, returns the labels of the
+    /// host. If several sources have the name at the same time, the label `source_id` distinguishes
+    /// them.
     pub(crate) fn series(
         &self,
         table: &TableInfo,

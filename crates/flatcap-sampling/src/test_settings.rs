@@ -39,7 +39,7 @@ enum OwnedSettings {
 }
 
 impl TestSettings {
-    /// Parses the lines of a source's table. What they do not set has the program's defaults.
+    /// Parses the lines of a source's table. Other settings have the program's defaults.
     pub(crate) fn new(spec: &SourceSpec, keys: &str) -> Self {
         assert!(CATALOG.contains(spec));
         let mut settings = Self {

@@ -1,5 +1,5 @@
-//! What flatcap's programs write for people and read from them: quantities with units, names, and
-//! the functions in stacks.
+//! Text for people, in flatcap's programs: quantities with units, names, and the functions in
+//! stacks.
 //!
 //! Never reads a recording.
 

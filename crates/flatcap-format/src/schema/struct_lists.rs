@@ -13,7 +13,7 @@ pub struct StructList {
 }
 
 impl StructField {
-    /// Returns the bytes of the field in those of a struct; empty if these are too few.
+    /// Returns the bytes of the field in the bytes of a struct; empty if the struct is cut off.
     #[inline]
     pub fn bytes_of<'b>(&self, element: &'b [u8]) -> &'b [u8] {
         element.get(self.at..self.at + self.bytes).unwrap_or_default()
