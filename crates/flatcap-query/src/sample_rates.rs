@@ -87,8 +87,8 @@ impl SampleRates {
         })
     }
 
-    /// Returns whether the number of elements has reached the limit, so that new rates should replace
-    /// these.
+    /// Returns whether the number of elements has reached the limit, so that new rates should
+    /// replace these.
     pub(super) fn is_full(&self) -> bool {
         self.names.len() > RESTART_ELEMENTS
     }

@@ -72,7 +72,8 @@ impl Decimal {
 
 impl Threshold {
     /// Returns the order of a number relative to the threshold. It is exact if both are integers.
-    /// Otherwise it compares 64-bit floats. Returns `None` for NaN and for values that are no numbers.
+    /// Otherwise it compares 64-bit floats. Returns `None` for NaN and for values that are no
+    /// numbers.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub(super) fn order(self, value: FieldValue<'_>) -> Option<Ordering> {
         let float = |number: f64| match self {
