@@ -27,6 +27,7 @@ pub struct FieldDeparture {
     /// is counted: `processes[*].state=D`.
     pub field: String,
     /// The element of the list.
+    // Null outside of lists, unlike the other optional keys: scripts can select it for each field.
     pub element: Option<String>,
     /// The value, in `unit`, as `dump` prints it.
     pub value: f64,
@@ -69,6 +70,7 @@ pub struct FieldGroup {
     #[serde(flatten)]
     pub departure: FieldDeparture,
     /// Wall time of the first sample that differs, again: suspects have it under this name.
+    // One key for both lists, so that a script sorts suspects and fields by time alike.
     pub first_wall_ns: i64,
     /// The other fields.
     pub together: Vec<FieldName>,

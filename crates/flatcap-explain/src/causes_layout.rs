@@ -94,6 +94,7 @@ impl TextLayout<'_> {
 
 /// Says that a list is empty: nobody, if all of the window was recorded, else nobody knows.
 fn nobody(list: &str, tasks: &TaskCauses) -> String {
+    // An empty list of an incomplete window proves nothing about who ran.
     if tasks.is_complete {
         return format!("{list}: nobody");
     }

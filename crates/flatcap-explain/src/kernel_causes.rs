@@ -26,6 +26,7 @@ pub struct KernelCauses {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LoggedLines>,
     /// There was damage, a file that cannot be read, or events that cannot be read.
+    // For the exit status of the verbs; in JSON, the parts that are absent or incomplete say it.
     #[serde(skip)]
     pub(super) has_findings: bool,
 }
@@ -94,6 +95,7 @@ pub struct RunningProcess {
     pub on_cpu_ns: u64,
     /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
     /// recorded.
+    // Not 0: a process that never ran before and one about which nothing is known differ.
     pub usual_ns: Option<u64>,
     /// Number of times that its threads stopped running.
     pub switches: u64,

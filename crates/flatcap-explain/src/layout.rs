@@ -58,6 +58,8 @@ impl TextLayout<'_> {
     pub fn spikes(&self, found: &Spikes) -> Vec<String> {
         let spikes = &found.departures;
         if spikes.is_empty() {
+            // A recording without spikes is an answer only if fields were ranked; the reasons why
+            // others were not follow.
             let nothing = format!("no spikes: {}", nothing_departed(found.ranked, &found.unranked));
             return std::iter::once(nothing).chain(self.unranked(&found.unranked)).collect();
         }
@@ -68,6 +70,7 @@ impl TextLayout<'_> {
             |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
         let (time_width, value_width, usual_width) = (width(&times, 4), width(&values, 5), width(&usual, 5));
         // Names are last: after the values if the line has space for them, else on the next line.
+        // The score has five columns, and two blanks separate each pair of columns.
         let taken = time_width + 5 + value_width + usual_width + 4 * 2;
         let beside = self.width.checked_sub(taken).filter(|place| *place >= NAME_WIDTH_MIN);
         let heading = format!(
@@ -83,6 +86,7 @@ impl TextLayout<'_> {
                 "{time:<time_width$}  {:>5.2}  {value:>value_width$}  {usual:>usual_width$}",
                 spike.score
             );
+            // One choice for all spikes, so that the columns of a table stay aligned.
             if let Some(place) = beside {
                 lines.push(format!("{line}  {}", fitting_name(spike, place)));
             } else {
@@ -104,6 +108,7 @@ impl TextLayout<'_> {
         } else {
             self.push_suspects(found, &mut lines);
         }
+        // The kernel's events need no baseline, so they are shown without one, too.
         lines.extend(self.causes(&found.causes));
         if !found.baseline.is_too_short {
             self.push_fields(found, &mut lines);

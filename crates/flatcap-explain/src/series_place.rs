@@ -49,6 +49,7 @@ impl<'s> SeriesPlace<'s> {
         let Some(table) = read.results.tables().get(self.table) else { return String::new() };
         match table.columns.get(self.column) {
             Some(column) => table.path(column),
+            // Series of new children are of the list, in no column.
             None => table.list.as_deref().unwrap_or_default().to_owned(),
         }
     }
@@ -57,12 +58,15 @@ impl<'s> SeriesPlace<'s> {
     pub(super) fn field_name(&self, wall_ns: i64, read: &ReadResults) -> FieldName {
         let (source, source_id) = self.source(read);
         let names = read.results.elements();
+        // A process may run another program during the recording: the name at the time of the
+        // departure is the one that the reader looks for.
         let element = self.element.map(|element| label_of(names, read.set.name_at(names, element, wall_ns)));
         let stated = |path: String| match self.state {
             Some(state) => format!("{path}={state}"),
             None => path,
         };
         let field = self.field(read);
+        // The recording knows which sources share a name or a path, and adds an id or quotes.
         let path = stated(read.recording.path((source, source_id), &field));
         let name = match &element {
             Some(element) => format!("{element} {path}"),
@@ -79,6 +83,7 @@ impl<'s> SeriesPlace<'s> {
     /// Returns the series, to be measured in a window of wall time.
     pub(super) fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
         let (names, (source, source_id)) = (read.results.elements(), self.source(read));
+        // By identity, not by name: an element that was renamed within the window stays the same.
         let name = self.element.map(|element| read.set.name_at(names, element, window.end));
         // After a reload a source may have another period; the longest one reads enough.
         let periods = read.sources.iter().filter(|other| other.name == source);

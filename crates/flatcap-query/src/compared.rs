@@ -81,6 +81,8 @@ impl Binder for RowBinder<'_> {
             None => Scale::of(Dimension::of_field(located.unit.as_deref()).1),
             Some(_) => Scale::One,
         };
+        // A test reads the value as it is in the payload, so only numbers are converted to base
+        // units.
         self.values.push(BoundValue { field, test, scale, is_of_row, own: 0, local: Vec::new() });
         Ok(self.values.len() - 1)
     }
@@ -95,6 +97,8 @@ impl Binder for RowBinder<'_> {
 
     fn tolerate(&self, error: QueryError) -> Result<(), QueryError> {
         match error {
+            // In this run, the field has another type than in the run for which the condition was
+            // checked. The comparison is unknown there.
             QueryError::Condition(ConditionError::Mismatch { .. }) if !self.checks_values => Ok(()),
             error => Err(error),
         }

@@ -81,6 +81,8 @@ impl RowInputs {
     /// entries of a sample.
     fn value(&self, inputs: &[ColumnInput], input: usize, (table, entry): (usize, usize)) -> f64 {
         let own = |table: usize| self.tables.get(table)?.inputs.get(input)?.as_ref();
+        // A row of a list has its own values of the fields of this list. Fields of the sample have
+        // one value, and fields of other lists were already joined to one result for each sample.
         let value = match own(table) {
             Some(values) => values.get(entry),
             None => inputs.get(input).and_then(|input| {
@@ -95,6 +97,8 @@ impl RowInputs {
         logic.evaluate(&|check| match check {
             Check::Compare(comparison) => comparison.evaluate(&|input| self.value(inputs, *input, at)),
             Check::Elements(check) => {
+                // In a row that is an element of the list, the comparison is about this element:
+                // the rows of `cpu.cores[*]` are selected one by one.
                 let has_own = inputs.get(check.anchor).is_some_and(|input| input.column(at.0).is_some());
                 if check.is_implicit && has_own {
                     return self.evaluate(inputs, &check.inner, at);
@@ -144,6 +148,7 @@ impl RowFilter {
             samples: (0..batch.rows()).map(|row| batch.sample(row)).collect(),
         });
         let inputs = self.inputs_of(tables.collect(), samples);
+        // A condition may load tables that nobody asked for; their rows are not printed.
         let passing: Vec<Vec<usize>> = (plan.tables.iter().zip(&batches).enumerate())
             .filter(|(_, (info, _))| is_visible(info))
             .map(|(table, (_, batch))| {
@@ -171,6 +176,8 @@ impl RowFilter {
             inputs: self.columns(number, |input, column| {
                 let mut values = Vec::with_capacity(table.rows() * samples);
                 for row in 0..table.rows() {
+                    // A value that is the same in the whole matrix is read once, whatever the
+                    // number of samples.
                     if let Some((field, reader)) = table.changing(row, column, matrix) {
                         let bits = matrix.values(field, 0..samples);
                         values.extend(
@@ -222,6 +229,7 @@ impl RowFilter {
                     *own = Some(check.joined(own.iter().copied().chain([result])));
                 }
             }
+            // A sample whose list is empty has no entry in the table.
             let empty = check.joined(std::iter::empty());
             let joined = of_samples.into_iter().map(|own| own.unwrap_or(empty)).collect();
             if let Some(own) = inputs.elements.get_mut(check.anchor) {
@@ -241,6 +249,7 @@ impl RowFilter {
     ) -> bool {
         let compared = |check: &Check<usize, Infallible>| match check {
             Check::Compare(comparison) => self.possible(comparison, schema, matrix, tables),
+            // Bounds say nothing about it, so the matrix must be read.
             _ => Possible::BOTH,
         };
         self.logic.may_be(true, &|check| match check {

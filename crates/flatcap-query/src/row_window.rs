@@ -29,6 +29,7 @@ impl RowWindow {
     pub(super) fn widen(&mut self, query: &mut Query, periods_ns: impl Iterator<Item = u64>) {
         let longest = periods_ns.max().unwrap_or_default();
         let lead_ns = longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS);
+        // Without a begin, the first sample of the recording has no earlier one, and no rate.
         if let Some(since_ns) = &mut query.filter.since_ns {
             self.since_ns = Some(*since_ns);
             *since_ns = since_ns.saturating_sub_unsigned(lead_ns);
@@ -47,6 +48,7 @@ impl RowWindow {
 
     /// Returns whether a gap ends before the first row.
     pub(super) fn is_gap_before(&self, gap: &Gap) -> bool {
+        // A gap has only monotonic times; the run's offset makes wall time of them.
         self.is_before(gap.before_mono_ns, self.wall_offset_ns.wrapping_add_unsigned(gap.before_mono_ns))
     }
 

@@ -49,6 +49,7 @@ impl SampleRates {
     /// # Errors
     /// The path of a counter is too long.
     pub(super) fn new(name: &str, schema: &CompiledSchema) -> Result<Self, SchemaError> {
+        // The same counters as `--fields` with `--rate` has: one rule decides what has a rate.
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let is_counter = |leaf: &LeafField<'_>| {
             leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own))
@@ -60,6 +61,8 @@ impl SampleRates {
             Some(SelectedField { leaf: *leaf, picks, order: *leaf })
         });
         let mut selected: Vec<SelectedField> = selected.collect();
+        // A rate may need another field: the value at which the counter wraps, or the number of
+        // elements that the sample leaves out.
         let needed = CounterFields::add_to(&mut selected, schema);
         let mut lists = 0;
         let number = |_: &str| {
@@ -97,6 +100,8 @@ impl SampleRates {
     /// Returns whether the sample has too many elements to distinguish them.
     pub(super) fn observe(&mut self, sample: &SampleView<'_>) -> bool {
         self.batches.clear();
+        // Of a sample that does not fit its schema, nothing is known, so none of its counters has a
+        // rate.
         if self.collector.add(sample, &mut self.names).is_ok() {
             self.collector.take(u64::MAX, &mut self.batches);
         }

@@ -94,6 +94,8 @@ impl SampleReader {
                     self.add_source(&source);
                 }
                 ReplayItem::Sample(sample) => {
+                    // Samples before the window are taken, since the rates of the first sample in
+                    // the window need them, but they are not returned.
                     let SampleView { source, mono_ns, wall_ns, .. } = sample.telemetry;
                     let Some(own) = self.sources.get_mut(&source) else { continue };
                     self.summary.has_more_elements |= own.take(&sample.telemetry);
@@ -138,6 +140,8 @@ impl SampleReader {
                 let own = SampleSource::new(source, schema, rates);
                 self.sources.insert(source.id, own);
             }
+            // Its samples cannot be decoded. They are left out, and the summary says how many
+            // schemas are malformed: the samples of the other sources are still of use.
             Err(_) => self.summary.malformed_schemas += 1,
         }
     }
@@ -213,6 +217,7 @@ impl SampleSource {
 
     /// Takes a sample. Returns whether the sample has too many elements to distinguish them.
     fn take(&mut self, sample: &SampleView<'_>) -> bool {
+        // The new rates begin with the last sample, so that the next one has rates like any other.
         if self.rates.as_ref().is_some_and(SampleRates::is_full)
             && let Ok(mut rates) = SampleRates::new(&self.name, &self.schema)
         {
@@ -220,6 +225,7 @@ impl SampleSource {
             self.rates = Some(rates);
         }
         let has_more = self.rates.as_mut().is_some_and(|rates| rates.observe(sample));
+        // A copy: the caller asks for the sample after this call, when the reader's item is gone.
         self.envelope = SampleView { payload: &[], ..*sample };
         self.payload.clear();
         self.payload.extend_from_slice(sample.payload);

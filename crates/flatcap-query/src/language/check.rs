@@ -95,6 +95,7 @@ impl<V> Comparison<V> {
     /// Evaluates the comparison. It is unknown if a value is NaN.
     #[inline]
     pub fn evaluate(&self, value: &impl Fn(&V) -> f64) -> Truth {
+        // NaN has no order, so a comparison with an absent value is neither true nor false.
         let order = self.left.value(value).partial_cmp(&self.right.value(value));
         order.map_or(Truth::Unknown, |order| Truth::known(self.sign.accepts(order)))
     }

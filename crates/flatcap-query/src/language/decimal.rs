@@ -30,6 +30,8 @@ impl Decimal {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let exponent: i32 = exponent.parse().ok()?;
         let places = i32::try_from(fraction.len()).ok()?;
+        // The limit keeps the powers of 10 below small: a text such as 1e999999999 would otherwise
+        // take minutes and gigabytes to compute.
         let exponent = exponent.checked_sub(places).filter(|all| all.abs() <= EXPONENT_MAX)?;
         Some(Self { mantissa: format!("{whole}{fraction}").parse().ok()?, exponent })
     }
@@ -63,6 +65,8 @@ impl Decimal {
             (product(self.mantissa), Some(i128::from(scale)))
         };
         match (number, divisor) {
+            // Most thresholds are whole numbers of the field's unit. Integers of the field are then
+            // compared exactly, also above 2^53.
             (Some(number), Some(divisor)) if number % divisor == 0 => Threshold::Integer(number / divisor),
             #[allow(clippy::cast_precision_loss, reason = "scales are powers of 2 or less than 2^32")]
             _ => Threshold::Float(Self { exponent, ..self }.float() / scale as f64),

@@ -134,6 +134,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             Test::Changed { operand, text } => self.about_elements(text, elements, |own, scope| {
                 let left = Term::Value(own.value(*operand, None, scope)?.0);
                 let (text, sign) = (Arc::clone(text), CompareSign::Equal);
+                // A changed value reads as 1, an unchanged one as 0, and the first sample as
+                // absent. So `not changed(FIELD)` is unknown for the first sample, too.
                 Ok(Comparison { text, left, sign, right: Term::Number(1.0), dimension: None })
             }),
             Test::Elements { is_every, inner, text } => {
@@ -179,6 +181,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             Ok(comparison) => comparison,
             Err(error) => {
                 self.binder.tolerate(error)?;
+                // A comparison with NaN is unknown. The other comparisons of the condition still
+                // decide, as they would if this field were absent in a sample.
                 let (left, right) = (Term::Number(f64::NAN), Term::Number(f64::NAN));
                 let (text, sign) = (Arc::clone(text), CompareSign::Equal);
                 Comparison { text, left, sign, right, dimension: None }
@@ -239,6 +243,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         };
         let located = self.binder.locate(*operand)?;
         let expected = if read_as.is_some() { ColumnType::Text } else { ColumnType::Bool };
+        // A comparison of different types would be unknown for every sample: better an error now
+        // than a rule that never fires.
         if located.column_type != expected {
             let with = match located.column_type {
                 ColumnType::Text => "a text in quotes",
@@ -301,6 +307,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
             }
             _ => return Ok(None),
         };
+        // The result of a transform is a 64-bit float in any case.
         if !self.transforms(operand).is_empty() {
             return Ok(None);
         }
@@ -371,6 +378,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             match &scope.list {
                 None => scope.list = Some((located.source, list.clone(), value)),
                 Some((source, known, _)) if (*source, known) == (located.source, list) => {}
+                // Elements of different lists have no order in common, so nothing says which two of
+                // them to compare.
                 Some((_, known, _)) => {
                     return Err(mismatch(
                         &operand.text,
@@ -431,6 +440,7 @@ fn computed<V>(
     };
     match (operation, &left.dimension, &right.dimension) {
         (_, None, None) => Ok(None),
+        // A number times or divided by a value is a factor and needs no unit; in a sum it does.
         (Arithmetic::Add | Arithmetic::Subtract, ..) => common(text, left, right),
         (Arithmetic::Multiply, Some(one), None) | (Arithmetic::Multiply, None, Some(one)) => {
             Ok(Some(one.clone()))
