@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs our unsafe and lock-free code under the address sanitizer, in a model checker, and under the
-# thread sanitizer: only the crates that have such code. Has a target directory of its own, so that it
-# can run beside other builds; says in one line what it cannot install.
+# thread sanitizer: only the crates that have such code. It has its own target directory, so it can run
+# at the same time as other builds. If it cannot install a tool, it says so in one line.
 #
 #   scripts/sanitizers.sh [push]   push: instead, all tests of the library for applications under
 #                                  both sanitizers; by hand, since it takes four minutes to build

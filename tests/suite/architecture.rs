@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::imports::ImportGraph;
 
-/// What each crate or module may import (docs/ARCHITECTURE.md, "Modules"). Most are crates. Those
-/// from `host` to `replay` are in flatcap-format, four are in flatcap-recorder, and `config`,
-/// `export`, `daemon`, `cli`, `lib` and `main` are the program.
+/// The imports that each crate or module may have (docs/ARCHITECTURE.md, "Modules"). Most are
+/// crates. Those from `host` to `replay` are in flatcap-format, four are in flatcap-recorder, and
+/// `config`, `export`, `daemon`, `cli`, `lib` and `main` are the program.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("tasks", &[]),
@@ -298,8 +298,7 @@ const MODULE_CRATES: &[(&str, &str)] = &[
     ("crates/flatcap-view/src", "view"),
 ];
 
-/// The folders of flatcap-recorder that are modules of their own; the files beside them are
-/// `recorder`.
+/// The folders of flatcap-recorder that are modules of their own. The other files are `recorder`.
 const RECORDER_FOLDERS: &[&str] = &["compress", "ingest", "snapshot"];
 
 /// Returns the module that a shipped file belongs to: a folder, a file next to the folders, or a

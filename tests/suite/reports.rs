@@ -1,9 +1,9 @@
 //! `spikes` and `explain` as the verbs and the page answer them about the recording in
 //! tests/data/reports. python/tests asks Python the same.
 //!
-//! `FLATCAP_REPORTS=write` records it again: two sources of one name, processes of one name, two
-//! sources that share a path, a source that ends, values that are absent, fields that are not
-//! ranked, and the kernel's events.
+//! `FLATCAP_REPORTS=write` records it again. It has sources and processes that share a name,
+//! sources that share a path, and a source that ends. It also has absent values, fields that are
+//! not ranked, and the kernel's events.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/reports")
 }
 
-/// Two processes of one name that compute in the incident, beside others.
+/// Two processes of one name that compute during the incident, and others that do not.
 fn processes(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     let busy = sample.clamp(INCIDENT.start, INCIDENT.end) - INCIDENT.start;
     let workers = [(812, 10), (813, 6)].map(|(pid, share)| process(pid, "worker", busy * share));

@@ -72,7 +72,7 @@ pub struct PushStatus {
     pub cpu_ns: u64,
     /// CPU time that they may use in a second, in nanoseconds (`cpu_budget` of `[push]`).
     pub cpu_ns_max: u64,
-    /// How often all pushes paused because they had used it.
+    /// Number of times that all pushes paused because this time was used up.
     pub cpu_waits: u64,
     /// Frames that a user may push per second; `None` is unlimited.
     pub user_frames_per_second_max: Option<u64>,
@@ -302,7 +302,7 @@ pub struct StorageStatus {
     pub time_to_full_ns: Option<u64>,
     /// Compressed bytes per written byte, as measured over the segments that this run has
     /// compressed. The time above uses this ratio. `None` before the first compressed segment, and
-    /// if compression is off or behind; then the time is that of uncompressed data.
+    /// if compression is off or behind. The time above then assumes uncompressed data.
     pub compression_ratio: Option<f64>,
     /// Sealed segments.
     pub segments: u64,

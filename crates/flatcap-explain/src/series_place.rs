@@ -49,7 +49,7 @@ impl<'s> SeriesPlace<'s> {
         let Some(table) = read.results.tables().get(self.table) else { return String::new() };
         match table.columns.get(self.column) {
             Some(column) => table.path(column),
-            // Series of new children are of the list, in no column.
+            // The number of new children describes the whole list, so it has no column.
             None => table.list.as_deref().unwrap_or_default().to_owned(),
         }
     }

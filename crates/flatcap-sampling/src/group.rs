@@ -163,6 +163,8 @@ impl SamplerGroup {
 
     /// Takes the sample that is due, if there is one, and collects offloaded reads. Returns the
     /// time.
+    // In the loop of `run`, a call for each sample costs 8 % of a small sample's instructions.
+    #[inline]
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
         let mut end = begin;

@@ -46,8 +46,8 @@ pub(crate) enum LakeError {
     Runtime(#[from] io::Error),
 }
 
-/// Returns the text of an error, followed by the texts of its causes that it does not contain. For
-/// example, the message that a URL is not allowed is the third cause.
+/// Returns the message of an error, followed by the messages of its causes unless the first one
+/// contains them. For example, the message that a URL is not allowed is the third cause.
 fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -2,10 +2,11 @@
 //! while copying.
 //!
 //! The crate `twox-hash` handles most lengths up to 240 bytes, and processors without AVX2. The
-//! other lengths are implemented here for three reasons: lengths of 17 to 128 bytes, typical of
-//! telemetry, are hashed inline; AVX-512 shortens the time of medium payloads by a quarter; and a
-//! framed payload is hashed from the registers that copy it, which makes one of the two almost
-//! free.
+//! other lengths are implemented here for three reasons:
+//!
+//! - Lengths of 17 to 128 bytes, typical of telemetry, are hashed inline.
+//! - AVX-512 shortens the time of medium payloads by a quarter.
+//! - A framed payload is hashed from the registers that copy it, so one of the two is almost free.
 //!
 //! The algorithm follows the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 

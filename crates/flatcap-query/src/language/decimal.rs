@@ -65,8 +65,8 @@ impl Decimal {
             (product(self.mantissa), Some(i128::from(scale)))
         };
         match (number, divisor) {
-            // Most thresholds are whole numbers of the field's unit. Integers of the field are then
-            // compared exactly, also above 2^53.
+            // A threshold that is a whole number in the field's unit is compared exactly with
+            // integers, also above 2^53.
             (Some(number), Some(divisor)) if number % divisor == 0 => Threshold::Integer(number / divisor),
             #[allow(clippy::cast_precision_loss, reason = "scales are powers of 2 or less than 2^32")]
             _ => Threshold::Float(Self { exponent, ..self }.float() / scale as f64),

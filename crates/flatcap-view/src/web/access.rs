@@ -31,7 +31,7 @@ impl PageAccess {
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
         // The port is not compared, because it may be forwarded.
         let host = only(headers, &HOST).unwrap_or_default();
-        // If the request line has an absolute URL, its host must be that of the header `Host`.
+        // If the request line has an absolute URL, its host must equal the header `Host`.
         if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {
             return Err(ApiError::new(
                 StatusCode::MISDIRECTED_REQUEST,
