@@ -21,22 +21,23 @@ use flatcap_os::journal::{self, JournalSocket};
 use jiff::Timestamp;
 use journal_record::JournalLayer;
 use tracing::Subscriber;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use tracing_subscriber::{Layer, Registry, reload};
 use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
 
-/// The default filter.
-const DEFAULT_FILTER: &str = "info";
+/// The lowest level of lines by default.
+const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// The log of this process.
 #[derive(Debug)]
 pub(super) struct Log {
-    filter: reload::Handle<EnvFilter, Registry>,
+    filter: reload::Handle<Targets, Registry>,
     has_default_filter: bool, // FLATCAP_LOG does not set one
     queue: Arc<LogQueue>,
     format: LineFormat,
@@ -86,12 +87,13 @@ impl Log {
 
     /// Returns the subscriber to install, and the log. Without a filter, the default one applies.
     fn build(
-        filter: Option<EnvFilter>,
+        filter: Option<Targets>,
         output: LogOutput,
         format: LineFormat,
     ) -> (impl Subscriber + Send + Sync, Self) {
         let has_default_filter = filter.is_none();
-        let (layer, filter) = reload::Layer::new(filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_FILTER)));
+        let (layer, filter) =
+            reload::Layer::new(filter.unwrap_or_else(|| Targets::new().with_default(DEFAULT_LEVEL)));
         let queue = LogQueue::start(output);
         let subscriber = Registry::default()
             .with(layer)
@@ -134,7 +136,7 @@ impl Log {
 
 /// Parses a filter and rejects mistakes, because the library accepts any word as the name of a
 /// target.
-fn parse_filter(text: &str) -> Result<EnvFilter, String> {
+fn parse_filter(text: &str) -> Result<Targets, String> {
     if text.len() > FILTER_BYTES_MAX {
         return Err(format!("the filter has {} bytes; write at most {FILTER_BYTES_MAX}", text.len()));
     }
@@ -153,7 +155,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
             ));
         }
     }
-    EnvFilter::builder().parse(directives.join(",")).map_err(|error| format!("\"{text}\": {error}"))
+    directives.join(",").parse().map_err(|error| format!("\"{text}\": {error}"))
 }
 
 /// Returns the journal, if standard error leads to it and its socket can be opened. Otherwise plain
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     /// Returns a log of text, and its lines.
-    fn in_memory(filter: Option<EnvFilter>) -> (impl Subscriber + Send + Sync, Log, Arc<Mutex<Vec<u8>>>) {
+    fn in_memory(filter: Option<Targets>) -> (impl Subscriber + Send + Sync, Log, Arc<Mutex<Vec<u8>>>) {
         let out = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&out);
         let output = Box::new(move |line: &[u8]| lines.lock().unwrap().extend_from_slice(line));
@@ -245,7 +247,7 @@ mod tests {
             (Some("info"), &["info", "warn"]),
             (Some("debug"), &["debug", "info", "warn"]),
         ] {
-            let (subscriber, log, out) = in_memory(filter.map(EnvFilter::new));
+            let (subscriber, log, out) = in_memory(filter.map(|text| parse_filter(text).unwrap()));
             tracing::subscriber::with_default(subscriber, || {
                 log.limit_to_warnings();
                 tracing::debug!("debug");

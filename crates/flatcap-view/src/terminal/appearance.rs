@@ -1,6 +1,6 @@
 //! The capabilities of the terminal: colors, and characters beyond ASCII.
 
-use ratatui::style::{Color, Modifier, Style};
+use ratatui_core::style::{Color, Modifier, Style};
 
 /// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

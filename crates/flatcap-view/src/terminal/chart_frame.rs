@@ -1,9 +1,9 @@
 //! Draws charts: each step as a bar from its smallest to its largest value.
 
 use jiff::tz::TimeZone;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use super::appearance::Appearance;
 use super::numbers::compact;

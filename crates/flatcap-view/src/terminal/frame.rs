@@ -1,11 +1,10 @@
 //! Draws a frame from the state and the content of the feeds.
 
 use jiff::tz::TimeZone;
-use ratatui::Frame;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use ratatui::widgets::{Clear, Widget};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use ratatui_core::terminal::Frame;
 
 use super::appearance::Appearance;
 use super::chart_frame::{ChartColumns, draw_charts, shortened};
@@ -292,7 +291,9 @@ fn draw_panel(
     lines: &[String],
     (first, appearance): (usize, Appearance),
 ) {
-    Clear.render(area, buffer);
+    for at in area.intersection(buffer.area).positions() {
+        buffer[at].reset();
+    }
     let width = usize::from(area.width);
     let room = usize::from(area.height).saturating_sub(1);
     let first = first.min(lines.len().saturating_sub(room));

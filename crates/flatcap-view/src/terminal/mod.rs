@@ -4,6 +4,7 @@
 //! time. [`draw`] makes a frame of the two. All three are pure; [`show`] is the loop that reads
 //! keys and recordings and writes to the terminal.
 
+mod alternate_screen;
 mod appearance;
 mod chart_frame;
 mod feeds;

@@ -1,6 +1,6 @@
 //! The loop: reads keys and the recording, and writes frames to the terminal.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Stdout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use flatcap_os::wake_event::WakeEvent;
 use flatcap_query::Recording;
 use flatcap_text::stack_names::StackNames;
 use jiff::tz::TimeZone;
-use ratatui::DefaultTerminal;
-use ratatui::layout::Rect;
+use ratatui_core::layout::Rect;
+use ratatui_core::terminal::Terminal;
 
+use super::alternate_screen::AlternateScreen;
 use super::appearance::Appearance;
 use super::feeds::Feeds;
 use super::frame::{draw, explanation_width, room_of};
@@ -68,16 +69,6 @@ pub struct Session {
     pub appearance: Appearance,
 }
 
-/// Restores the terminal on drop, also during a panic.
-struct RestoredTerminal;
-
-impl Drop for RestoredTerminal {
-    fn drop(&mut self) {
-        // If the terminal is gone, there is nothing to restore.
-        let _gone = ratatui::try_restore();
-    }
-}
-
 /// Shows a recording until the user or a signal ends it.
 ///
 /// # Errors
@@ -94,9 +85,7 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
     // Signals are handled before the terminal changes, so that it is always restored.
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
-    // Created first, so that an initialization that fails halfway is undone, too.
-    let _restored = RestoredTerminal;
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = Terminal::new(AlternateScreen::open()?)?;
     let mut run = ViewRun::new(session, Feeds::new(recording, session.host.clone()));
     run.show(&mut terminal, &stop)
 }
@@ -120,7 +109,11 @@ impl<'s> ViewRun<'s> {
         Self { session, state, feeds, explanation: None, announced: None, ticks: 0 }
     }
 
-    fn show(&mut self, terminal: &mut DefaultTerminal, stop: &WakeEvent) -> Result<(), ViewError> {
+    fn show(
+        &mut self,
+        terminal: &mut Terminal<AlternateScreen<Stdout>>,
+        stop: &WakeEvent,
+    ) -> Result<(), ViewError> {
         let mut next_tick_ns = monotonic_ns();
         let mut is_changed = true;
         while !stop.is_set() {
@@ -170,7 +163,7 @@ impl<'s> ViewRun<'s> {
     }
 
     /// Reads and draws a frame. Returns whether everything was read.
-    fn draw(&mut self, terminal: &mut DefaultTerminal) -> Result<bool, ViewError> {
+    fn draw(&mut self, terminal: &mut Terminal<AlternateScreen<Stdout>>) -> Result<bool, ViewError> {
         let size = terminal.size()?;
         let room = room_of(Rect::new(0, 0, size.width, size.height), &self.state);
         let deadline_ns = monotonic_ns() + READ_NS;

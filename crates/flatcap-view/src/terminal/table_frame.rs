@@ -1,9 +1,9 @@
 //! Draws a table of elements.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use ratatui::text::Span;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use ratatui_core::text::Span;
 
 use super::appearance::Appearance;
 use super::chart_frame::shortened;

@@ -3,11 +3,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use flatcap_query::Recording;
 use jiff::tz::TimeZone;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::buffer::Cell;
-use ratatui::layout::Rect;
-use ratatui::style::Color;
+use ratatui_core::backend::TestBackend;
+use ratatui_core::buffer::Cell;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Color;
+use ratatui_core::terminal::Terminal;
 
 use super::appearance::Appearance;
 use super::feeds::Feeds;
