@@ -50,7 +50,7 @@ aarch64() {
     for package in flatcap-format flatcap-lane flatcap-query flatcap-stream; do
         optimized+=(--config "profile.dev.package.$package.opt-level=2")
     done
-    cargo test --target "$target" "${libraries[@]}" --package flatcap-push --lib --tests --locked "${optimized[@]}"
+    FLATCAP_BRIEF=1 cargo test --target "$target" "${libraries[@]}" --package flatcap-push --lib --tests --locked "${optimized[@]}"
     cargo build --target "$target" --package flatcap --locked
 }
 

@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export FLATCAP_LONG=1 FLATCAP_FULL=1
 if [ $# -eq 0 ]; then
-  set -- accounting:: shared_disk:: interleavings:: identity_tests:: rate_tests:: forgery_tests:: pushed_tests::
-  cargo test --locked --test suite -- push_limits:: foreign_folders::
+  set -- accounting:: shared_disk:: source_pool:: cpu_budget:: interleavings:: identity_tests:: \
+    rate_tests:: forgery_tests:: pushed_tests::
+  cargo test --locked --features packaged --test suite -- push_limits:: foreign_folders::
 fi
 cargo test --workspace --features packaged --locked --lib -- "$@"
 cargo test --locked --package flatcap-promql --test staleness

@@ -188,7 +188,7 @@ fn series(base: &[u8], places: &[prop::sample::Index], steps: &[u8], keeps: bool
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(12, 200)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 200)))]
 
     // Proves that both ways of reading give the same results for random samples, raw and
     // compressed: numbers that change or not, cores that come and go, and any bytes changed of
@@ -281,7 +281,7 @@ pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(20, 300)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 300)))]
 
     // Proves that both ways of reading give the same results for lists of structs of any length, in
     // which elements come, go, change their names and share identities, with texts that are not

@@ -426,7 +426,7 @@ fn any_phase() -> impl Strategy<Value = Phase> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(200, 10_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(40, 10_000)))]
 
     // Proves that rows contain each value once, with its source, element and name. Sources and
     // elements share names, appear, end, are renamed, follow each other and exist twice, and a unit

@@ -250,7 +250,7 @@ fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(10, 200)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(10, 200)))]
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
     // samples, and that gaps are rows, at every zoom. Method: random samples with spikes of one
@@ -300,7 +300,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(20, 500)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 500)))]
 
     // Proves that a feed returns each pixel and gap of an overview of the whole recording once,
     // while the recording grows by segments. Method: the samples of the previous test, also at the

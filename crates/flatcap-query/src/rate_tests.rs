@@ -302,7 +302,7 @@ fn options(is_long: bool, is_rate: bool, steps: Option<(u64, &str)>) -> RowOptio
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(200, 5_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(60, 5_000)))]
 
     // Proves that rates, steps and all aggregates have the values that a naive reader computes.
     // Counters of all types wrap, are reset, fall a little and are absent. Elements end, come back,

@@ -283,7 +283,7 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(200, 5_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(60, 5_000)))]
 
     // Proves that each counter of a whole sample is replaced by its own rate, in nested tables, in
     // lists in elements of lists, and in lists of numbers, whatever comes and goes.

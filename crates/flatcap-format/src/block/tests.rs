@@ -76,7 +76,7 @@ pub(super) fn text(number: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(8, 24)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::cases(8, 24)))]
 
     #[test]
     fn frames_come_back(data in proptest::collection::vec(any::<u8>(), 0..600), way: u8, kind in 0_usize..4) {

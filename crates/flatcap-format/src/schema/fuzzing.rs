@@ -260,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: effort::of(125, 500), ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: effort::cases(125, 500), ..ProptestConfig::default() })]
 
         #[test]
         fn near_the_corpus_it_holds(file in any::<prop::sample::Index>(), changed in mutations(5)) {

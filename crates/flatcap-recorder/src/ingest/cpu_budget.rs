@@ -203,6 +203,7 @@ fn with_credit(debt_ns: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::testing::effort;
     use proptest::prelude::*;
 
     use super::*;
@@ -290,6 +291,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::by_hand(40, 1_000)))]
+
         // Proves that the budget is kept over any interval and for any work, and that users who
         // always have work get equal shares.
         #[test]

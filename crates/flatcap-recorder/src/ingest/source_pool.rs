@@ -138,6 +138,7 @@ impl SourcePool {
 #[cfg(test)]
 mod tests {
     use flatcap_format::segment::SourceSender;
+    use flatcap_format::testing::effort;
 
     use super::super::limits::tests::LIMITS;
     use super::super::source_setup::tests::{registered, setup};
@@ -247,7 +248,7 @@ mod tests {
     // each time is refused, without harm to another user.
     #[test]
     fn applications_are_started_any_number_of_times() {
-        const STARTS: usize = 10_000;
+        let starts = effort::by_hand(3_000, 10_000);
         let ring_segment = (4 << 20, "[blackbox] memory_max");
         for (description_bytes, description_key) in [(64 << 20, "[storage] segment_size"), ring_segment] {
             let limits = PushLimits { description_bytes, description_key, ..LIMITS };
@@ -259,7 +260,7 @@ mod tests {
             };
             let mut applications = [application(1, 0, false), application(1, 14 << 10, true)];
             let (mut pool, mut next_id) = (SourcePool::default(), 0);
-            for start in 0..STARTS {
+            for start in 0..starts {
                 // Another program of a hostile user, with a new name each time.
                 let described = applications[0].registered(0).described;
                 let hostile = registered(setup(9, &format!("name{start}"), &[]), described);

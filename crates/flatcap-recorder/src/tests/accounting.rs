@@ -56,7 +56,9 @@ fn a_segment_given_up_at_its_creation_counts_nothing() {
         for (creation, first, count) in creations.into_iter().skip(1).flat_map(|creation| {
             (1..4).flat_map(move |first| [2, 3].map(move |count| (creation, first, count)))
         }) {
-            for kill in [None, Some(2), Some(6), Some(12), Some(30)] {
+            let kills: &[Option<usize>] =
+                effort::by_hand(&[None, Some(6)], &[None, Some(2), Some(6), Some(12), Some(30)]);
+            for &kill in kills {
                 let storage = SimulatedStorage::new(creation as u64);
                 let operations = creation + first..creation + first + count;
                 operations.clone().for_each(|operation| storage.fail(operation, 5));
@@ -68,7 +70,9 @@ fn a_segment_given_up_at_its_creation_counts_nothing() {
                 let mut looker = ImageReader::new();
                 given_up += segments(&mut looker, &image).iter().filter(|(_, file)| is_blank(file)).count();
                 for memory in [script.memory(), Leftovers { frames: Vec::new(), ..script.memory() }] {
-                    for again in [None, Some(0), Some(1), Some(4)] {
+                    let repetitions: &[Option<usize>] =
+                        effort::by_hand(&[None, Some(1)], &[None, Some(0), Some(1), Some(4)]);
+                    for &again in repetitions {
                         let mut image = storage.crash_image(0, CrashKind::ProcessKilled);
                         if let Some(operation) = again {
                             image.crash_at(operation, CrashPoint::Before);

@@ -103,7 +103,7 @@ fn sizes_are_near_the_best() {
     // Proves that the columnar layout takes at most 1.2 times the smaller of the row layout and one
     // column for each word. Words with 17 to 300 values, which a sample cannot tell from text, may
     // take 2.7 times as much.
-    for seed in 0..effort::of(16, 64) {
+    for seed in 0..u64::from(effort::cases(16, 64)) {
         let body = RowGenerator::new(seed);
         let frames = samples(body.rows(), |row| body.of(row));
         for codec in [Codec::Snappy, Codec::Zstd(1)] {

@@ -658,7 +658,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
         // Proves that reading a compressed segment gives the bytes of the raw one, for random
         // segments and random ranges.
         #[test]
@@ -684,7 +684,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
         // Proves that a segment opened without its index reads the same as one opened with it,
         // intact or with one changed byte at any offset.
         #[test]

@@ -178,7 +178,7 @@ mod tests {
     use crate::testing::effort;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(32, 256)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(32, 256)))]
 
         // Proves that any sequence of reads returns the bytes of the file.
         #[test]

@@ -135,8 +135,8 @@ mod tests {
         SegmentName, SegmentOptions, SegmentReader, SegmentWriter, SideFile,
     };
     use crate::storage::Storage;
-    use crate::testing::example;
     use crate::testing::simulated::SimulatedStorage;
+    use crate::testing::{effort, example};
 
     const SAMPLES: usize = 24;
 
@@ -207,7 +207,7 @@ mod tests {
             let (bytes, header_bytes) = unsealed(checksum, false);
             let intact = read(&bytes).unwrap();
             assert_eq!((intact.0, intact.1.len()), (SAMPLES, 0));
-            let step = if checksum == ChecksumKind::Xxh3 { 1 } else { 5 };
+            let step = if checksum == ChecksumKind::Xxh3 { effort::of(5, 1) } else { effort::of(15, 5) };
             for bit in (0..header_bytes * 8).step_by(step) {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
@@ -245,7 +245,7 @@ mod tests {
             let intact = read(&bytes).unwrap();
             assert_eq!((intact.0, intact.1.len()), (SAMPLES, 0));
             let first = bytes.windows(4).position(|four| four == b"FCBK").unwrap() - 16;
-            for bit in (0..first * 8).step_by(7) {
+            for bit in (0..first * 8).step_by(effort::of(21, 7)) {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(read(&damaged).unwrap(), (SAMPLES, Vec::new()), "{bit}");

@@ -471,7 +471,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(300, 10_000)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(300, 10_000)))]
         // Proves that each number counts once, with the correct meaning. Method: all numbers of a
         // run, in random samples and gaps, some gaps before samples with lower numbers. If a number
         // occurs twice, the check reports it and still counts it once.

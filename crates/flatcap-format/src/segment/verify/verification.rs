@@ -638,7 +638,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
         // Proves that batches never change the result: it equals the result of reading frame by
         // frame. Method: random segments, intact and damaged, with 0 to 3 workers, with their own
         // index and with a wrong one.

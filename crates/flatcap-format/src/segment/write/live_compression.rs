@@ -309,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(effort::of(12, 48)))]
+        #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 48)))]
         // Proves that a segment compressed while it is written has the same raw bytes as an
         // uncompressed one, also while it grows. Method: random segments, and a reader that follows
         // from the header on.
