@@ -176,7 +176,7 @@ impl<'a> Latency {
     s
   }
 
-  /// How many were measured.
+  /// Number of measurements.
   pub fn count(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -560,7 +560,7 @@ impl<'a> Process {
 
 }
 
-/// What the recorder thread has done since the start of the run.
+/// Work of the recorder thread since the start of the run.
 // struct Recorder, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -822,7 +822,7 @@ impl<'a> Recorder {
 
 }
 
-/// How one source is doing.
+/// State of one source.
 // struct SourceState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1167,7 +1167,7 @@ impl<'a> SourceState {
     self.0[64..64 + 32].copy_from_slice(&x.0)
   }
 
-  /// How long a reading took.
+  /// Duration of a reading.
   pub fn read_duration(&self) -> &Latency {
     // Safety:
     // Created from a valid Table for this object
@@ -1182,7 +1182,7 @@ impl<'a> SourceState {
 
 }
 
-/// How the samples of one group get to the recorder.
+/// Hand-over of the samples of one group to the recorder.
 // struct GroupState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]

@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One group. What the root does not have is absent there.
+/// One group. Fields that the root does not have are absent there.
 // struct CgroupCounters, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -264,8 +264,8 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Path below the root of the tree, without a leading slash, ended by a zero byte; empty for the root, cut to its last 255
-  /// bytes where it is longer (`path_length` tells).
+  /// Path below the root of the tree, without a leading slash, ended by a zero byte; empty for the
+  /// root, cut to its last 255 bytes if it is longer (see `path_length`).
   pub fn path(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -1633,7 +1633,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// How many it may have (pids.max); absent where there is no limit, too.
+  /// Maximum number of tasks (pids.max); also absent if there is no limit.
   pub fn pids_max(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

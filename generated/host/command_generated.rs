@@ -25,7 +25,7 @@ pub const ENUM_VALUES_COMMAND_END: [CommandEnd; 6] = [
   CommandEnd::NotTrusted,
 ];
 
-/// How the run went that these values are from.
+/// Result of the run that printed these values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CommandEnd(pub u8);
@@ -312,7 +312,7 @@ impl<'a> CommandCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandCounter::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the order of their names, as code="200",method="get"; empty if it has none.
+  /// Its labels, in the order of their names, as code="200",method="get"; empty without labels.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -320,7 +320,7 @@ impl<'a> CommandCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandCounter::VT_LABELS, None).unwrap()}
   }
-  /// The value. Not a number where the text has none that is finite.
+  /// The value. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -448,7 +448,7 @@ impl<'a> CommandGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_NAME, None).unwrap()}
   }
-  /// Its labels, as those of a counter; empty in JSON.
+  /// Its labels, in the form of a counter's; empty in JSON.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -456,7 +456,7 @@ impl<'a> CommandGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_LABELS, None).unwrap()}
   }
-  /// The value, to the nearest number of this type. Not a number where the text has none that is finite.
+  /// The value, to the nearest number of this type. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -661,8 +661,8 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge>>>>(Command::VT_GAUGES, None)}
   }
-  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a time of their own,
-  /// lines of another form; texts and nulls of JSON.
+  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a
+  /// time of their own, lines of another form; strings and nulls of JSON.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

@@ -669,7 +669,7 @@ impl<'a> ConntrackCore {
     }
   }
 
-  /// Searches begun anew because the table was resized.
+  /// Searches restarted because the table was resized.
   pub fn search_restart(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -747,7 +747,8 @@ impl<'a> Conntrack<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Conntrack::VT_COUNT, Some(0)).unwrap()}
   }
-  /// Most connections that can be tracked: /proc/sys/net/netfilter/nf_conntrack_max; absent as `count` is.
+  /// Maximum number of tracked connections: /proc/sys/net/netfilter/nf_conntrack_max; absent as
+  /// `count` is.
   #[inline]
   pub fn count_max(&self) -> u64 {
     // Safety:

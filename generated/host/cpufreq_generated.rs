@@ -120,7 +120,8 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// What it runs at: what the driver asked for, or what was measured lately on hosts that measure (scaling_cur_freq). Cores
+  /// Its frequency: as requested by the driver, or as measured lately on hosts that measure it
+  /// (scaling_cur_freq). Cores
   /// of one policy have one value.
   pub fn current(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
@@ -151,8 +152,8 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// What the hardware says it runs at (cpuinfo_cur_freq): read only where there is no other, or where the configuration includes
-  /// "hardware", because asking may wake the core.
+  /// Its frequency as reported by the hardware (cpuinfo_cur_freq): read only if there is no other,
+  /// or if the configuration includes "hardware", because reading it may wake the core.
   pub fn hardware(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -212,7 +213,7 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// The least that the core can run at; it tells the kinds of cores apart.
+  /// Minimum frequency of the core; it differs between kinds of cores.
   pub fn hardware_min(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -187,7 +187,7 @@ impl<'a> EthtoolInterface {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 88, items) };
   }
 
-  /// Where on its bus the device is, ended by a zero byte.
+  /// Address of the device on its bus, ended by a zero byte.
   pub fn bus(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
     // Safety:
     // Created from a valid Table for this object
@@ -203,7 +203,7 @@ impl<'a> EthtoolInterface {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 120, items) };
   }
 
-  /// How many statistics are there of it.
+  /// Number of its statistics.
   pub fn statistics(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

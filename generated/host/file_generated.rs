@@ -205,7 +205,7 @@ impl<'a> FileCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileCounter::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the order of their names, as code="200",method="get"; empty if it has none.
+  /// Its labels, in the order of their names, as code="200",method="get"; empty without labels.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -213,7 +213,7 @@ impl<'a> FileCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileCounter::VT_LABELS, None).unwrap()}
   }
-  /// The value. Not a number where the text has none that is finite.
+  /// The value. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -341,7 +341,7 @@ impl<'a> FileGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_NAME, None).unwrap()}
   }
-  /// Its labels, as those of a counter; empty in JSON.
+  /// Its labels, in the form of a counter's; empty in JSON.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -349,7 +349,7 @@ impl<'a> FileGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_LABELS, None).unwrap()}
   }
-  /// The value, to the nearest number of this type. Not a number where the text has none that is finite.
+  /// The value, to the nearest number of this type. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -494,8 +494,8 @@ impl<'a> File<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge>>>>(File::VT_GAUGES, None)}
   }
-  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a time of their own,
-  /// lines of another form; texts and nulls of JSON.
+  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a
+  /// time of their own, lines of another form; strings and nulls of JSON.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

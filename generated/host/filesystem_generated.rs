@@ -204,7 +204,7 @@ impl<'a> MountRoom {
     }
   }
 
-  /// Where it is mounted, ended by a zero byte; empty if longer than 255 bytes.
+  /// Mount point, ended by a zero byte; empty if longer than 255 bytes.
   pub fn mount_point(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -220,7 +220,8 @@ impl<'a> MountRoom {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 24, items) };
   }
 
-  /// What is mounted: a device, a server's path, a word; ended by a zero byte; empty if longer than 255 bytes.
+  /// The mounted device, path on a server, or name; ended by a zero byte; empty if longer than 255
+  /// bytes.
   pub fn device(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object

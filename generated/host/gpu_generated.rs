@@ -97,7 +97,7 @@ impl<'a> ::flatbuffers::Verifiable for GpuDriver {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for GpuDriver {}
-/// One card. What it or its driver does not tell is absent.
+/// One card. Values that it or its driver does not report are absent.
 // struct GpuState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -661,7 +661,7 @@ impl<'a> Gpu<'a> {
   }
 
 
-  /// One a card: those of amdgpu in the order of their numbers, then NVIDIA's.
+  /// One for each card: first amdgpu's in the order of their numbers, then NVIDIA's.
   #[inline]
   pub fn cards(&self) -> ::flatbuffers::Vector<'a, GpuState> {
     // Safety:

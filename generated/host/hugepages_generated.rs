@@ -240,7 +240,7 @@ impl<'a> HugepagePool {
     }
   }
 
-  /// Most pages that the pool may have beyond what was asked to be kept.
+  /// Maximum number of pages of the pool beyond the requested number.
   pub fn overcommit(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

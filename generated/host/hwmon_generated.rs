@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// Where a sensor is.
+/// Position of a sensor.
 // struct SensorPlace, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -168,7 +168,7 @@ impl<'a> SensorPlace {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 72, items) };
   }
 
-  /// What the driver calls it, such as "Core 0", ended by a zero byte; empty where it says nothing.
+  /// Label by the driver, such as "Core 0", ended by a zero byte; empty without one.
   pub fn label(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
     // Safety:
     // Created from a valid Table for this object

@@ -149,7 +149,7 @@ impl<'a> InterruptLine {
     }
   }
 
-  /// How many counts the line has.
+  /// Number of counts of the line.
   pub fn length(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

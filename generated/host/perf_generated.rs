@@ -46,7 +46,7 @@ pub const ENUM_VALUES_COUNTED_EVENT: [CountedEvent; 27] = [
   CountedEvent::NodeLoadMisses,
 ];
 
-/// What is counted, by the names of perf(1).
+/// Events, by the names of perf(1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CountedEvent(pub u64);
@@ -311,7 +311,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// What was counted, by the names of perf(1).
+  /// The event, by its name in perf(1).
   pub fn event(&self) -> CountedEvent {
     let mut mem = ::core::mem::MaybeUninit::<<CountedEvent as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -341,7 +341,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// What was counted; absent while the event had no turn.
+  /// Its count; absent while the event was not scheduled.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -592,7 +592,7 @@ impl<'a> ProcessCount {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
-  /// What was counted, by the names of perf(1).
+  /// The event, by its name in perf(1).
   pub fn event(&self) -> CountedEvent {
     let mut mem = ::core::mem::MaybeUninit::<<CountedEvent as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -622,7 +622,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// What was counted; absent while the event had no turn.
+  /// Its count; absent while the event was not scheduled.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -106,7 +106,7 @@ impl<'a> EnergyZone {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// What it measures, such as "package-0", ended by a zero byte.
+  /// Name of the measured part, such as "package-0", ended by a zero byte.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
     // Safety:
     // Created from a valid Table for this object
@@ -152,7 +152,7 @@ impl<'a> EnergyZone {
     }
   }
 
-  /// Where energy begins again at 0.
+  /// Energy at which the counter wraps to 0.
   pub fn energy_max(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -376,7 +376,7 @@ impl<'a> PowerSupply {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// What it is, such as "Battery", "Mains", "USB" or "UPS", ended by a zero byte.
+  /// Its type, such as "Battery", "Mains", "USB" or "UPS", ended by a zero byte.
   pub fn type_(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -468,7 +468,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// How full it is.
+  /// State of charge.
   pub fn capacity(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -171,7 +171,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// When it started, since boot.
+  /// Time of its start, since boot.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -231,7 +231,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Its effective user's number. Where the kernel tells this agent of changes it is of the sample, else at most a second old.
+  /// Its effective user's number. It is as new as the sample if the kernel reports changes to this
+  /// agent, else at most a second old.
   pub fn user(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -261,8 +262,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Its name: the program's, or what it calls itself; ended by a zero byte. The kernel cuts it at 15 bytes, those of its own threads
-  /// at 63.
+  /// Its name: the program's, or what it calls itself; ended by a zero byte. The kernel cuts it at
+  /// 15 bytes, and names of kernel threads at 63.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 64> {
     // Safety:
     // Created from a valid Table for this object
@@ -278,8 +279,8 @@ impl<'a> ProcessCounters {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 32, items) };
   }
 
-  /// What it does, as the letter of the kernel: R runs, S sleeps, D sleeps and cannot be woken, Z is dead and not waited for,
-  /// T is stopped, I is an idle thread of the kernel.
+  /// Its state, as the kernel's letter: R runs, S sleeps, D sleeps and cannot be woken, Z is dead
+  /// and not waited for, T is stopped, I is an idle thread of the kernel.
   pub fn state(&'a self) -> ::flatbuffers::Array<'a, u8, 8> {
     // Safety:
     // Created from a valid Table for this object
@@ -810,7 +811,7 @@ impl<'a> ProcessCounters {
 
 }
 
-/// The end of a process, as the kernel told it.
+/// The end of a process, as reported by the kernel.
 // struct ProcessExit, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -950,7 +951,8 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// When it started, since boot; absent of a process that came and went between two samples or is not recorded.
+  /// Time of its start, since boot; absent for a process that started and ended between two
+  /// samples, or that is not recorded.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -980,7 +982,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// When it ended, on CLOCK_MONOTONIC.
+  /// Time of its end, on CLOCK_MONOTONIC.
   pub fn ended(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1010,7 +1012,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// What it returned; absent where a signal ended it.
+  /// Its exit status; absent if a signal ended it.
   pub fn exit_code(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1072,7 +1074,7 @@ impl<'a> ProcessExit {
 
 }
 
-/// A program that a process began to run, as the kernel told it.
+/// A program that a process started to execute, as reported by the kernel.
 // struct ProcessExec, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1173,7 +1175,7 @@ impl<'a> ProcessExec {
     }
   }
 
-  /// When it began, on CLOCK_MONOTONIC.
+  /// Time of the execve(2), on CLOCK_MONOTONIC.
   pub fn started(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1221,7 +1223,8 @@ impl<'a> ProcessExec {
 
 }
 
-/// What the kernel told of processes since the source was opened: the difference between two samples is what happened between them.
+/// Events of processes reported by the kernel since the source was opened: the difference between
+/// two samples is the number of events between them.
 // struct ProcessEvents, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1328,7 +1331,7 @@ impl<'a> ProcessEvents {
     }
   }
 
-  /// Threads created beside a process's first.
+  /// Threads created after the first of a process.
   pub fn threads(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1418,7 +1421,7 @@ impl<'a> ProcessEvents {
     }
   }
 
-  /// How often the kernel's buffer ran over, so that events were lost that none of these counts has.
+  /// Number of overflows of the kernel's buffer: the lost events are in none of these counts.
   pub fn overruns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1554,7 +1557,7 @@ impl<'a> CommandLine {
     }
   }
 
-  /// When the process started.
+  /// Time of the start of the process.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1733,7 +1736,7 @@ impl<'a> ProcessGroup {
     }
   }
 
-  /// When the process started.
+  /// Time of the start of the process.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1839,7 +1842,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Process::VT_COUNT, Some(0)).unwrap()}
   }
-  /// What the kernel told of processes; not there where it tells this agent nothing.
+  /// Events of processes reported by the kernel; absent if it reports none to this agent.
   #[inline]
   pub fn events(&self) -> Option<&'a ProcessEvents> {
     // Safety:

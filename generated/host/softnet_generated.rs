@@ -102,7 +102,7 @@ impl<'a> SoftnetCore {
     s
   }
 
-  /// The core's number; older kernels do not tell it (since Linux 5.10).
+  /// The core's number (since Linux 5.10).
   pub fn core(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -121,7 +121,7 @@ impl ::flatbuffers::SimpleToVerifyInSlice for SystemEventCode {}
 #[allow(non_upper_case_globals)]
 mod bitflags_security_flags {
   ::flatbuffers::bitflags::bitflags! {
-    /// What kind of security it is.
+    /// Kind of security.
     #[derive(Default, Debug, Clone, Copy, PartialEq)]
     pub struct SecurityFlags: u8 {
       /// An exchange traded product.
@@ -378,7 +378,7 @@ pub const ENUM_VALUES_RETAIL_LIQUIDITY_CODE: [RetailLiquidityCode; 5] = [
   RetailLiquidityCode::BuyAndSell,
 ];
 
-/// What retail liquidity there is.
+/// Side with retail liquidity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct RetailLiquidityCode(pub u8);
@@ -1014,7 +1014,7 @@ pub const ENUM_VALUES_OFFICIAL_PRICE_TYPE: [OfficialPriceType; 3] = [
   OfficialPriceType::Opening,
 ];
 
-/// Which official price it is.
+/// Kind of official price.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct OfficialPriceType(pub u8);
@@ -1106,7 +1106,7 @@ pub const ENUM_VALUES_AUCTION_TYPE: [AuctionType; 6] = [
   AuctionType::Volatility,
 ];
 
-/// Which auction it is.
+/// Kind of auction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct AuctionType(pub u8);
@@ -1285,7 +1285,7 @@ impl<'a> ::flatbuffers::Verifiable for ImbalanceSide {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for ImbalanceSide {}
-/// Where a message came from. Its time of capture is that of the frame.
+/// Origin of a message. The frame has its time of capture.
 // struct Header, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1368,7 +1368,7 @@ impl<'a> Header {
     s
   }
 
-  /// When the event was, by the exchange, since 1970, UTC.
+  /// Time of the event by the exchange, since 1970, UTC.
   pub fn timestamp_ns(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1398,7 +1398,7 @@ impl<'a> Header {
     }
   }
 
-  /// When the segment was sent, by the exchange, since 1970, UTC.
+  /// Time at which the exchange sent the segment, since 1970, UTC.
   pub fn send_ns(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1518,7 +1518,7 @@ impl<'a> Header {
     }
   }
 
-  /// How often the feed had begun its numbers anew before, in this import.
+  /// Number of restarts of the feed's numbering before this message, in this import.
   pub fn epoch(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -2720,7 +2720,7 @@ impl<'a> PriceLevel {
 
 }
 
-/// 'Q' (TOPS): best bid and offer; a side of size 0 has none.
+/// 'Q' (TOPS): best bid and offer; a side of size 0 is empty.
 // struct Quote, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -3464,7 +3464,7 @@ impl<'a> Auction {
     }
   }
 
-  /// Where the auction book and all else would clear.
+  /// Price at which the auction book and all other orders would clear.
   pub fn indicative_clearing_price(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3494,7 +3494,7 @@ impl<'a> Auction {
     }
   }
 
-  /// Where the auction book alone would clear.
+  /// Price at which the auction book alone would clear.
   pub fn book_clearing_price(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3671,7 +3671,7 @@ impl<'a> Auction {
     }
   }
 
-  /// When it shall be, since 1970, UTC.
+  /// Scheduled time, since 1970, UTC.
   pub fn scheduled_time(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -373,7 +373,7 @@ impl<'a> Message<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(Message::VT_TIME, Some(0.0)).unwrap()}
   }
-  /// What has happened; numbers without a name are kept.
+  /// Kind of event; numbers without a name are kept.
   #[inline]
   pub fn type_(&self) -> EventType {
     // Safety:
@@ -545,7 +545,7 @@ impl<'a> OrderBook<'a> {
   }
 
 
-  /// The time of that message, 0 where there is none or it has none.
+  /// The time of that message; 0 without a message or time.
   #[inline]
   pub fn time(&self) -> f64 {
     // Safety:

@@ -63,6 +63,7 @@ mod overload;
 mod page;
 mod payload_verifier;
 mod privileges;
+mod prose;
 mod push_kills;
 mod push_limits;
 mod push_refusals;

@@ -240,7 +240,7 @@ impl<'a> FrameHeader {
     }
   }
 
-  /// How long the reading took; saturates.
+  /// Duration of the reading; saturates.
   pub fn duration_ns(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -23,7 +23,7 @@ pub const ENUM_VALUES_CHECKSUM_KIND: [ChecksumKind; 4] = [
   ChecksumKind::Xxh3,
 ];
 
-/// How each frame's payload is protected. Exact algorithms: docs/FORMAT.md, "Frame".
+/// The checksum of each frame's payload. Exact algorithms: docs/FORMAT.md, "Frame".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct ChecksumKind(pub u8);
@@ -116,7 +116,7 @@ pub const ENUM_VALUES_SOURCE_KIND: [SourceKind; 4] = [
   SourceKind::Imported,
 ];
 
-/// Who makes the samples of a source.
+/// The producer of the samples of a source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct SourceKind(pub u8);
@@ -279,7 +279,7 @@ pub const ENUM_VALUES_CLOCK_CAUSE: [ClockCause; 2] = [
   ClockCause::Resumed,
 ];
 
-/// Why the clocks were paired anew.
+/// The reason for a new pairing of the clocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct ClockCause(pub u8);
@@ -367,7 +367,7 @@ pub const ENUM_VALUES_MARKER_ORIGIN: [MarkerOrigin; 3] = [
   MarkerOrigin::Recorder,
 ];
 
-/// Who set a marker.
+/// The origin of a marker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct MarkerOrigin(pub u8);
@@ -456,7 +456,7 @@ pub const ENUM_VALUES_BLOCK_LAYOUT: [BlockLayout; 3] = [
   BlockLayout::Copies,
 ];
 
-/// How the frames of a group are written.
+/// Layout of the frames of a group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct BlockLayout(pub u8);
@@ -2487,7 +2487,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ChecksumKind>(SegmentHeader::VT_CHECKSUM, Some(ChecksumKind::None)).unwrap()}
   }
-  /// Longest payload of a telemetry frame; the header and the footer may be longer.
+  /// Maximum length of a telemetry frame's payload; the header and the footer may be longer.
   #[inline]
   pub fn frame_max(&self) -> u32 {
     // Safety:
@@ -2517,7 +2517,8 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>(SegmentHeader::VT_SOURCES, None).unwrap()}
   }
-  /// The pairings of this run so far, each in force from its mono_ns on; the first is that of the run's start.
+  /// The pairings of this run so far, each in force from its mono_ns on; the first was made at the
+  /// start of the run.
   #[inline]
   pub fn clock_table(&self) -> Option<::flatbuffers::Vector<'a, ClockPairing>> {
     // Safety:
@@ -3210,7 +3211,7 @@ impl<'a> Attachment<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Attachment::VT_NAME, None).unwrap()}
   }
-  /// What it is, as in MIME: application/toml.
+  /// Its media type (MIME): application/toml.
   #[inline]
   pub fn media_type(&self) -> Option<&'a str> {
     // Safety:
@@ -3218,7 +3219,7 @@ impl<'a> Attachment<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Attachment::VT_MEDIA_TYPE, None)}
   }
-  /// When it was attached.
+  /// Time of the attachment.
   #[inline]
   pub fn mono_ns(&self) -> u64 {
     // Safety:
@@ -3380,7 +3381,7 @@ impl<'a> IndexEntry<'a> {
   }
 
 
-  /// Where the interval begins: at the Index frame before, which belongs to it.
+  /// Start of the interval: at the Index frame before, which belongs to it.
   #[inline]
   pub fn offset(&self) -> u64 {
     // Safety:
@@ -3704,7 +3705,7 @@ impl ::core::fmt::Debug for Index<'_> {
 pub enum SourceTotalsOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// What one segment holds of one source.
+/// Content of one segment from one source.
 pub struct SourceTotals<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -3845,7 +3846,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, Bucket>>>(SourceTotals::VT_LATENESS, None)}
   }
-  /// How long the readings took.
+  /// Durations of the readings.
   #[inline]
   pub fn read_duration(&self) -> Option<::flatbuffers::Vector<'a, Bucket>> {
     // Safety:
@@ -4159,7 +4160,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Footer::VT_RECOVERED, Some(false)).unwrap()}
   }
-  /// All intervals up to the footer; neighbours may be joined. The last one's digest is that of the whole segment.
+  /// All intervals up to the footer; neighbours may be joined. The last digest covers the whole
+  /// segment.
   #[inline]
   pub fn index(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>> {
     // Safety:
@@ -4568,7 +4570,7 @@ impl<'a> Trailer<'a> {
   }
 
 
-  /// Where the footer's frame starts in the file.
+  /// Offset of the footer's frame in the file.
   #[inline]
   pub fn footer_offset(&self) -> u64 {
     // Safety:

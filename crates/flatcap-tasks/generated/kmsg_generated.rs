@@ -76,7 +76,7 @@ impl<'a> LogLine<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u8>(LogLine::VT_PRIORITY, Some(0)).unwrap()}
   }
-  /// Who wrote it: 0 is the kernel; others are facilities of syslog(3).
+  /// The writer, as a facility of syslog(3); 0 is the kernel.
   #[inline]
   pub fn facility(&self) -> u8 {
     // Safety:

@@ -23,7 +23,7 @@ pub const ENUM_VALUES_CODE_KIND: [CodeKind; 4] = [
   CodeKind::Unknown,
 ];
 
-/// Where code comes from.
+/// The origin of code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CodeKind(pub u8);
@@ -35,7 +35,7 @@ impl CodeKind {
   pub const Kernel: Self = Self(1);
   /// The kernel, if the address of `_text` is not known: offsets are addresses.
   pub const KernelAddress: Self = Self(2);
-  /// Memory without a file, such as that of a just-in-time compiler; or a mapping that is not known.
+  /// Memory without a file, for example code of a just-in-time compiler; or an unknown mapping.
   pub const Unknown: Self = Self(3);
 
   pub const ENUM_MIN: u8 = 0;
@@ -256,7 +256,7 @@ impl<'a> SampledThread {
 
 }
 
-/// What a thread was doing at one moment.
+/// The call stack of a thread at one time.
 // struct StackSample, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -420,7 +420,7 @@ impl<'a> StackSample {
     }
   }
 
-  /// What it was doing: index in `stacks`.
+  /// Its call stack: index in `stacks`.
   pub fn stack(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

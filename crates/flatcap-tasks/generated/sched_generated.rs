@@ -23,7 +23,7 @@ pub const ENUM_VALUES_TASK_EVENT_KIND: [TaskEventKind; 4] = [
   TaskEventKind::Exit,
 ];
 
-/// What happened to a thread.
+/// The kind of an event of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct TaskEventKind(pub u8);
@@ -1085,7 +1085,7 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ScheduledThread>>>(Sched::VT_THREADS, None).unwrap()}
   }
-  /// Which thread runs on each CPU at `begin`, as far as it is known.
+  /// The thread that runs on each CPU at `begin`, if it is known.
   #[inline]
   pub fn running(&self) -> ::flatbuffers::Vector<'a, RunningThread> {
     // Safety:
@@ -1135,7 +1135,7 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Sched::VT_LOST, Some(0)).unwrap()}
   }
-  /// How long switches were not recorded since the source was opened, because they exceeded the budget.
+  /// Time without recorded switches since the source was opened, because they exceeded the budget.
   #[inline]
   pub fn stopped(&self) -> u64 {
     // Safety:

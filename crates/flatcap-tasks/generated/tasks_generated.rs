@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod kernel {
 
 
-/// What the threads of a process did. Times of several threads add up.
+/// Activity of the threads of a process. Times of several threads add up.
 // struct ProcessWork, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -196,7 +196,7 @@ impl<'a> ProcessWork {
     }
   }
 
-  /// How often a thread stopped running.
+  /// Number of times that a thread stopped running.
   pub fn switches(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -226,7 +226,7 @@ impl<'a> ProcessWork {
     }
   }
 
-  /// How often a thread ran on another CPU than before.
+  /// Number of times that a thread moved to another CPU.
   pub fn migrations(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -258,7 +258,7 @@ impl<'a> ProcessWork {
 
 }
 
-/// What a thread did.
+/// Activity of a thread.
 // struct ThreadWork, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -477,7 +477,7 @@ impl<'a> ThreadWork {
     }
   }
 
-  /// How often it stopped running.
+  /// Number of times that it stopped running.
   pub fn switches(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -507,7 +507,7 @@ impl<'a> ThreadWork {
     }
   }
 
-  /// How often it ran on another CPU than before.
+  /// Number of times that it moved to another CPU.
   pub fn migrations(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -542,7 +542,7 @@ impl<'a> ThreadWork {
 pub enum TasksOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// What processes and threads did until now.
+/// Activity of processes and threads until now.
 pub struct Tasks<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
