@@ -81,8 +81,8 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
         on_progress: &mut |progress| {
             if let Some(log) = log {
                 let [left_out, lost] = log.missing_lines();
-                progress.metrics.log_lines_suppressed.set(left_out);
-                progress.metrics.log_lines_lost.set(lost);
+                progress.metrics.log.lines_suppressed.set(left_out);
+                progress.metrics.log.lines_lost.set(lost);
             }
             if voice.live {
                 ConsoleUi::live_line(&progress, &mut seen);

@@ -6,10 +6,8 @@
 mod client;
 mod connections;
 mod exposition;
-mod metric_table;
 mod request;
 mod route;
-mod seconds;
 mod server;
 mod socket_path;
 mod status;
