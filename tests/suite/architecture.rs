@@ -68,7 +68,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("export", &["replay", "segment", "stream", "os", "storage"]),
     ("text", &["schema", "duration", "os", "tasks"]),
-    ("control", &["metrics", "os", "text", "histogram", "schema"]),
+    ("control", &["metrics", "os", "text", "histogram", "segment", "schema"]),
     (
         "view",
         &[

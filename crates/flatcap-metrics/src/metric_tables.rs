@@ -281,7 +281,7 @@ metrics! {
     /// CPU time used for pushed frames, also by the recorder that writes them.
     cpu_ns: counter ns = "flatcap_push_cpu_seconds";
     /// Maximum of that time per second ([push] cpu_budget).
-    gauge ns = "flatcap_push_limit_cpu_cores", |push| push.cpu_basis_points_max.get() * 100_000;
+    cpu_ns_max: gauge ns = "flatcap_push_limit_cpu_cores";
     /// Pauses of all pushes, since they had used their CPU time.
     cpu_waits: counter = "flatcap_push_cpu_waits";
     /// Pauses in accepting connections to the push socket, since there were too many of users who
@@ -289,9 +289,6 @@ metrics! {
     accept_waits: counter = "flatcap_push_accept_waits";
     /// Triggers fired by applications.
     triggers: counter = "flatcap_push_triggers";
-    /// CPU time that pushes may use (`[push] cpu_budget`), in basis points of a core. Written by
-    /// the daemon.
-    cpu_basis_points_max: gauge;
     /// Frames that a user may push per second; 0: unlimited. Written by the daemon.
     user_frames_max: gauge;
     /// Bytes that a user may push per second; 0: unlimited. Written by the daemon.
@@ -313,8 +310,8 @@ metrics! {
     recorded: counter = "flatcap_ring_recorded";
     /// Samples that the ring reports as lost.
     lost: counter = "flatcap_ring_lost";
-    /// Writes to the ring, and creations of its segments, that failed.
-    storage_errors: counter; // exposed by the table of the run
+    /// Failed writes and creations, which the table of the run exposes.
+    storage_errors: counter;
 }
 
 metrics! {

@@ -170,9 +170,14 @@ impl SourceMetrics {
         self.failed.add(1);
     }
 
-    /// Returns the error of the last failed sample.
-    pub fn failure(&self) -> io::Error {
-        error_from_errno(self.last_errno.get())
+    /// Returns the error of the last failed sample, or `None` without one.
+    pub fn failure(&self) -> Option<io::Error> {
+        (self.failed.get() > 0).then(|| error_from_errno(self.last_errno.get()))
+    }
+
+    /// Returns the number of samples in the files of the data directory and of the ring.
+    pub fn in_files(&self) -> u64 {
+        self.recorded.get().saturating_add(self.thinned.get())
     }
 
     /// Sets the stride and the budget that causes it. Must only be called by the sampler.
@@ -231,6 +236,13 @@ impl RecorderMetrics {
     /// Returns the last storage error, or `None` without one.
     pub fn storage_failure(&self) -> Option<io::Error> {
         (self.storage_errors.get() > 0).then(|| error_from_errno(self.last_storage_errno.get()))
+    }
+}
+
+impl DirectoryMetrics {
+    /// Returns number and creation time of the oldest closed segment, or `None` without one.
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        (self.segments.get() > 0).then(|| (self.oldest_number.get(), self.oldest_created_s.get()))
     }
 }
 
