@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flatcap_control::{
     CompressorStatus, Forecast, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
-    RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus, ratio,
+    RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus, ratio,
 };
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 use flatcap_metrics::{CompressionMetrics, DirectoryMetrics, Metrics, RecorderMetrics, SourceMetrics};
@@ -161,6 +161,7 @@ impl StatusTracker {
             push: (metrics.push.memory_bytes_max.get() > 0)
                 .then(|| PushStatus::new(&metrics.push, senders(metrics))),
             queues: QueueStatus::new(metrics),
+            rules: metrics.rules.iter().map(RuleStatus::new).collect(),
         }
     }
 

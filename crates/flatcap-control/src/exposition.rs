@@ -1,5 +1,5 @@
 //! Exposition of all metrics for Prometheus: `OpenMetrics` text, or the older text format for
-//! clients that support nothing else. The metrics are those of the tables in `flatcap-metrics`.
+//! clients that support nothing else. The tables in `flatcap-metrics` declare the metrics.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -95,10 +95,12 @@ impl Collector for AllMetrics {
             "Always 1; the labels are the version and the run id, which is part of the segments' names.";
         encoder.encode_descriptor("flatcap_build", help, None, MetricType::Info)?.encode_info(&build)?;
         let sources = metrics.current_sources().into_iter();
-        let sources: Vec<_> = sources.map(|(_, source)| (label("source", &source.name), source)).collect();
+        let sources: Vec<_> =
+            sources.map(|(_, source)| (Some(("source", source.name.as_str())), source)).collect();
         let groups: Vec<_> =
-            metrics.queueing_groups().map(|group| (label("group", group.name), group)).collect();
-        let rules: Vec<_> = metrics.rules.iter().map(|rule| (label("rule", &rule.name), rule)).collect();
+            metrics.queueing_groups().map(|group| (Some(("group", group.name)), group)).collect();
+        let rules: Vec<_> =
+            metrics.rules.iter().map(|rule| (Some(("rule", rule.name.as_str())), rule)).collect();
         let process = ProcessMetrics {
             // Zeros if /proc cannot be read.
             usage: ProcessUsage::now().unwrap_or_default(),
@@ -119,10 +121,6 @@ impl Collector for AllMetrics {
         encode_each(&mut encoder, &[(None, &metrics.log)])?;
         encode_each(&mut encoder, &[(None, &process)])
     }
-}
-
-fn label<'a>(name: &'static str, value: &'a str) -> Labels<'a> {
-    Some((name, value))
 }
 
 /// Encodes all metrics of a type, with one value per item.

@@ -23,6 +23,6 @@ pub use server::{ListenerBudget, Server, ServerStop, listen_for_metrics};
 pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
     CompressorStatus, Forecast, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus,
-    QueueStatus, ReloadStatus, RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
-    ratio,
+    QueueStatus, ReloadStatus, RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status,
+    StorageStatus, ratio,
 };

@@ -9,7 +9,7 @@ use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::SourceSender;
 use flatcap_metrics::{
     CompressionMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics,
-    PushMetrics, RecorderMetrics, RingMetrics, SourceMetrics,
+    PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SourceMetrics,
 };
 use flatcap_os::clock::NS_PER_S;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub struct Status {
     /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
+    /// The rules that the run has had; absent without rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
 }
 
 /// The process.
@@ -282,7 +285,7 @@ status! {
     }
 }
 
-/// How fast the data directory fills.
+/// The growth of the data directory, and when it reaches a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Forecast {
     /// Bytes written per second over the last minute.
@@ -347,6 +350,19 @@ status! {
         slabs: u64 = group.slabs.get(),
         slabs_dropped: u64 = group.slabs_dropped.get(),
         waited_ns: u64 = group.waited_ns.get(),
+    }
+}
+
+status! {
+    /// A rule.
+    RuleStatus(rule: &RuleMetrics) {
+        name: String = rule.name.clone(),
+        fired: u64 = rule.fired.get(),
+        extended: u64 = rule.extended.get(),
+        suppressed: u64 = rule.suppressed.get(),
+        evaluated: u64 = rule.evaluated.get(),
+        unknown: u64 = rule.unknown.get(),
+        untracked: u64 = rule.untracked.get(),
     }
 }
 

@@ -13,7 +13,7 @@ pub enum MetricUnit {
     WallNanoseconds,
 }
 
-/// How the value of a metric is read from a `T`.
+/// The kind of a metric, and a function that reads its value from a `T`.
 #[derive(Debug, Clone, Copy)]
 pub enum MetricReading<T> {
     /// A value that only increases.
@@ -32,7 +32,7 @@ pub struct Metric<T> {
     pub(super) comment: &'static str,
     /// The unit of the reading.
     pub unit: MetricUnit,
-    /// How to read the value.
+    /// The kind, and a function that reads the value.
     pub reading: MetricReading<T>,
 }
 

@@ -19,7 +19,8 @@ use super::metric::{Metric, MetricReading, MetricTable, MetricUnit, metrics};
 use super::run_metrics::Metrics;
 
 metrics! {
-    /// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight.
+    /// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight. Each row
+    /// names its writer.
     SourceMetrics {
         /// The source's name.
         pub name: String,
@@ -31,48 +32,46 @@ metrics! {
         pub(super) stride_and_budget: Counter,
     }
     /// Configured period of the source.
-    period_ns: gauge ns = "flatcap_source_period_seconds";
+    period_ns: gauge ns = "flatcap_source_period_seconds"; // daemon
     /// Samples begun; each one is recorded, lost, thinned or in flight.
-    begun: counter = "flatcap_source_begun";
+    begun: counter = "flatcap_source_begun"; // sampler
     /// Samples passed to the kernel for writing.
-    recorded: counter = "flatcap_source_recorded";
+    recorded: counter = "flatcap_source_recorded"; // recorder
     /// Bytes of the source's frames in the files.
-    bytes: counter = "flatcap_source_recorded_frames_bytes";
+    bytes: counter = "flatcap_source_recorded_frames_bytes"; // recorder
     /// Samples that the files report as lost, with the cause; losses of a source that always fails
     /// are reported with its next frame or at the end.
-    lost: counter = "flatcap_source_lost";
+    lost: counter = "flatcap_source_lost"; // recorder
     /// Samples left out of data_dir on purpose, by [blackbox] disk_period; the ring has them.
-    thinned: counter = "flatcap_source_thinned";
+    thinned: counter = "flatcap_source_thinned"; // recorder
     /// Ticks at which no sample was begun.
-    missed: counter = "flatcap_source_missed";
+    missed: counter = "flatcap_source_missed"; // sampler
     /// Incomplete samples: some values are missing and marked as absent.
-    incomplete: counter = "flatcap_source_incomplete";
+    incomplete: counter = "flatcap_source_incomplete"; // sampler
     /// Failed reads; their samples are counted as lost later.
-    failed: counter = "flatcap_source_failed";
+    failed: counter = "flatcap_source_failed"; // sampler
     /// Reads that timed out; their samples are counted as lost later.
-    timed_out: counter = "flatcap_source_timed_out";
+    timed_out: counter = "flatcap_source_timed_out"; // sampler
     /// CPU time of the source's samples, including their share of the overhead.
-    spent: counter ns = "flatcap_source_cpu_seconds";
+    spent: counter ns = "flatcap_source_cpu_seconds"; // sampler
     /// Number of periods per sample; more than 1 if a CPU budget limits the source.
     gauge = "flatcap_source_stride", |source| source.stride();
     /// 1 if the budget of the whole recorder limits the source, else 0.
     gauge = "flatcap_source_limited_by_recorder", |source| source.is_limited_by_recorder().into();
     /// Delay of a sample after its deadline.
-    lateness: histogram = "flatcap_source_lateness_seconds";
+    lateness: histogram = "flatcap_source_lateness_seconds"; // recorder
     /// Duration of one read of the source.
-    read_duration: histogram = "flatcap_source_read_duration_seconds";
-    /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
-    removed: gauge;
-    /// Union of the flags of the incomplete samples, which name the missing values. Written by the
-    /// sampler.
-    incomplete_flags: gauge;
-    /// The kernel's error number of the last failure; 0 if the failure has no error number. Written
-    /// by the sampler.
-    last_errno: gauge;
-    /// CPU demand within its own budget, in ns per second; 0 until known. Written by the sampler.
-    demand: gauge;
-    /// Union of the causes in the Gap frames of the source. Written by the recorder.
-    causes: gauge;
+    read_duration: histogram = "flatcap_source_read_duration_seconds"; // recorder
+    /// 1 once a reload has removed the source: it is no longer read.
+    removed: gauge; // daemon
+    /// Union of the flags of the incomplete samples, which name the missing values.
+    incomplete_flags: gauge; // sampler
+    /// The kernel's error number of the last failure; 0 if the failure has no error number.
+    last_errno: gauge; // sampler
+    /// CPU demand within its own budget, in ns per second; 0 until known.
+    demand: gauge; // sampler
+    /// Union of the causes in the Gap frames of the source.
+    causes: gauge; // recorder
 }
 
 metrics! {
@@ -107,6 +106,9 @@ metrics! {
     evaluated: counter = "flatcap_trigger_evaluated";
     /// Evaluations whose result was unknown: a value was absent, or a window not filled.
     unknown: counter = "flatcap_trigger_unknown";
+    /// Values of list elements that are unknown, because the list has more elements than a
+    /// transform of the rule tracks.
+    untracked: counter = "flatcap_trigger_untracked_values";
 }
 
 metrics! {
@@ -236,7 +238,8 @@ metrics! {
 }
 
 metrics! {
-    /// Counters of pushed frames. Zeros if applications may not push.
+    /// Counters of pushed frames, written by the thread that reads lanes if a row names no other
+    /// writer. Zeros if applications may not push.
     PushMetrics {}
     /// 1 while applications can push frames, else 0.
     is_open: gauge = "flatcap_push_open";
@@ -251,18 +254,18 @@ metrics! {
     /// Memory of the lanes and of what is kept of pushed sources.
     memory_bytes: gauge = "flatcap_push_used_bytes";
     /// Maximum of that memory ([push] memory_max); 0 if applications may not push.
-    memory_bytes_max: gauge = "flatcap_push_limit_bytes";
+    memory_bytes_max: gauge = "flatcap_push_limit_bytes"; // daemon
     /// Sources that applications have pushed.
-    sources: counter = "flatcap_push_sources";
+    sources: counter = "flatcap_push_sources"; // daemon
     /// Pushed samples begun, as of the last look at their lanes; each one is recorded, lost or in
     /// flight.
-    begun: counter = "flatcap_push_begun";
+    begun: counter = "flatcap_push_begun"; // daemon
     /// Pushed samples passed to the kernel for writing.
-    recorded: counter = "flatcap_push_recorded";
+    recorded: counter = "flatcap_push_recorded"; // daemon
     /// Bytes of pushed frames in the files.
-    bytes: counter = "flatcap_push_recorded_frames_bytes";
+    bytes: counter = "flatcap_push_recorded_frames_bytes"; // daemon
     /// Pushed samples that the files report as lost, with the cause.
-    lost: counter = "flatcap_push_lost";
+    lost: counter = "flatcap_push_lost"; // daemon
     /// Requests of applications that were refused, for any reason.
     refused: counter = "flatcap_push_refused_requests";
     /// Part of the refused requests: those of users who may not push.
@@ -272,7 +275,7 @@ metrics! {
     /// Bytes that the descriptions of pushed sources take in each segment.
     description_bytes: gauge = "flatcap_push_description_bytes";
     /// Maximum of those bytes: a quarter of a segment of the data directory or of the ring.
-    description_bytes_max: gauge = "flatcap_push_limit_description_bytes";
+    description_bytes_max: gauge = "flatcap_push_limit_description_bytes"; // daemon
     /// Lanes ended because their frames were refused.
     lanes_refused: counter = "flatcap_push_refused_lanes";
     /// Looks at a lane that was left, since the applications of its user had pushed more than
@@ -281,7 +284,7 @@ metrics! {
     /// CPU time used for pushed frames, also by the recorder that writes them.
     cpu_ns: counter ns = "flatcap_push_cpu_seconds";
     /// Maximum of that time per second ([push] cpu_budget).
-    cpu_ns_max: gauge ns = "flatcap_push_limit_cpu_cores";
+    cpu_ns_max: gauge ns = "flatcap_push_limit_cpu_cores"; // daemon
     /// Pauses of all pushes, since they had used their CPU time.
     cpu_waits: counter = "flatcap_push_cpu_waits";
     /// Pauses in accepting connections to the push socket, since there were too many of users who
@@ -289,12 +292,12 @@ metrics! {
     accept_waits: counter = "flatcap_push_accept_waits";
     /// Triggers fired by applications.
     triggers: counter = "flatcap_push_triggers";
-    /// Frames that a user may push per second; 0: unlimited. Written by the daemon.
-    user_frames_max: gauge;
-    /// Bytes that a user may push per second; 0: unlimited. Written by the daemon.
-    user_bytes_max: gauge;
-    /// CPU time that this recorder has used for pushed frames. Each recorder writes its own.
-    recorder_ns: counter;
+    /// Frames that a user may push per second; 0: unlimited.
+    user_frames_max: gauge; // daemon
+    /// Bytes that a user may push per second; 0: unlimited.
+    user_bytes_max: gauge; // daemon
+    /// CPU time that this recorder has used for pushed frames.
+    recorder_ns: counter; // each recorder its own
 }
 
 metrics! {

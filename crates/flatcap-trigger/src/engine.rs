@@ -1,6 +1,7 @@
 //! Evaluates rules sample by sample: reads the fields, evaluates the conditions, steps the state
 //! machines.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flatcap_query::PayloadReader;
@@ -47,6 +48,9 @@ pub struct TriggerCounts {
     pub suppressed_per_day: u64,
     /// Firings suppressed because the episode would have become too long.
     pub suppressed_length: u64,
+    /// Values of list elements that are unknown because the list has more elements than a
+    /// transform tracks.
+    pub untracked: u64,
 }
 
 impl TriggerCounts {
@@ -61,6 +65,7 @@ impl TriggerCounts {
             suppressed_hold_off: self.suppressed_hold_off + other.suppressed_hold_off,
             suppressed_per_day: self.suppressed_per_day + other.suppressed_per_day,
             suppressed_length: self.suppressed_length + other.suppressed_length,
+            untracked: self.untracked + other.untracked,
         }
     }
 
@@ -120,6 +125,9 @@ struct RuleState {
     when: Program,
     clear: Option<Program>,
     machine: TriggerMachine,
+    /// The slots that the conditions compare, each once.
+    slots: Vec<usize>,
+    /// Without what the slots count.
     counts: TriggerCounts,
     /// The rule's current time. The time never steps back, even if the clocks of sources differ.
     now_ns: u64,
@@ -205,11 +213,14 @@ impl TriggerEngine {
                 }
             }
             let machine = TriggerMachine::new(rule.times);
+            let all = clear.iter().chain([&when]).flat_map(|program| program.reads.slots.iter().copied());
+            let slots = all.collect::<BTreeSet<usize>>().into_iter().collect();
             RuleState {
                 rule,
                 when,
                 clear,
                 machine,
+                slots,
                 counts: TriggerCounts::default(),
                 now_ns: 0,
                 values: Vec::new(),
@@ -418,7 +429,7 @@ impl TriggerEngine {
                 };
                 let is_same = conditions(&before.rule) == conditions(&rule.rule);
                 rule.machine.adopt(&before.machine, is_same);
-                rule.counts = before.counts;
+                rule.counts = earlier.counts_of(before);
                 rule.values.clone_from(&before.values);
                 rule.now_ns = before.now_ns;
             }
@@ -427,7 +438,13 @@ impl TriggerEngine {
 
     /// Returns the counts of each rule, in the order of the rules.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, TriggerCounts)> {
-        self.rules.iter().map(|rule| (&rule.rule.name, rule.counts))
+        self.rules.iter().map(|rule| (&rule.rule.name, self.counts_of(rule)))
+    }
+
+    fn counts_of(&self, rule: &RuleState) -> TriggerCounts {
+        let slots = rule.slots.iter().filter_map(|slot| self.slots.get(*slot));
+        let untracked = slots.fold(rule.counts.untracked, |sum, slot| sum + slot.untracked);
+        TriggerCounts { untracked, ..rule.counts }
     }
 
     /// Returns the maximum memory of the windows of all rules, in bytes.
