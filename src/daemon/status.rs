@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap_control::{
-    CompressorStatus, Forecast, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
-    RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus, ratio,
+    CompressorStatus, Forecast, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus,
+    ReloadStatus, RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
+    ratio,
 };
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 use flatcap_metrics::{CompressionMetrics, DirectoryMetrics, Metrics, RecorderMetrics, SourceMetrics};
@@ -160,7 +161,10 @@ impl StatusTracker {
             // Applications may push if they may use memory.
             push: (metrics.push.memory_bytes_max.get() > 0)
                 .then(|| PushStatus::new(&metrics.push, senders(metrics))),
-            queues: QueueStatus::new(metrics),
+            queues: QueueStatus::new(
+                &metrics.recorder,
+                metrics.queueing_groups().map(GroupStatus::new).collect(),
+            ),
             rules: metrics.rules.iter().map(RuleStatus::new).collect(),
         }
     }

@@ -5,7 +5,8 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use flatcap_metrics::{
-    BUCKET_BOUNDS_NS, Distribution, Metric, MetricReading, MetricTable, MetricUnit, Metrics, ProcessMetrics,
+    BUCKET_BOUNDS_NS, Distribution, MetricReading, MetricTable, MetricUnit, Metrics, ProcessMetrics,
+    RunMetric,
 };
 use flatcap_os::process_usage::ProcessUsage;
 use prometheus_client::collector::Collector;
@@ -150,7 +151,7 @@ fn encode_each<T: MetricTable>(
     Ok(())
 }
 
-fn encode_value<T>(family: &mut MetricEncoder<'_>, metric: &Metric<T>, of: &T) -> fmt::Result {
+fn encode_value<T>(family: &mut MetricEncoder<'_>, metric: &RunMetric<T>, of: &T) -> fmt::Result {
     let (value, is_counter) = match metric.reading {
         MetricReading::Histogram(latency) => return encode_histogram(family, &latency(of).distribution()),
         MetricReading::Counter(read) => (read(of), true),

@@ -8,8 +8,8 @@ use flatcap_format::histogram::LatencySummary;
 use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::SourceSender;
 use flatcap_metrics::{
-    CompressionMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics,
-    PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SourceMetrics,
+    CompressionMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, PushMetrics,
+    RecorderMetrics, RingMetrics, RuleMetrics, SourceMetrics,
 };
 use flatcap_os::clock::NS_PER_S;
 use serde::{Deserialize, Serialize};
@@ -77,27 +77,41 @@ pub struct ProcessStatus {
     pub run_dir_in_use: bool,
 }
 
-/// Declares a part of the state: the fields of the JSON, and the value of each. A field that shows a
-/// metric has its meaning from the table of metrics.
+/// Declares a part of the state, and how it is made of counters. A row has a field of the JSON with
+/// the value that it shows, or counters that the JSON has under their own names. The table of
+/// metrics has the meaning of each counter.
 macro_rules! status {
-    ($(#[$about:meta])* $name:ident($($argument:ident: $type:ty),*) {
-        $($(#[$meaning:meta])* $field:ident: $of:ty = $value:expr,)*
-    }) => {
-        $(#[$about])*
+    ($(#[$about:meta])* $part:ident($($arguments:tt)*) { $($rows:tt)* }) => {
+        status!(@rows [$(#[$about])*] $part [$($arguments)*] [] [] $($rows)*);
+    };
+    (@rows $about:tt $part:ident $arguments:tt [$($fields:tt)*] [$($values:tt)*]
+     $from:ident: $($counter:ident),+; $($rows:tt)*) => {
+        status!(
+            @rows $about $part $arguments
+            [$($fields)* $(#[doc = "A counter."] pub $counter: u64,)+]
+            [$($values)* $($counter: $from.$counter.get(),)+]
+            $($rows)*
+        );
+    };
+    (@rows $about:tt $part:ident $arguments:tt [$($fields:tt)*] [$($values:tt)*]
+     $(#[$meaning:meta])* $field:ident: $of:ty = $value:expr; $($rows:tt)*) => {
+        status!(
+            @rows $about $part $arguments
+            [$($fields)* $(#[$meaning])* #[doc = concat!("\n`", stringify!($value), "`")] pub $field: $of,]
+            [$($values)* $field: $value,]
+            $($rows)*
+        );
+    };
+    (@rows [$($about:tt)*] $part:ident [$($arguments:tt)*] [$($fields:tt)*] [$($values:tt)*]) => {
+        $($about)*
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
-        pub struct $name {
-            $(
-                $(#[$meaning])*
-                #[doc = concat!("\n`", stringify!($value), "`")]
-                pub $field: $of,
-            )*
-        }
+        pub struct $part { $($fields)* }
 
-        impl $name {
+        impl $part {
             /// Returns the state of these counters.
-            pub fn new($($argument: $type),*) -> Self {
-                Self { $($field: $value,)* }
+            pub fn new($($arguments)*) -> Self {
+                Self { $($values)* }
             }
         }
     };
@@ -107,29 +121,15 @@ status! {
     /// Frames that applications push. Counts are totals of the run.
     #[derive(Eq)]
     PushStatus(push: &PushMetrics, applications: Vec<SenderStatus>) {
-        open: bool = push.is_open.get() == 1,
-        clients: u64 = push.clients.get(),
-        lanes: u64 = push.lanes.get(),
-        memory_bytes: u64 = push.memory_bytes.get(),
-        memory_bytes_max: u64 = push.memory_bytes_max.get(),
-        lanes_waiting: u64 = push.lanes_waiting.get(),
-        sources: u64 = push.sources.get(),
-        begun: u64 = push.begun.get(),
-        recorded: u64 = push.recorded.get(),
-        lost: u64 = push.lost.get(),
-        bytes: u64 = push.bytes.get(),
-        refused: u64 = push.refused.get(),
-        lanes_refused: u64 = push.lanes_refused.get(),
-        triggers: u64 = push.triggers.get(),
-        cpu_ns: u64 = push.cpu_ns.get(),
-        cpu_ns_max: u64 = push.cpu_ns_max.get(),
-        cpu_waits: u64 = push.cpu_waits.get(),
+        open: bool = push.is_open.get() == 1;
+        push: clients, lanes, memory_bytes, memory_bytes_max, lanes_waiting, sources, begun,
+            recorded, lost, bytes, refused, lanes_refused, triggers, cpu_ns, cpu_ns_max, cpu_waits;
         /// `None` is unlimited.
-        user_frames_per_second_max: Option<u64> = known(push.user_frames_max.get()),
+        user_frames_per_second_max: Option<u64> = known(push.user_frames_max.get());
         /// `None` is unlimited.
-        user_bytes_per_second_max: Option<u64> = known(push.user_bytes_max.get()),
+        user_bytes_per_second_max: Option<u64> = known(push.user_bytes_max.get());
         /// The applications that have pushed most frames.
-        senders: Vec<SenderStatus> = applications,
+        senders: Vec<SenderStatus> = applications;
     }
 }
 
@@ -138,28 +138,23 @@ status! {
     /// process are those that the kernel reports.
     #[derive(Eq)]
     SenderStatus(sender: &SourceSender, pushed: &[&SourceMetrics]) {
-        client: String = sender.client.clone(),
-        user: Option<String> = sender.user.clone(),
-        program: Option<String> = sender.program.clone(),
-        sources: u64 = pushed.len() as u64,
-        recorded: u64 = sum(pushed, |source| &source.recorded),
-        lost: u64 = sum(pushed, |source| &source.lost),
-        bytes: u64 = sum(pushed, |source| &source.bytes),
+        client: String = sender.client.clone();
+        user: Option<String> = sender.user.clone();
+        program: Option<String> = sender.program.clone();
+        sources: u64 = pushed.len() as u64;
+        recorded: u64 = sum(pushed, |source| &source.recorded);
+        lost: u64 = sum(pushed, |source| &source.lost);
+        bytes: u64 = sum(pushed, |source| &source.bytes);
     }
 }
 
 status! {
     /// The ring of the black box.
     RingStatus(ring: &RingMetrics, directory: String, window: Duration) {
-        path: String = directory,
+        path: String = directory;
         /// The configured window.
-        window_s: f64 = window.as_secs_f64(),
-        held_s: u64 = ring.held_s.get(),
-        bytes: u64 = ring.bytes.get(),
-        bytes_max: u64 = ring.bytes_max.get(),
-        recorded: u64 = ring.recorded.get(),
-        lost: u64 = ring.lost.get(),
-        storage_errors: u64 = ring.storage_errors.get(),
+        window_s: f64 = window.as_secs_f64();
+        ring: held_s, bytes, bytes_max, recorded, lost, storage_errors;
     }
 }
 
@@ -167,45 +162,41 @@ status! {
     /// A source. `rates` are its samples and bytes per second, over the last second or two periods,
     /// whichever is longer.
     SourceStatus(number: u16, source: &SourceMetrics, rates: Option<(f64, f64)>, causes: Option<String>) {
-        name: String = source.name.clone(),
+        name: String = source.name.clone();
         /// The source's id in this run's files.
-        id: u16 = number,
-        period_ns: u64 = source.period_ns.get(),
+        id: u16 = number;
+        source: period_ns;
         /// The configured rate.
-        requested_hz: f64 = requested_hz(source),
+        requested_hz: f64 = requested_hz(source);
         /// Samples recorded per second; `None` until it is known.
-        achieved_hz: Option<f64> = rates.map(|(samples, _)| samples),
+        achieved_hz: Option<f64> = rates.map(|(samples, _)| samples);
         /// The same over the run: the configured rate times the share of ticks that are in the
         /// files.
-        achieved_hz_run: Option<f64> = share_in_files(source).map(|share| share * requested_hz(source)),
-        begun: u64 = source.begun.get(),
-        recorded: u64 = source.recorded.get(),
-        lost: u64 = source.lost.get(),
-        thinned: u64 = source.thinned.get(),
+        achieved_hz_run: Option<f64> = share_in_files(source).map(|share| share * requested_hz(source));
+        source: begun, recorded, lost, thinned;
         /// The causes of all losses; `None` without losses.
-        lost_causes: Option<String> = causes,
-        missed: u64 = source.missed.get(),
-        incomplete: u64 = source.incomplete.get(),
+        lost_causes: Option<String> = causes;
+        source: missed, incomplete;
         /// The latest new reason why samples are incomplete, in words.
         #[serde(skip_serializing_if = "Option::is_none")]
-        incomplete_reasons: Option<String> = source.incomplete_explanation(),
-        failed: u64 = source.failed.get(),
+        incomplete_reasons: Option<String> = source.incomplete_explanation();
+        source: failed;
         /// The reason of the last failure.
-        failure: Option<String> = source.failure().map(|error| error.to_string()),
-        timed_out: u64 = source.timed_out.get(),
-        stride: u64 = source.stride(),
+        failure: Option<String> = source.failure().map(|error| error.to_string());
+        source: timed_out;
+        stride: u64 = source.stride();
         /// The limiting budget, `source` or `recorder`; `None` if the stride is 1.
-        limited_by: Option<String> = limited_by(source).map(str::to_owned),
+        limited_by: Option<String> = limited_by(source).map(str::to_owned);
         /// Over the last second; zeros if there was no sample in it.
-        lateness_ns: LatencyStatus = source.lateness.get().into(),
+        lateness_ns: LatencyStatus = source.lateness.get().into();
         /// Over the same second.
-        read_duration_ns: LatencyStatus = source.read_duration.get().into(),
+        read_duration_ns: LatencyStatus = source.read_duration.get().into();
         /// Mean CPU time of a sample over the run, including its share of the overhead; `None`
         /// before the first sample.
-        cost_ns: Option<u64> = source.spent.get().checked_div(source.begun.get()),
-        bytes: u64 = source.bytes.get(),
+        cost_ns: Option<u64> = source.spent.get().checked_div(source.begun.get());
+        source: bytes;
         /// The same per second, measured as `achieved_hz`.
-        bytes_per_s: Option<f64> = rates.map(|(_, bytes)| bytes),
+        bytes_per_s: Option<f64> = rates.map(|(_, bytes)| bytes);
     }
 }
 
@@ -214,10 +205,10 @@ status! {
     /// have.
     #[derive(Copy, Eq)]
     FormerStatus(former: &[&SourceMetrics]) {
-        sources: u64 = former.len() as u64,
-        lost: u64 = sum(former, |source| &source.lost),
-        failed: u64 = sum(former, |source| &source.failed),
-        timed_out: u64 = sum(former, |source| &source.timed_out),
+        sources: u64 = former.len() as u64;
+        lost: u64 = sum(former, |source| &source.lost);
+        failed: u64 = sum(former, |source| &source.failed);
+        timed_out: u64 = sum(former, |source| &source.timed_out);
     }
 }
 
@@ -244,44 +235,41 @@ impl From<LatencySummary> for LatencyStatus {
 status! {
     /// The open segment. If none is open, samples are being lost.
     SegmentStatus(recorder: &RecorderMetrics, file: String, now_ns: u64) {
-        open: bool = recorder.segment_open.get() == 1,
-        name: String = file,
-        number: u64 = recorder.segment_number.get(),
-        bytes: u64 = recorder.segment_bytes.get(),
-        frames: u64 = recorder.segment_frames.get(),
+        open: bool = recorder.segment_open.get() == 1;
+        name: String = file;
+        number: u64 = recorder.segment_number.get();
+        bytes: u64 = recorder.segment_bytes.get();
+        frames: u64 = recorder.segment_frames.get();
         /// Time since its creation.
-        age_ns: u64 = now_ns.saturating_sub(recorder.segment_begun_ns.get()),
-        sealed: u64 = recorder.segments_sealed.get(),
+        age_ns: u64 = now_ns.saturating_sub(recorder.segment_begun_ns.get());
+        sealed: u64 = recorder.segments_sealed.get();
     }
 }
 
 status! {
     /// The data directory, measured about once a second.
     StorageStatus(directory: &DirectoryMetrics, recorder: &RecorderMetrics, now_ns: u64, forecast: Forecast) {
-        data_bytes: u64 = directory.bytes.get(),
-        retain_bytes: u64 = directory.bytes_max.get(),
-        free_bytes: u64 = directory.free_bytes.get(),
-        min_free_bytes: u64 = directory.min_free_bytes.get(),
-        kept_bytes: u64 = directory.kept_bytes.get(),
-        reserved_bytes: u64 = directory.reserved_bytes.get(),
-        is_history_kept: bool = directory.is_history_kept.get() == 1,
-        total_bytes: u64 = directory.total_bytes.get(),
-        bytes_per_s: Option<f64> = forecast.bytes_per_s,
-        time_to_full_ns: Option<u64> = forecast.time_to_full_ns,
-        compression_ratio: Option<f64> = forecast.compression_ratio,
-        segments: u64 = directory.segments.get(),
+        data_bytes: u64 = directory.bytes.get();
+        retain_bytes: u64 = directory.bytes_max.get();
+        directory: free_bytes, min_free_bytes, kept_bytes, reserved_bytes;
+        is_history_kept: bool = directory.is_history_kept.get() == 1;
+        directory: total_bytes;
+        bytes_per_s: Option<f64> = forecast.bytes_per_s;
+        time_to_full_ns: Option<u64> = forecast.time_to_full_ns;
+        compression_ratio: Option<f64> = forecast.compression_ratio;
+        directory: segments;
         /// Number of the oldest sealed segment.
-        oldest_number: Option<u64> = directory.oldest().map(|(number, _)| number),
+        oldest_number: Option<u64> = directory.oldest().map(|(number, _)| number);
         /// The creation time of the oldest segment by its name, in seconds since 1970.
-        oldest_created_s: Option<u64> = directory.oldest().map(|(_, created_s)| created_s),
-        removed: u64 = directory.removed.get(),
-        written_bytes: u64 = recorder.bytes.get(),
-        errors: u64 = recorder.storage_errors.get(),
+        oldest_created_s: Option<u64> = directory.oldest().map(|(_, created_s)| created_s);
+        directory: removed;
+        written_bytes: u64 = recorder.bytes.get();
+        errors: u64 = recorder.storage_errors.get();
         /// The reason of the last failure.
-        last_error: Option<String> = recorder.storage_failure().map(|error| error.to_string()),
+        last_error: Option<String> = recorder.storage_failure().map(|error| error.to_string());
         /// Duration of the current storage call, once it exceeds one second; else `None`.
-        stalled_ns: Option<u64> = recorder.current_stall_ns(now_ns),
-        stalls: u64 = recorder.storage_stalls.get(),
+        stalled_ns: Option<u64> = recorder.current_stall_ns(now_ns);
+        stalls: u64 = recorder.storage_stalls.get();
     }
 }
 
@@ -304,65 +292,51 @@ status! {
     /// The compressor of sealed segments.
     #[derive(Copy, Eq)]
     CompressorStatus(compression: &CompressionMetrics, now_ns: u64) {
-        enabled: bool = compression.enabled.get() == 1,
-        segments: u64 = compression.segments.get(),
-        raw_bytes: u64 = compression.raw_bytes.get(),
-        stored_bytes: u64 = compression.stored_bytes.get(),
-        skipped: u64 = compression.skipped.get(),
-        failures: u64 = compression.failures.get(),
-        waiting: u64 = compression.waiting.get(),
-        oldest_wait_ns: u64 = compression.oldest_wait_ns(now_ns),
-        cpu_ns: u64 = compression.cpu_ns(),
-        guaranteed_cpu_ns: u64 = compression.guaranteed_cpu_ns.get(),
+        enabled: bool = compression.enabled.get() == 1;
+        compression: segments, raw_bytes, stored_bytes, skipped, failures, waiting;
+        oldest_wait_ns: u64 = compression.oldest_wait_ns(now_ns);
+        cpu_ns: u64 = compression.cpu_ns();
+        compression: guaranteed_cpu_ns;
     }
 }
 
 status! {
     /// The configuration.
     ReloadStatus(daemon: &DaemonMetrics, result: Option<String>) {
-        count: u64 = daemon.reloads.get(),
-        failed: u64 = daemon.reloads_failed.get(),
-        current: bool = daemon.config_current.get() == 1,
+        count: u64 = daemon.reloads.get();
+        failed: u64 = daemon.reloads_failed.get();
+        current: bool = daemon.config_current.get() == 1;
         /// `last` has the reason.
-        fallback: bool = daemon.config_fallback.get() == 1,
-        read_s: u64 = daemon.config_read_s.get(),
+        fallback: bool = daemon.config_fallback.get() == 1;
+        read_s: u64 = daemon.config_read_s.get();
         /// The result of the last reload, or why the configuration was refused at the start; else
         /// `None`.
-        last: Option<String> = result,
+        last: Option<String> = result;
     }
 }
 
 status! {
     /// The queues between the samplers and the recorder.
-    QueueStatus(metrics: &Metrics) {
-        slabs_queued: u64 = metrics.recorder.slabs_queued.get(),
-        slabs_free: u64 = metrics.recorder.slabs_free.get(),
-        losses_pending: u64 = metrics.recorder.losses_pending.get(),
+    QueueStatus(recorder: &RecorderMetrics, in_use: Vec<GroupStatus>) {
+        recorder: slabs_queued, slabs_free, losses_pending;
         /// One entry per sampler group in use.
-        groups: Vec<GroupStatus> = metrics.queueing_groups().map(GroupStatus::new).collect(),
+        groups: Vec<GroupStatus> = in_use;
     }
 }
 
 status! {
     /// A sampler group.
     GroupStatus(group: &GroupMetrics) {
-        name: String = group.name.to_owned(),
-        slabs: u64 = group.slabs.get(),
-        slabs_dropped: u64 = group.slabs_dropped.get(),
-        waited_ns: u64 = group.waited_ns.get(),
+        name: String = group.name.to_owned();
+        group: slabs, slabs_dropped, waited_ns;
     }
 }
 
 status! {
     /// A rule.
     RuleStatus(rule: &RuleMetrics) {
-        name: String = rule.name.clone(),
-        fired: u64 = rule.fired.get(),
-        extended: u64 = rule.extended.get(),
-        suppressed: u64 = rule.suppressed.get(),
-        evaluated: u64 = rule.evaluated.get(),
-        unknown: u64 = rule.unknown.get(),
-        untracked: u64 = rule.untracked.get(),
+        name: String = rule.name.clone();
+        rule: fired, extended, suppressed, evaluated, unknown, untracked;
     }
 }
 

@@ -18,7 +18,7 @@ pub use exchange::{Consumer, EXCHANGE_SETS, Producer, exchange};
 pub use latency::{
     BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, PublishedLatency, SourceLatencies,
 };
-pub use metric::{Metric, MetricReading, MetricTable, MetricUnit};
+pub use metric::{MetricReading, MetricTable, MetricUnit, RunMetric};
 pub use metric_tables::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LogMetrics,
     ProcessMetrics, PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,

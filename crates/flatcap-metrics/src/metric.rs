@@ -26,7 +26,7 @@ pub enum MetricReading<T> {
 
 /// A metric of a `T`, such as a source or the recorder thread.
 #[derive(Debug, Clone, Copy)]
-pub struct Metric<T> {
+pub struct RunMetric<T> {
     /// The name in the exposition, with the unit and without `_total`.
     pub name: &'static str,
     pub(super) comment: &'static str,
@@ -36,7 +36,7 @@ pub struct Metric<T> {
     pub reading: MetricReading<T>,
 }
 
-impl<T> Metric<T> {
+impl<T> RunMetric<T> {
     /// Returns the meaning, as the exposition states it.
     pub fn help(&self) -> &'static str {
         self.comment.trim_start()
@@ -46,7 +46,7 @@ impl<T> Metric<T> {
 /// A type that has metrics.
 pub trait MetricTable: Sized + 'static {
     /// All metrics that are exposed, in the order of the exposition.
-    const METRICS: &'static [Metric<Self>];
+    const METRICS: &'static [RunMetric<Self>];
 }
 
 /// Declares the counters of one writer as a struct, and the table of its metrics.
@@ -56,17 +56,17 @@ pub trait MetricTable: Sized + 'static {
 /// computed from others. `ns` after the kind means that the value is in nanoseconds. Fields in
 /// braces are not metrics. `impl TYPE;` declares a table for a struct that is defined elsewhere.
 macro_rules! metrics {
-    (impl $name:ident; $($rows:tt)*) => {
-        metrics!(@rows [$name] [] [] $($rows)*);
+    (impl $counters:ident; $($rows:tt)*) => {
+        metrics!(@rows [$counters] [] [] $($rows)*);
     };
-    ($(#[$about:meta])* $name:ident { $($fields:tt)* } $($rows:tt)*) => {
-        metrics!(@rows [$name $(#[$about])*] [$($fields)*] [] $($rows)*);
+    ($(#[$about:meta])* $counters:ident { $($fields:tt)* } $($rows:tt)*) => {
+        metrics!(@rows [$counters $(#[$about])*] [$($fields)*] [] $($rows)*);
     };
-    (@rows [$name:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
+    (@rows [$counters:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
      $(#[doc = $help:literal])+ $field:ident: $kind:ident $($unit:ident)? = $metric:literal;
      $($rows:tt)*) => {
         metrics!(
-            @rows [$name $($about)*]
+            @rows [$counters $($about)*]
             [$($fields)* $(#[doc = $help])+ pub $field: metrics!(@cell $kind),]
             [$($table)* metrics!(
                 @metric $metric, concat!($($help),+), [$($unit)?],
@@ -75,22 +75,22 @@ macro_rules! metrics {
             $($rows)*
         );
     };
-    (@rows [$name:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
+    (@rows [$counters:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
      $(#[doc = $help:literal])+ $field:ident: $kind:ident $($unit:ident)?;
      $($rows:tt)*) => {
         metrics!(
-            @rows [$name $($about)*]
+            @rows [$counters $($about)*]
             [$($fields)* $(#[doc = $help])+ pub $field: metrics!(@cell $kind),]
             [$($table)*]
             $($rows)*
         );
     };
-    (@rows [$name:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
+    (@rows [$counters:ident $($about:tt)*] [$($fields:tt)*] [$($table:tt)*]
      $(#[doc = $help:literal])+
      $kind:ident $($unit:ident)? = $metric:literal, |$this:ident| $value:expr;
      $($rows:tt)*) => {
         metrics!(
-            @rows [$name $($about)*] [$($fields)*]
+            @rows [$counters $($about)*] [$($fields)*]
             [$($table)* metrics!(
                 @metric $metric, concat!($($help),+), [$($unit)?],
                 metrics!(@computed $kind, $this, $value)
@@ -98,21 +98,21 @@ macro_rules! metrics {
             $($rows)*
         );
     };
-    (@rows [$name:ident $($about:tt)+] [$($fields:tt)*] [$($table:tt)*]) => {
+    (@rows [$counters:ident $($about:tt)+] [$($fields:tt)*] [$($table:tt)*]) => {
         $($about)+
         #[derive(Debug, Default)]
-        pub struct $name { $($fields)* }
-        metrics!(@rows [$name] [] [$($table)*]);
+        pub struct $counters { $($fields)* }
+        metrics!(@rows [$counters] [] [$($table)*]);
     };
-    (@rows [$name:ident] [] [$($table:tt)*]) => {
-        impl MetricTable for $name {
-            const METRICS: &'static [Metric<Self>] = &[$($table)*];
+    (@rows [$counters:ident] [] [$($table:tt)*]) => {
+        impl MetricTable for $counters {
+            const METRICS: &'static [RunMetric<Self>] = &[$($table)*];
         }
     };
     (@cell histogram) => { PublishedLatency };
     (@cell $kind:ident) => { Counter };
-    (@metric $name:literal, $comment:expr, [$($unit:ident)?], $reading:expr) => {
-        Metric { name: $name, comment: $comment, unit: metrics!(@unit $($unit)?), reading: $reading }
+    (@metric $metric:literal, $comment:expr, [$($unit:ident)?], $reading:expr) => {
+        RunMetric { name: $metric, comment: $comment, unit: metrics!(@unit $($unit)?), reading: $reading }
     };
     (@unit) => { MetricUnit::Number };
     (@unit ns) => { MetricUnit::Nanoseconds };

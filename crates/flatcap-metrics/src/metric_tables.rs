@@ -15,8 +15,7 @@ use flatcap_os::process_usage::ProcessUsage;
 
 use super::counter::Counter;
 use super::latency::PublishedLatency;
-use super::metric::{Metric, MetricReading, MetricTable, MetricUnit, metrics};
-use super::run_metrics::Metrics;
+use super::metric::{MetricReading, MetricTable, MetricUnit, RunMetric, metrics};
 
 metrics! {
     /// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight. Each row
@@ -313,7 +312,7 @@ metrics! {
     recorded: counter = "flatcap_ring_recorded";
     /// Samples that the ring reports as lost.
     lost: counter = "flatcap_ring_lost";
-    /// Failed writes and creations, which the table of the run exposes.
+    /// Failed writes and creations, which the table of [`Metrics`](super::Metrics) exposes.
     storage_errors: counter;
 }
 
@@ -336,16 +335,6 @@ metrics! {
     copies_begun: counter;
     /// Windows whose copy has ended.
     copies_ended: counter;
-}
-
-metrics! {
-    impl Metrics;
-    /// Writes to the ring, and creations of its segments, that failed.
-    counter = "flatcap_ring_storage_errors", |metrics| metrics.ring.storage_errors.get();
-    /// Total time of storage calls longer than one second, including the current one.
-    counter ns = "flatcap_storage_stalled_seconds", |metrics| metrics.stalled_ns(monotonic_ns());
-    /// CPU cap per source set by cpu_budget, as a share of a core; 0 if there is none.
-    gauge ns = "flatcap_source_cap_ratio", |metrics| metrics.source_cap.get();
 }
 
 metrics! {

@@ -4,9 +4,11 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, PoisonError};
 
 use flatcap_format::segment::SourceSender;
+use flatcap_os::clock::monotonic_ns;
 
 use super::append_only_vec::AppendOnlyVec;
 use super::counter::Counter;
+use super::metric::{MetricReading, MetricTable, MetricUnit, RunMetric, metrics};
 use super::metric_tables::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LogMetrics,
     PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,
@@ -54,6 +56,16 @@ pub struct Metrics {
     pub control: ControlMetrics,
     /// Counters of the daemon.
     pub daemon: DaemonMetrics,
+}
+
+metrics! {
+    impl Metrics;
+    /// Writes to the ring, and creations of its segments, that failed.
+    counter = "flatcap_ring_storage_errors", |metrics| metrics.ring.storage_errors.get();
+    /// Total time of storage calls longer than one second, including the current one.
+    counter ns = "flatcap_storage_stalled_seconds", |metrics| metrics.stalled_ns(monotonic_ns());
+    /// CPU cap per source set by cpu_budget, as a share of a core; 0 if there is none.
+    gauge ns = "flatcap_source_cap_ratio", |metrics| metrics.source_cap.get();
 }
 
 /// The CPU budget that limits how often a source is read.
