@@ -40,7 +40,7 @@ pub fn measure(length: BenchLength) -> MeasuredRows {
                 let storage = Arc::new(DataDirectory::open(folder.path())?);
                 let until = ProduceUntil::Frames(bytes / FRAME_BYTES);
                 let produced = produce(1, PAYLOAD_BYTES, until, storage, u64::MAX)?;
-                recorded = produced.report.bytes as f64 / produced.elapsed_ns as f64;
+                recorded = produced.report.metrics.recorder.bytes.get() as f64 / produced.elapsed_ns as f64;
                 verify(folder.path())?;
             } else {
                 written = bytes as f64 / bare::write(folder.path(), bytes, usize::MAX)? as f64;

@@ -87,7 +87,7 @@ pub fn produce(
     let report = recording.finish()?;
     let elapsed_ns = monotonic_ns() - begin;
     for (source, frames) in report.sources.iter().zip(&frames) {
-        ensure_equal(&format!("{}: recorded", source.name), source.recorded, *frames)?;
+        ensure_equal(&format!("{}: recorded", source.metrics.name), source.metrics.recorded.get(), *frames)?;
     }
     Ok(ProduceResult { frames, elapsed_ns, report })
 }

@@ -230,12 +230,12 @@ impl RecorderThread {
         let report = self.thread.join().map_err(|_panic| "the recorder ended by a panic")?;
         for source in &report.sources {
             crate::numbers::ensure_equal(
-                &format!("{}: recorded + lost", source.name),
-                source.recorded + source.lost,
-                source.begun,
+                &format!("{}: recorded + lost", source.metrics.name),
+                source.metrics.recorded.get() + source.lost(),
+                source.metrics.begun.get(),
             )?;
         }
-        crate::numbers::ensure_equal("storage errors", report.storage_errors, 0)?;
+        crate::numbers::ensure_equal("storage errors", report.metrics.recorder.storage_errors.get(), 0)?;
         Ok(report)
     }
 }

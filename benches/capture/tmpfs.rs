@@ -39,7 +39,8 @@ pub fn measure(length: BenchLength) -> MeasuredRows {
             let frames: u64 = produced.frames.iter().sum();
             rates.push(frames as f64 / produced.elapsed_ns as f64 * 1e9);
             let folder = machine::memory_folder()?;
-            let bare_ns = bare::write(folder.path(), produced.report.bytes, RETAINED_FILES)?;
+            let bare_ns =
+                bare::write(folder.path(), produced.report.metrics.recorder.bytes.get(), RETAINED_FILES)?;
             bare_rates.push(frames as f64 / bare_ns as f64 * 1e9);
         }
         let (rate, (lowest, highest)) = (median(&rates), range(&rates));

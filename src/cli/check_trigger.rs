@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::configuration::layers;
 use super::error::CliError;
 use super::selection::RecordingSelection;
+use super::status::UNTRACKED;
 use super::tables::left_aligned;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
@@ -404,6 +405,9 @@ impl RuleReplay {
         parts.extend(named.map(|(count, what)| format!("{count} {what}")));
         if counts.unknown > 0 {
             parts.push(format!("unknown in {} of {} evaluations", counts.unknown, counts.evaluated));
+        }
+        if counts.untracked > 0 {
+            parts.push(format!("{} values of list elements not tracked, {UNTRACKED}", counts.untracked));
         }
         if self.left_out > 0 {
             parts.push(format!("only the first {LISTED_MAX} are listed"));

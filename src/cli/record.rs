@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use comfy_table::Table;
+use flatcap_control::ratio;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
-use flatcap_metrics::LimitingBudget;
+use flatcap_metrics::{LimitingBudget, SourceMetrics};
 use flatcap_recorder::{RecorderReport, SourceReport};
 use flatcap_sampling::sources::find;
+use flatcap_slab::Causes;
 use flatcap_text::quantity::duration_argument;
 
 use super::configuration::{self, layers};
@@ -81,8 +83,8 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
         on_progress: &mut |progress| {
             if let Some(log) = log {
                 let [left_out, lost] = log.missing_lines();
-                progress.metrics.log_lines_suppressed.set(left_out);
-                progress.metrics.log_lines_lost.set(lost);
+                progress.metrics.log.lines_suppressed.set(left_out);
+                progress.metrics.log.lines_lost.set(lost);
             }
             if voice.live {
                 ConsoleUi::live_line(&progress, &mut seen);
@@ -110,8 +112,8 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
             voice.print_line(&line);
         }
     }
-    let is_lossy =
-        summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
+    let is_lossy = summary.report.metrics.recorder.storage_errors.get() > 0
+        || summary.report.sources.iter().any(|source| source.lost() > 0);
     Ok(if is_lossy { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
 
@@ -225,21 +227,22 @@ impl ConsoleUi {
             return;
         }
         let report = &summary.report;
+        let recorder = &report.metrics.recorder;
         let data_dir = summary.data_dir.display();
         self.print_line(&format!(
             "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}",
             fitted(sources_table(report), Output::Stderr.width(), &SPARE_SOURCE_COLUMNS),
             latencies_table(report).trim_fmt(),
-            count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
+            count(report.sources.iter().map(|source| source.metrics.recorded.get()).sum(), "frame"),
             human::elapsed(summary.elapsed_ns),
-            human::bytes(report.bytes),
-            report.segments_sealed,
+            human::bytes(recorder.bytes.get()),
+            recorder.segments_sealed.get(),
         ));
-        for group in report.groups.iter().filter(|group| group.waited_ns > 0) {
+        for group in report.metrics.groups.iter().filter(|group| group.waited_ns.get() > 0) {
             self.print_line(&format!(
                 "group {}: waited {} for space in its queue; ticks in that time count as missed",
                 group.name,
-                human::latency(group.waited_ns)
+                human::latency(group.waited_ns.get())
             ));
         }
         for source in &report.sources {
@@ -247,16 +250,16 @@ impl ConsoleUi {
                 self.print_line(&line);
             }
         }
-        if report.frames_removed > 0 {
+        let frames_removed = recorder.frames_removed.get();
+        if frames_removed > 0 {
             self.print_line(&format!(
-                "{} recorded frame(s) are gone: their segment was removed from the data directory while it was open",
-                report.frames_removed
+                "{frames_removed} recorded frame(s) are gone: their segment was removed from the data directory while it was open"
             ));
         }
-        if report.storage_errors > 0 {
+        let errors = recorder.storage_errors.get();
+        if errors > 0 {
             self.print_line(&format!(
-                "the storage failed {} time(s), see the errors above; samples that could not be written count as lost",
-                report.storage_errors
+                "the storage failed {errors} time(s), see the errors above; samples that could not be written count as lost"
             ));
         }
     }
@@ -271,13 +274,15 @@ impl ConsoleUi {
 }
 
 /// Returns remarks on a source that its row in the table does not show.
-fn remarks(source: &SourceReport) -> Vec<String> {
+fn remarks(report: &SourceReport) -> Vec<String> {
+    let source = &*report.metrics;
     let name = &source.name;
     let mut lines = Vec::new();
-    if source.stride > 1 {
+    let (stride, limit) = source.stride_and_budget();
+    if stride > 1 {
         let period =
-            config::format_duration(Duration::from_nanos(source.period_ns.saturating_mul(source.stride)));
-        let budget = match source.limit {
+            config::format_duration(Duration::from_nanos(source.period_ns.get().saturating_mul(stride)));
+        let budget = match limit {
             LimitingBudget::Source => "its budget",
             LimitingBudget::Recorder => "cpu_budget, the budget of all sources together",
         };
@@ -285,25 +290,25 @@ fn remarks(source: &SourceReport) -> Vec<String> {
             "{name}: was read every {period} at the end, to stay within {budget}; skipped ticks count as missed"
         ));
     }
-    if source.thinned > 0 {
-        let thinned = count(source.thinned, "sample");
+    if source.thinned.get() > 0 {
+        let thinned = count(source.thinned.get(), "sample");
         lines.push(format!("{name}: {thinned} thinned by disk_period; at full rate in the ring only"));
     }
-    if source.lost > 0 {
-        lines.push(format!("{name}: {} lost: {}", count(source.lost, "sample"), source.causes));
+    if report.lost() > 0 {
+        lines.push(format!("{name}: {} lost: {}", count(report.lost(), "sample"), Causes::of(source)));
     }
-    if let Some(failure) = &source.failure {
+    if let Some(failure) = source.failure() {
         lines.push(format!(
             "{name}: {} failed and are lost; the last one: {failure}",
-            count(source.failed, "sample")
+            count(source.failed.get(), "sample")
         ));
     }
-    if source.timed_out > 0 {
-        lines.push(format!("{name}: {} timed out", count(source.timed_out, "sample")));
+    if source.timed_out.get() > 0 {
+        lines.push(format!("{name}: {} timed out", count(source.timed_out.get(), "sample")));
     }
-    if source.incomplete > 0 {
-        let partial = count(source.incomplete, "sample");
-        let lacked = Incomplete::of_flags(u16::try_from(source.incomplete_flags).unwrap_or(u16::MAX));
+    if source.incomplete.get() > 0 {
+        let partial = count(source.incomplete.get(), "sample");
+        let lacked = Incomplete::of_flags(u16::try_from(source.incomplete_flags.get()).unwrap_or(u16::MAX));
         let needs = if lacked | Incomplete::DENIED == lacked { needs(name) } else { String::new() };
         lines.push(format!("{name}: {partial} incomplete, marked in the file: {lacked}{needs}"));
     }
@@ -324,18 +329,19 @@ fn count(number: u64, noun: &str) -> String {
 
 fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(SOURCE_COLUMNS);
-    for source in &report.sources {
-        let (late, read) = (source.lateness, source.read_duration);
+    for report in &report.sources {
+        let (source, lost) = (&*report.metrics, report.lost());
+        let period_ns = source.period_ns.get();
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), human::hertz);
         let mut row = vec![
             source.name.clone(),
-            config::format_duration(Duration::from_nanos(source.period_ns)),
-            rate(human::asked_hz(source.period_ns)),
+            config::format_duration(Duration::from_nanos(period_ns)),
+            rate(human::asked_hz(period_ns)),
             rate(achieved_hz(source)),
         ];
-        let counts = [source.recorded, source.lost, source.missed, source.incomplete];
+        let counts = [source.recorded.get(), lost, source.missed.get(), source.incomplete.get()];
         row.extend(counts.map(|count| count.to_string()));
-        for latency in [late, read] {
+        for latency in [report.lateness, report.read_duration] {
             row.extend([latency.p50_ns, latency.p99_ns, latency.max_ns].map(human::latency));
         }
         table.add_row(row);
@@ -344,11 +350,10 @@ fn sources_table(report: &RecorderReport) -> Table {
 }
 
 /// Returns the requested rate times the share of ticks that are in the files; `None` without ticks.
-fn achieved_hz(source: &SourceReport) -> Option<f64> {
-    let ticks = source.begun.saturating_add(source.missed);
-    #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
-    let share = (ticks > 0).then(|| source.recorded as f64 / ticks as f64)?;
-    human::asked_hz(source.period_ns).map(|hz| hz * share)
+fn achieved_hz(source: &SourceMetrics) -> Option<f64> {
+    let ticks = source.begun.get().saturating_add(source.missed.get());
+    let share = ratio(source.recorded.get(), ticks)?;
+    human::asked_hz(source.period_ns.get()).map(|hz| hz * share)
 }
 
 fn latencies_table(report: &RecorderReport) -> Table {

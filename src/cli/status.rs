@@ -7,7 +7,7 @@ use std::time::Duration;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 use flatcap_control::{
     CompressorStatus, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus, RingStatus,
-    SegmentStatus, SourceStatus, Status, StorageStatus,
+    RuleStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
 };
 use flatcap_format::schema::visible_json;
 
@@ -25,6 +25,9 @@ const HIGHLIGHT_SHARE: f64 = 0.9;
 /// A segment that waits longer for compression is reported: by then it should have got its
 /// guaranteed share of CPU time.
 const LONG_WAIT_NS: u64 = 300_000_000_000;
+
+/// Why a rule does not know values of list elements.
+pub(super) const UNTRACKED: &str = "since there are more elements than its transforms track";
 
 /// Columns of the table of sources that a narrow terminal does not show, least important first.
 const SPARE_COLUMNS: [SpareColumns; 4] =
@@ -90,6 +93,7 @@ impl StatusPage {
         lines.push(fitted(self.sources(&status.sources), self.width, &SPARE_COLUMNS));
         let remarks = status.sources.iter().flat_map(|source| self.remarks(source));
         let remarks = remarks.chain(self.removed_sources_line(status.former));
+        let remarks = remarks.chain(status.rules.iter().filter_map(|rule| self.rule_line(rule)));
         lines.extend(remarks.map(|line| wrapped(&line, self.width, 2)));
         let lines = lines.iter().flat_map(|text| text.split('\n'));
         lines.fold(String::new(), |page, line| page + line.trim_end() + "\n")
@@ -312,6 +316,13 @@ impl StatusPage {
              removed or replaced"
         );
         (lost > 0 || failed > 0 || timed_out > 0).then(|| self.tint(Severity::Error, text))
+    }
+
+    /// Returns the line of a rule that does not see all elements of a list.
+    fn rule_line(&self, rule: &RuleStatus) -> Option<String> {
+        let RuleStatus { name, untracked, .. } = rule;
+        let text = format!("rule {name}: {untracked} values of list elements not tracked, {UNTRACKED}");
+        (*untracked > 0).then(|| self.tint(Severity::Warning, text))
     }
 
     fn sources(&self, sources: &[SourceStatus]) -> Table {
@@ -548,6 +559,21 @@ mod tests {
             page.contains("reload   refused, the old configuration stays in effect: cpu: off\n"),
             "{page}"
         );
+    }
+
+    // Proves that a rule that does not know all elements of a list has a line, and no other rule.
+    #[test]
+    fn untracked_elements_have_a_line() {
+        let rule = |name: &str, untracked| RuleStatus {
+            name: name.to_owned(),
+            evaluated: 9,
+            untracked,
+            ..RuleStatus::default()
+        };
+        let status = Status { rules: vec![rule("io", 0), rule("many", 12)], ..status() };
+        let page = page_of(false).format_status(&status);
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("rule ")).collect();
+        assert_eq!(lines, [format!("rule many: 12 values of list elements not tracked, {UNTRACKED}")]);
     }
 
     // Proves that problems, and nothing else, are coloured.

@@ -53,8 +53,8 @@ impl PushThread {
         producer: SlabProducer,
         (metrics, ring): (&Metrics, Option<&Metrics>),
     ) -> Option<Self> {
-        metrics.push.cpu_basis_points_max.set(config.push.cpu_budget.basis_points().into());
         let limits = limits(config);
+        metrics.push.cpu_ns_max.set(cpu_ns_per_second(config));
         metrics.push.description_bytes_max.set(limits.description_bytes);
         metrics.push.memory_bytes_max.set(config.push.memory_max);
         metrics.push.user_frames_max.set(limits.user_frames_per_second);
@@ -185,9 +185,14 @@ pub(super) fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -
         lane: 0,
         uid: 0,
         budget: LaneBudget {
-            cpu_ns_per_second: u64::from(config.push.cpu_budget.basis_points()) * (NS_PER_S / 10_000),
+            cpu_ns_per_second: cpu_ns_per_second(config),
             user_frames_per_second: config.push.user_frames_per_second.into(),
             user_bytes_per_second: config.push.user_bytes_per_second,
         },
     }
+}
+
+/// Returns the CPU time that pushes may use in a second, in nanoseconds.
+fn cpu_ns_per_second(config: &Config) -> u64 {
+    u64::from(config.push.cpu_budget.basis_points()) * (NS_PER_S / 10_000)
 }

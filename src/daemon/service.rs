@@ -212,7 +212,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     on_start(RunStart { config, data_dir: now.path(), metrics: &service.metrics });
     service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
-    if report.storage_errors == 0 {
+    if report.metrics.recorder.storage_errors.get() == 0 {
         // All samples are in the files. After a storage error they may not be, so the memory stays
         // and the next run checks.
         remove_memory(config, run_id);

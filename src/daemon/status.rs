@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap_control::{
-    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
-    RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
+    CompressorStatus, Forecast, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus,
+    ReloadStatus, RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
+    ratio,
 };
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
-use flatcap_metrics::{
-    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
-};
+use flatcap_metrics::{CompressionMetrics, DirectoryMetrics, Metrics, RecorderMetrics, SourceMetrics};
 use flatcap_os::clock::{NS_PER_S, process_cpu_ns};
 use flatcap_os::process_usage::ProcessUsage;
 use flatcap_slab::Causes;
@@ -137,50 +136,36 @@ impl StatusTracker {
                 recovering,
                 run_dir_in_use: metrics.daemon.run_dir_in_use.get() != 0,
             },
-            former: former(&current, metrics),
+            former: FormerStatus::new(&former(&current, metrics)),
             sources: current
                 .into_iter()
                 .map(|(id, source)| {
                     let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
-                    source_status(id, source, rates)
+                    let causes = (source.lost.get() > 0).then(|| Causes::of(source).to_string());
+                    SourceStatus::new(id, source, rates, causes)
                 })
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),
-            storage: self.storage(now_ns, metrics),
-            compression: compressor_status(now_ns, &metrics.compression),
-            reload: ReloadStatus {
-                count: metrics.daemon.reloads.get(),
-                failed: metrics.daemon.reloads_failed.get(),
-                current: metrics.daemon.config_current.get() == 1,
-                fallback: metrics.daemon.config_fallback.get() == 1,
-                read_s: metrics.daemon.config_read_s.get(),
-                last: self.last_reload.clone(),
-            },
-            ring: self.ring.as_ref().map(|(window, path)| RingStatus {
-                path: path.display().to_string(),
-                window_s: window.as_secs_f64(),
-                held_s: metrics.ring.held_s.get(),
-                bytes: metrics.ring.bytes.get(),
-                bytes_max: metrics.ring.bytes_max.get(),
-                recorded: metrics.ring.recorded.get(),
-                lost: metrics.ring.lost.get(),
-                storage_errors: metrics.ring.storage_errors.get(),
-            }),
-            push: push_status(metrics),
-            queues: QueueStatus {
-                slabs_queued: metrics.recorder.slabs_queued.get(),
-                slabs_free: metrics.recorder.slabs_free.get(),
-                losses_pending: metrics.recorder.losses_pending.get(),
-                groups: metrics
-                    .queueing_groups()
-                    .map(|group| GroupStatus {
-                        name: group.name.to_owned(),
-                        slabs: group.slabs.get(),
-                        slabs_dropped: group.slabs_dropped.get(),
-                        waited_ns: group.waited_ns.get(),
-                    })
-                    .collect(),
-            },
+            storage: StorageStatus::new(
+                &metrics.directory,
+                &metrics.recorder,
+                now_ns,
+                self.forecast(now_ns, metrics),
+            ),
+            compression: CompressorStatus::new(&metrics.compression, now_ns),
+            reload: ReloadStatus::new(&metrics.daemon, self.last_reload.clone()),
+            ring: self
+                .ring
+                .as_ref()
+                .map(|(window, path)| RingStatus::new(&metrics.ring, path.display().to_string(), *window)),
+            // Applications may push if they may use memory.
+            push: (metrics.push.memory_bytes_max.get() > 0)
+                .then(|| PushStatus::new(&metrics.push, senders(metrics))),
+            queues: QueueStatus::new(
+                &metrics.recorder,
+                metrics.queueing_groups().map(GroupStatus::new).collect(),
+            ),
+            rules: metrics.rules.iter().map(RuleStatus::new).collect(),
         }
     }
 
@@ -191,56 +176,25 @@ impl StatusTracker {
             run_id: self.run_id,
             state: SealState::Active,
         };
-        SegmentStatus {
-            open: recorder.segment_open.get() == 1,
-            name: name.to_string(),
-            number: name.number,
-            bytes: recorder.segment_bytes.get(),
-            frames: recorder.segment_frames.get(),
-            age_ns: now_ns.saturating_sub(recorder.segment_begun_ns.get()),
-            sealed: recorder.segments_sealed.get(),
-        }
+        SegmentStatus::new(recorder, name.to_string(), now_ns)
     }
 
-    fn storage(&self, now_ns: u64, metrics: &Metrics) -> StorageStatus {
-        let (directory, recorder) = (&*metrics.directory, &metrics.recorder);
+    fn forecast(&self, now_ns: u64, metrics: &Metrics) -> Forecast {
         let first = self.written.front().zip(self.written.back());
         let bytes_per_s = first.and_then(|(first, last)| {
             ratio(last.1.saturating_sub(first.1), last.0.saturating_sub(first.0)).map(|bytes| bytes * 1e9)
         });
-        let segments = directory.segments.get();
         let compression_ratio = compression_ratio(&metrics.compression, now_ns);
-        StorageStatus {
-            data_bytes: directory.bytes.get(),
-            retain_bytes: directory.bytes_max.get(),
-            free_bytes: directory.free_bytes.get(),
-            min_free_bytes: directory.min_free_bytes.get(),
-            kept_bytes: directory.kept_bytes.get(),
-            reserved_bytes: directory.reserved_bytes.get(),
-            is_history_kept: directory.is_history_kept.get() == 1,
-            total_bytes: directory.total_bytes.get(),
-            bytes_per_s,
-            time_to_full_ns: bytes_per_s
-                .map(|rate| rate * compression_ratio.unwrap_or(1.0))
-                .and_then(|rate| time_to_full_ns(directory, rate)),
-            compression_ratio,
-            segments,
-            oldest_number: (segments > 0).then(|| directory.oldest_number.get()),
-            oldest_created_s: (segments > 0).then(|| directory.oldest_created_s.get()),
-            removed: directory.removed.get(),
-            written_bytes: recorder.bytes.get(),
-            errors: recorder.storage_errors.get(),
-            last_error: recorder.storage_failure().map(|error| error.to_string()),
-            stalled_ns: recorder.current_stall_ns(now_ns),
-            stalls: recorder.storage_stalls.get(),
-        }
+        let stored_per_s = bytes_per_s.map(|rate| rate * compression_ratio.unwrap_or(1.0));
+        let time_to_full_ns = stored_per_s.and_then(|rate| time_to_full_ns(&metrics.directory, rate));
+        Forecast { bytes_per_s, time_to_full_ns, compression_ratio }
     }
 }
 
 impl SourceRates {
     /// Measures a source if enough time for some samples has passed since the previous measurement.
     fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
-        let now = SourceSnapshot { at_ns: now_ns, sampled: sampled(source), bytes: source.bytes.get() };
+        let now = SourceSnapshot { at_ns: now_ns, sampled: source.in_files(), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
         match self.last {
             Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
@@ -256,124 +210,25 @@ impl SourceRates {
     }
 }
 
-/// Sums all sources except the current ones.
-fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
+/// Returns the sources that this program has read, except the current ones.
+fn former<'a>(current: &[(u16, &SourceMetrics)], metrics: &'a Metrics) -> Vec<&'a SourceMetrics> {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
     let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed());
-    let all = read.filter(|(id, _)| !is_current(*id));
-    all.fold(FormerStatus::default(), |sum, (_, source)| FormerStatus {
-        sources: sum.sources + 1,
-        lost: sum.lost.saturating_add(source.lost.get()),
-        failed: sum.failed.saturating_add(source.failed.get()),
-        timed_out: sum.timed_out.saturating_add(source.timed_out.get()),
-    })
+    read.filter(|(id, _)| !is_current(*id)).map(|(_, source)| source.as_ref()).collect()
 }
 
-/// Returns the number of samples in the files of the data directory and of the ring.
-fn sampled(source: &SourceMetrics) -> u64 {
-    source.recorded.get().saturating_add(source.thinned.get())
-}
-
-fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
-    let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
-    let recorded = source.recorded.get();
-    let asked_hz = ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default();
-    let (stride, limit) = source.stride_and_budget();
-    let causes = Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
-    SourceStatus {
-        name: source.name.clone(),
-        id,
-        period_ns: source.period_ns.get(),
-        requested_hz: asked_hz,
-        achieved_hz: rates.map(|(readings, _)| readings),
-        achieved_hz_run: ratio(sampled(source), begun.saturating_add(missed)).map(|share| share * asked_hz),
-        begun,
-        recorded,
-        lost,
-        thinned: source.thinned.get(),
-        lost_causes: (lost > 0).then(|| causes.to_string()),
-        missed,
-        incomplete: source.incomplete.get(),
-        incomplete_reasons: source.incomplete_explanation(),
-        failed: source.failed.get(),
-        failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
-        timed_out: source.timed_out.get(),
-        stride,
-        limited_by: (stride > 1).then(|| match limit {
-            LimitingBudget::Source => "source".to_owned(),
-            LimitingBudget::Recorder => "recorder".to_owned(),
-        }),
-        lateness_ns: source.lateness.get().into(),
-        read_duration_ns: source.read_duration.get().into(),
-        cost_ns: source.spent.get().checked_div(begun),
-        bytes: source.bytes.get(),
-        bytes_per_s: rates.map(|(_, bytes)| bytes),
-    }
-}
-
-/// Returns the state of pushing, or `None` if applications may not push.
-fn push_status(metrics: &Metrics) -> Option<PushStatus> {
-    let push = &metrics.push;
-    let limit = |number: u64| (number > 0).then_some(number);
-    (push.memory_bytes_max.get() > 0).then(|| PushStatus {
-        open: push.is_open.get() == 1,
-        clients: push.clients.get(),
-        lanes: push.lanes.get(),
-        memory_bytes: push.memory_bytes.get(),
-        memory_bytes_max: push.memory_bytes_max.get(),
-        lanes_waiting: push.lanes_waiting.get(),
-        sources: push.sources.get(),
-        begun: push.begun.get(),
-        recorded: push.recorded.get(),
-        lost: push.lost.get(),
-        bytes: push.bytes.get(),
-        refused: push.refused.get(),
-        lanes_refused: push.lanes_refused.get(),
-        triggers: push.triggers.get(),
-        cpu_ns: push.cpu_ns.get(),
-        cpu_ns_max: push.cpu_basis_points_max.get() * (NS_PER_S / 10_000),
-        cpu_waits: push.cpu_waits.get(),
-        user_frames_per_second_max: limit(push.user_frames_max.get()),
-        user_bytes_per_second_max: limit(push.user_bytes_max.get()),
-        senders: senders(metrics),
-    })
-}
-
-/// Returns the applications that push, with the sums of their sources, the most frames first.
+/// Returns the applications that push, the most frames first.
 fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
-    let mut sums: BTreeMap<&SourceSender, SenderStatus> = BTreeMap::new();
+    let mut pushed: BTreeMap<&SourceSender, Vec<&SourceMetrics>> = BTreeMap::new();
     for source in metrics.sources.iter() {
         let Some(sender) = &source.sender else { continue };
-        let sum = sums.entry(sender).or_insert_with(|| SenderStatus {
-            client: sender.client.clone(),
-            user: sender.user.clone(),
-            program: sender.program.clone(),
-            ..SenderStatus::default()
-        });
-        sum.sources += 1;
-        sum.recorded = sum.recorded.saturating_add(source.recorded.get());
-        sum.lost = sum.lost.saturating_add(source.lost.get());
-        sum.bytes = sum.bytes.saturating_add(source.bytes.get());
+        pushed.entry(sender).or_default().push(source);
     }
-    let mut senders: Vec<SenderStatus> = sums.into_values().collect();
+    let senders = pushed.into_iter().map(|(sender, pushed)| SenderStatus::new(sender, &pushed));
+    let mut senders: Vec<SenderStatus> = senders.collect();
     senders.sort_by_key(|sender| std::cmp::Reverse((sender.recorded, sender.sources)));
     senders.truncate(SENDERS_MAX);
     senders
-}
-
-fn compressor_status(now_ns: u64, compression: &CompressionMetrics) -> CompressorStatus {
-    CompressorStatus {
-        enabled: compression.enabled.get() == 1,
-        segments: compression.segments.get(),
-        raw_bytes: compression.raw_bytes.get(),
-        stored_bytes: compression.stored_bytes.get(),
-        skipped: compression.skipped.get(),
-        failures: compression.failures.get(),
-        waiting: compression.waiting.get(),
-        oldest_wait_ns: compression.oldest_wait_ns(now_ns),
-        cpu_ns: compression.cpu_ns(),
-        guaranteed_cpu_ns: compression.guaranteed_cpu_ns.get(),
-    }
 }
 
 /// Returns the size after compression per recorded byte, as measured in this run; segments that
@@ -402,12 +257,6 @@ fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64
         reason = "a cast from f64 saturates; no part is negative"
     )]
     seconds.is_finite().then_some((seconds * 1e9) as u64)
-}
-
-/// Returns the quotient, or `None` if the divisor is 0.
-#[allow(clippy::cast_precision_loss, reason = "rates and shares for people and graphs")]
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Exposition of all counters for Prometheus: `OpenMetrics` text, or the older text format for
-//! clients that support nothing else.
-//!
-//! The metrics are listed in one table per subject: name, help, unit and source of the value. A new
-//! metric needs one entry there, and one in docs/OPERATIONS.md.
+//! Exposition of all metrics for Prometheus: `OpenMetrics` text, or the older text format for
+//! clients that support nothing else. The tables in `flatcap-metrics` declare the metrics.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use flatcap_metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
+use flatcap_metrics::{
+    BUCKET_BOUNDS_NS, Distribution, MetricReading, MetricTable, MetricUnit, Metrics, ProcessMetrics,
+    RunMetric,
+};
 use flatcap_os::process_usage::ProcessUsage;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -15,12 +15,6 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
-
-use super::metric_table::{
-    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, PUSH,
-    ProcessSnapshot, RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
-};
-use super::seconds::seconds;
 
 /// The text format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,113 +95,104 @@ impl Collector for AllMetrics {
         let help =
             "Always 1; the labels are the version and the run id, which is part of the segments' names.";
         encoder.encode_descriptor("flatcap_build", help, None, MetricType::Info)?.encode_info(&build)?;
-        let current = metrics.current_sources();
-        let sources = || current.iter().map(|(_, source)| (Some(("source", source.name.as_str())), *source));
-        for family in SOURCES {
-            family.encode_each(&mut encoder, sources())?;
-        }
-        for family in SOURCE_LATENCIES {
-            let each = sources().map(|(labels, source)| (labels, (family.latency)(source).distribution()));
-            histogram(&mut encoder, (family.name, family.help), each)?;
-        }
-        for family in GROUPS {
-            let groups = metrics.queueing_groups().map(|group| (Some(("group", group.name)), group));
-            family.encode_each(&mut encoder, groups)?;
-        }
-        for family in RULES {
-            let rules = metrics.rules.iter().map(|rule| (Some(("rule", rule.name.as_str())), rule));
-            family.encode_each(&mut encoder, rules)?;
-        }
-        for family in LATENCIES {
-            let distribution = (family.latency)(&metrics.recorder).distribution();
-            histogram(&mut encoder, (family.name, family.help), [(None, distribution)].into_iter())?;
-        }
-        // Zeros if /proc cannot be read.
-        let usage = ProcessUsage::now().unwrap_or_default();
-        let now = ProcessSnapshot { usage, start_wall_ns: self.run.start_wall_ns };
-        for family in RECORDER {
-            family.encode_each(&mut encoder, [(None, &metrics.recorder)].into_iter())?;
-        }
-        for family in DIRECTORY {
-            family.encode_each(&mut encoder, [(None, &*metrics.directory)].into_iter())?;
-        }
-        for family in COMPRESSOR {
-            family.encode_each(&mut encoder, [(None, &*metrics.compression)].into_iter())?;
-        }
-        for family in PUSH {
-            family.encode_each(&mut encoder, [(None, &*metrics.push)].into_iter())?;
-        }
-        for family in DAEMON {
-            family.encode_each(&mut encoder, [(None, metrics)].into_iter())?;
-        }
-        for family in PROCESS {
-            family.encode_each(&mut encoder, [(None, &now)].into_iter())?;
-        }
-        Ok(())
+        let sources = metrics.current_sources().into_iter();
+        let sources: Vec<_> =
+            sources.map(|(_, source)| (Some(("source", source.name.as_str())), source)).collect();
+        let groups: Vec<_> =
+            metrics.queueing_groups().map(|group| (Some(("group", group.name)), group)).collect();
+        let rules: Vec<_> =
+            metrics.rules.iter().map(|rule| (Some(("rule", rule.name.as_str())), rule)).collect();
+        let process = ProcessMetrics {
+            // Zeros if /proc cannot be read.
+            usage: ProcessUsage::now().unwrap_or_default(),
+            start_wall_ns: u64::try_from(self.run.start_wall_ns).unwrap_or_default(),
+        };
+        encode_each(&mut encoder, &sources)?;
+        encode_each(&mut encoder, &groups)?;
+        encode_each(&mut encoder, &rules)?;
+        encode_each(&mut encoder, &[(None, &metrics.recorder)])?;
+        encode_each(&mut encoder, &[(None, &*metrics.directory)])?;
+        encode_each(&mut encoder, &[(None, &*metrics.compression)])?;
+        encode_each(&mut encoder, &[(None, &*metrics.push)])?;
+        encode_each(&mut encoder, &[(None, &metrics.ring)])?;
+        encode_each(&mut encoder, &[(None, &*metrics.snapshots)])?;
+        encode_each(&mut encoder, &[(None, metrics)])?;
+        encode_each(&mut encoder, &[(None, &metrics.daemon)])?;
+        encode_each(&mut encoder, &[(None, &metrics.control)])?;
+        encode_each(&mut encoder, &[(None, &metrics.log)])?;
+        encode_each(&mut encoder, &[(None, &process)])
     }
 }
 
-impl<T: 'static> MetricFamily<T> {
-    /// Encodes one metric per item.
-    fn encode_each<'a>(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        each: impl Iterator<Item = (Labels<'a>, &'a T)>,
-    ) -> fmt::Result {
-        let kind = if self.is_counter { MetricType::Counter } else { MetricType::Gauge };
-        let mut metric = descriptor(encoder, (self.name, self.help), kind)?;
-        for (labels, of) in each {
-            let value = (self.value)(of);
-            match labels {
-                Some(label) => line(&mut metric.encode_family(&[label])?, self.is_counter, value)?,
-                None => line(&mut metric, self.is_counter, value)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Begins a metric family. The library appends the unit to the name.
-fn descriptor<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    (name, help): (&'static str, &str),
-    kind: MetricType,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    let units = [("_seconds", &Unit::Seconds), ("_bytes", &Unit::Bytes)];
-    let with_unit = units.into_iter().find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, unit)));
-    let (name, unit) = with_unit.map_or((name, None), |(name, unit)| (name, Some(unit)));
-    encoder.encode_descriptor(name, help, unit, kind)
-}
-
-fn line(metric: &mut MetricEncoder<'_>, is_counter: bool, value: MetricValue) -> fmt::Result {
-    let no_exemplar = None::<&Exemplar<NoLabelSet, f64>>;
-    match (value, is_counter) {
-        (MetricValue::Integer(value), true) => metric.encode_counter(&value, no_exemplar),
-        (MetricValue::Integer(value), false) => metric.encode_gauge(&value),
-        (MetricValue::Float(value), true) => metric.encode_counter(&value, no_exemplar),
-        (MetricValue::Float(value), false) => metric.encode_gauge(&value),
-    }
-}
-
-fn histogram<'a>(
+/// Encodes all metrics of a type, with one value per item.
+fn encode_each<T: MetricTable>(
     encoder: &mut DescriptorEncoder<'_>,
-    named: (&'static str, &str),
-    each: impl Iterator<Item = (Labels<'a>, Distribution)>,
+    each: &[(Labels<'_>, &T)],
 ) -> fmt::Result {
-    let mut metric = descriptor(encoder, named, MetricType::Histogram)?;
-    for (labels, distribution) in each {
-        let bounds = BUCKET_BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(distribution.counts).collect();
-        let count = distribution.counts.iter().sum();
-        let sum = seconds(distribution.sum_ns);
-        match labels {
-            Some(label) => {
-                metric.encode_family(&[label])?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+    for metric in T::METRICS {
+        let kind = match metric.reading {
+            MetricReading::Counter(_) => MetricType::Counter,
+            MetricReading::Gauge(_) => MetricType::Gauge,
+            MetricReading::Histogram(_) => MetricType::Histogram,
+        };
+        // The library appends the unit to the name.
+        let units = [("_seconds", &Unit::Seconds), ("_bytes", &Unit::Bytes)];
+        let with_unit =
+            units.into_iter().find_map(|(ending, unit)| Some((metric.name.strip_suffix(ending)?, unit)));
+        let (name, unit) = with_unit.map_or((metric.name, None), |(name, unit)| (name, Some(unit)));
+        let mut family = encoder.encode_descriptor(name, metric.help(), unit, kind)?;
+        for (labels, of) in each {
+            match labels {
+                Some(label) => encode_value(&mut family.encode_family(&[*label])?, metric, of)?,
+                None => encode_value(&mut family, metric, of)?,
             }
-            None => metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?,
         }
     }
     Ok(())
+}
+
+fn encode_value<T>(family: &mut MetricEncoder<'_>, metric: &RunMetric<T>, of: &T) -> fmt::Result {
+    let (value, is_counter) = match metric.reading {
+        MetricReading::Histogram(latency) => return encode_histogram(family, &latency(of).distribution()),
+        MetricReading::Counter(read) => (read(of), true),
+        MetricReading::Gauge(read) => (read(of), false),
+    };
+    let seconds = match metric.unit {
+        MetricUnit::Number => None,
+        MetricUnit::Nanoseconds => Some(seconds(value)),
+        MetricUnit::WallNanoseconds => Some(wall_seconds(value)),
+    };
+    let no_exemplar = None::<&Exemplar<NoLabelSet, f64>>;
+    match (seconds, is_counter) {
+        (None, true) => family.encode_counter(&value, no_exemplar),
+        (None, false) => family.encode_gauge(&value),
+        (Some(seconds), true) => family.encode_counter(&seconds, no_exemplar),
+        (Some(seconds), false) => family.encode_gauge(&seconds),
+    }
+}
+
+fn encode_histogram(family: &mut MetricEncoder<'_>, distribution: &Distribution) -> fmt::Result {
+    let bounds = BUCKET_BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(distribution.counts).collect();
+    let (sum, count) = (seconds(distribution.sum_ns), distribution.counts.iter().sum());
+    family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+}
+
+/// Converts nanoseconds to seconds, the unit of all times in metrics: exact to the nanosecond up to
+/// a hundred days, to the microsecond beyond.
+#[allow(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are a hundred days")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Converts wall clock nanoseconds to seconds since 1970, at present exact to a quarter of a
+/// microsecond.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "whole seconds are separate, so that the fraction is rounded once"
+)]
+fn wall_seconds(ns: u64) -> f64 {
+    (ns / 1_000_000_000) as f64 + (ns % 1_000_000_000) as f64 / 1e9
 }
 
 /// Converts `OpenMetrics` text to the older format: no units, end marker or info type; a counter

@@ -6,10 +6,8 @@
 mod client;
 mod connections;
 mod exposition;
-mod metric_table;
 mod request;
 mod route;
-mod seconds;
 mod server;
 mod socket_path;
 mod status;
@@ -24,6 +22,7 @@ pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};
 pub use server::{ListenerBudget, Server, ServerStop, listen_for_metrics};
 pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
-    CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus, QueueStatus,
-    ReloadStatus, RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
+    CompressorStatus, Forecast, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus,
+    QueueStatus, ReloadStatus, RingStatus, RuleStatus, SegmentStatus, SenderStatus, SourceStatus, Status,
+    StorageStatus, ratio,
 };

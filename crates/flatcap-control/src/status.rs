@@ -2,9 +2,16 @@
 //! defaults for fields that an older recorder lacks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use flatcap_format::histogram::LatencySummary;
 use flatcap_format::schema::to_visible_json;
+use flatcap_format::segment::SourceSender;
+use flatcap_metrics::{
+    CompressionMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, PushMetrics,
+    RecorderMetrics, RingMetrics, RuleMetrics, SourceMetrics,
+};
+use flatcap_os::clock::NS_PER_S;
 use serde::{Deserialize, Serialize};
 
 /// The answer to `GET /status`.
@@ -34,94 +41,9 @@ pub struct Status {
     /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
-}
-
-/// Frames that applications push. Counts are totals of the run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PushStatus {
-    /// Whether the push socket is open.
-    pub open: bool,
-    /// Clients that are connected.
-    pub clients: u64,
-    /// The clients' lanes.
-    pub lanes: u64,
-    /// Memory of the lanes and of what is kept of pushed sources, in bytes.
-    pub memory_bytes: u64,
-    /// Maximum of that memory, in bytes.
-    pub memory_bytes_max: u64,
-    /// Lanes of killed runs that are not rescued yet.
-    pub lanes_waiting: u64,
-    /// Sources that were pushed.
-    pub sources: u64,
-    /// The number of samples that clients have begun.
-    pub begun: u64,
-    /// The number of pushed samples passed to the kernel for writing.
-    pub recorded: u64,
-    /// The number of pushed samples that the files report as lost.
-    pub lost: u64,
-    /// Bytes of the samples' frames in the files.
-    pub bytes: u64,
-    /// Requests refused.
-    pub refused: u64,
-    /// Lanes ended because their frames were refused.
-    pub lanes_refused: u64,
-    /// Triggers fired.
-    pub triggers: u64,
-    /// CPU time used for pushes, in nanoseconds.
-    pub cpu_ns: u64,
-    /// CPU time that they may use in a second, in nanoseconds (`cpu_budget` of `[push]`).
-    pub cpu_ns_max: u64,
-    /// Number of times that all pushes paused because this time was used up.
-    pub cpu_waits: u64,
-    /// Frames that a user may push per second; `None` is unlimited.
-    pub user_frames_per_second_max: Option<u64>,
-    /// Bytes that a user may push per second; `None` is unlimited.
-    pub user_bytes_per_second_max: Option<u64>,
-    /// The applications that have pushed most frames.
-    pub senders: Vec<SenderStatus>,
-}
-
-/// An application that has pushed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SenderStatus {
-    /// The name that the application gave itself.
-    pub client: String,
-    /// The user that the application runs as, as the kernel reports it.
-    pub user: Option<String>,
-    /// Path of its program, as the kernel reports it.
-    pub program: Option<String>,
-    /// The number of the application's sources.
-    pub sources: u64,
-    /// The number of the application's samples passed to the kernel for writing.
-    pub recorded: u64,
-    /// The number of the application's samples that the files report as lost.
-    pub lost: u64,
-    /// Bytes of the samples' frames in the files.
-    pub bytes: u64,
-}
-
-/// The ring of the black box.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RingStatus {
-    /// The ring's directory.
-    pub path: String,
-    /// The configured window, in seconds.
-    pub window_s: f64,
-    /// Seconds that the ring holds now.
-    pub held_s: u64,
-    /// Bytes that the ring occupies.
-    pub bytes: u64,
-    /// Maximum number of bytes that the ring may occupy.
-    pub bytes_max: u64,
-    /// Samples of all sources in the ring, since the start.
-    pub recorded: u64,
-    /// Samples that the ring lacks, since the start.
-    pub lost: u64,
-    /// Writes and creations that failed.
-    pub storage_errors: u64,
+    /// The rules that the run has had; absent without rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
 }
 
 /// The process.
@@ -155,79 +77,139 @@ pub struct ProcessStatus {
     pub run_dir_in_use: bool,
 }
 
-/// A source.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SourceStatus {
-    /// The source's full name.
-    pub name: String,
-    /// The source's id in this run's files.
-    pub id: u16,
-    /// The configured period, in nanoseconds.
-    pub period_ns: u64,
-    /// The configured rate.
-    pub requested_hz: f64,
-    /// Samples recorded per second, over the last second or two periods, whichever is longer; None
-    /// until it is known.
-    pub achieved_hz: Option<f64>,
-    /// The same over the run: the configured rate times the share of ticks that are in the files.
-    pub achieved_hz_run: Option<f64>,
-    /// Samples begun.
-    pub begun: u64,
-    /// Samples passed to the kernel for writing.
-    pub recorded: u64,
-    /// Samples that the files report as lost, each with its cause. Losses of a source that always
-    /// fails are reported with its next frame, or at the end of the run.
-    pub lost: u64,
-    /// Samples left out of the data directory on purpose.
-    #[serde(default)]
-    pub thinned: u64,
-    /// The causes of all losses; None without losses.
-    pub lost_causes: Option<String>,
-    /// Ticks at which no sample was begun.
-    pub missed: u64,
-    /// Incomplete samples.
-    pub incomplete: u64,
-    /// The latest new reason why samples are incomplete, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub incomplete_reasons: Option<String>,
-    /// Failed reads; their samples are counted as lost later.
-    pub failed: u64,
-    /// The reason of the last failure.
-    pub failure: Option<String>,
-    /// Reads that timed out; their samples are counted as lost later.
-    pub timed_out: u64,
-    /// Number of periods per sample; more than 1 if a budget limits the source.
-    pub stride: u64,
-    /// The limiting budget, `source` or `recorder`; None if the stride is 1.
-    pub limited_by: Option<String>,
-    /// Delay of samples after their deadlines, over the last second; zeros if there was no sample
-    /// in it.
-    pub lateness_ns: LatencyStatus,
-    /// Duration of reads, over the same second.
-    pub read_duration_ns: LatencyStatus,
-    /// Mean CPU time of a sample over the run, including its share of the overhead, in nanoseconds;
-    /// None before the first sample.
-    pub cost_ns: Option<u64>,
-    /// Bytes of the source's frames in the files.
-    pub bytes: u64,
-    /// The same per second, measured as `achieved_hz`.
-    pub bytes_per_s: Option<f64>,
+/// Declares a part of the state, and how it is made of counters. A row has a field of the JSON with
+/// the value that it shows, or counters that the JSON has under their own names. The table of
+/// metrics has the meaning of each counter.
+macro_rules! status {
+    ($(#[$about:meta])* $part:ident($($arguments:tt)*) { $($rows:tt)* }) => {
+        status!(@rows [$(#[$about])*] $part [$($arguments)*] [] [] $($rows)*);
+    };
+    (@rows $about:tt $part:ident $arguments:tt [$($fields:tt)*] [$($values:tt)*]
+     $from:ident: $($counter:ident),+; $($rows:tt)*) => {
+        status!(
+            @rows $about $part $arguments
+            [$($fields)* $(#[doc = "A counter."] pub $counter: u64,)+]
+            [$($values)* $($counter: $from.$counter.get(),)+]
+            $($rows)*
+        );
+    };
+    (@rows $about:tt $part:ident $arguments:tt [$($fields:tt)*] [$($values:tt)*]
+     $(#[$meaning:meta])* $field:ident: $of:ty = $value:expr; $($rows:tt)*) => {
+        status!(
+            @rows $about $part $arguments
+            [$($fields)* $(#[$meaning])* #[doc = concat!("\n`", stringify!($value), "`")] pub $field: $of,]
+            [$($values)* $field: $value,]
+            $($rows)*
+        );
+    };
+    (@rows [$($about:tt)*] $part:ident [$($arguments:tt)*] [$($fields:tt)*] [$($values:tt)*]) => {
+        $($about)*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $part { $($fields)* }
+
+        impl $part {
+            /// Returns the state of these counters.
+            pub fn new($($arguments)*) -> Self {
+                Self { $($values)* }
+            }
+        }
+    };
 }
 
-/// The sum over sources that are no longer read, and over sources under ids that they no longer
-/// have.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FormerStatus {
-    /// Number of these sources.
-    pub sources: u64,
-    /// The number of the sources' samples that the files report as lost.
-    pub lost: u64,
-    /// Failed reads.
-    pub failed: u64,
-    /// Reads that timed out.
-    pub timed_out: u64,
+status! {
+    /// Frames that applications push. Counts are totals of the run.
+    #[derive(Eq)]
+    PushStatus(push: &PushMetrics, applications: Vec<SenderStatus>) {
+        open: bool = push.is_open.get() == 1;
+        push: clients, lanes, memory_bytes, memory_bytes_max, lanes_waiting, sources, begun,
+            recorded, lost, bytes, refused, lanes_refused, triggers, cpu_ns, cpu_ns_max, cpu_waits;
+        /// `None` is unlimited.
+        user_frames_per_second_max: Option<u64> = known(push.user_frames_max.get());
+        /// `None` is unlimited.
+        user_bytes_per_second_max: Option<u64> = known(push.user_bytes_max.get());
+        /// The applications that have pushed most frames.
+        senders: Vec<SenderStatus> = applications;
+    }
+}
+
+status! {
+    /// An application that has pushed, and the sums of its sources. Name, user and program of its
+    /// process are those that the kernel reports.
+    #[derive(Eq)]
+    SenderStatus(sender: &SourceSender, pushed: &[&SourceMetrics]) {
+        client: String = sender.client.clone();
+        user: Option<String> = sender.user.clone();
+        program: Option<String> = sender.program.clone();
+        sources: u64 = pushed.len() as u64;
+        recorded: u64 = sum(pushed, |source| &source.recorded);
+        lost: u64 = sum(pushed, |source| &source.lost);
+        bytes: u64 = sum(pushed, |source| &source.bytes);
+    }
+}
+
+status! {
+    /// The ring of the black box.
+    RingStatus(ring: &RingMetrics, directory: String, window: Duration) {
+        path: String = directory;
+        /// The configured window.
+        window_s: f64 = window.as_secs_f64();
+        ring: held_s, bytes, bytes_max, recorded, lost, storage_errors;
+    }
+}
+
+status! {
+    /// A source. `rates` are its samples and bytes per second, over the last second or two periods,
+    /// whichever is longer.
+    SourceStatus(number: u16, source: &SourceMetrics, rates: Option<(f64, f64)>, causes: Option<String>) {
+        name: String = source.name.clone();
+        /// The source's id in this run's files.
+        id: u16 = number;
+        source: period_ns;
+        /// The configured rate.
+        requested_hz: f64 = requested_hz(source);
+        /// Samples recorded per second; `None` until it is known.
+        achieved_hz: Option<f64> = rates.map(|(samples, _)| samples);
+        /// The same over the run: the configured rate times the share of ticks that are in the
+        /// files.
+        achieved_hz_run: Option<f64> = share_in_files(source).map(|share| share * requested_hz(source));
+        source: begun, recorded, lost, thinned;
+        /// The causes of all losses; `None` without losses.
+        lost_causes: Option<String> = causes;
+        source: missed, incomplete;
+        /// The latest new reason why samples are incomplete, in words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        incomplete_reasons: Option<String> = source.incomplete_explanation();
+        source: failed;
+        /// The reason of the last failure.
+        failure: Option<String> = source.failure().map(|error| error.to_string());
+        source: timed_out;
+        stride: u64 = source.stride();
+        /// The limiting budget, `source` or `recorder`; `None` if the stride is 1.
+        limited_by: Option<String> = limited_by(source).map(str::to_owned);
+        /// Over the last second; zeros if there was no sample in it.
+        lateness_ns: LatencyStatus = source.lateness.get().into();
+        /// Over the same second.
+        read_duration_ns: LatencyStatus = source.read_duration.get().into();
+        /// Mean CPU time of a sample over the run, including its share of the overhead; `None`
+        /// before the first sample.
+        cost_ns: Option<u64> = source.spent.get().checked_div(source.begun.get());
+        source: bytes;
+        /// The same per second, measured as `achieved_hz`.
+        bytes_per_s: Option<f64> = rates.map(|(_, bytes)| bytes);
+    }
+}
+
+status! {
+    /// The sum over sources that are no longer read, and over sources under ids that they no longer
+    /// have.
+    #[derive(Copy, Eq)]
+    FormerStatus(former: &[&SourceMetrics]) {
+        sources: u64 = former.len() as u64;
+        lost: u64 = sum(former, |source| &source.lost);
+        failed: u64 = sum(former, |source| &source.failed);
+        timed_out: u64 = sum(former, |source| &source.timed_out);
+    }
 }
 
 /// A distribution in four numbers, in nanoseconds.
@@ -250,50 +232,50 @@ impl From<LatencySummary> for LatencyStatus {
     }
 }
 
-/// The open segment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SegmentStatus {
-    /// Whether a segment is open; if not, samples are being lost.
-    pub open: bool,
-    /// The segment's file's name.
-    pub name: String,
-    /// The segment's number.
-    pub number: u64,
-    /// Bytes written to the segment.
-    pub bytes: u64,
-    /// Frames in the segment, including the recorder's own frames.
-    pub frames: u64,
-    /// Time since its creation, in nanoseconds.
-    pub age_ns: u64,
-    /// Segments that this run has sealed and renamed.
-    pub sealed: u64,
+status! {
+    /// The open segment. If none is open, samples are being lost.
+    SegmentStatus(recorder: &RecorderMetrics, file: String, now_ns: u64) {
+        open: bool = recorder.segment_open.get() == 1;
+        name: String = file;
+        number: u64 = recorder.segment_number.get();
+        bytes: u64 = recorder.segment_bytes.get();
+        frames: u64 = recorder.segment_frames.get();
+        /// Time since its creation.
+        age_ns: u64 = now_ns.saturating_sub(recorder.segment_begun_ns.get());
+        sealed: u64 = recorder.segments_sealed.get();
+    }
 }
 
-/// The data directory, measured about once a second.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct StorageStatus {
-    /// Disk space used by its files, in bytes.
-    pub data_bytes: u64,
-    /// Limit of the used space, in bytes.
-    pub retain_bytes: u64,
-    /// Free space in its file system, in bytes.
-    pub free_bytes: u64,
-    /// Minimum free space, in bytes.
-    pub min_free_bytes: u64,
-    /// Bytes of the newest history that are never removed to free space.
-    #[serde(default)]
-    pub kept_bytes: u64,
-    /// Bytes that are reserved in the directory.
-    #[serde(default)]
-    pub reserved_bytes: u64,
-    /// Whether others have filled the file system and `retain_min` keeps the history: new samples
-    /// are lost once the reserve is used up.
-    #[serde(default)]
-    pub is_history_kept: bool,
-    /// Size of the file system, in bytes.
-    pub total_bytes: u64,
+status! {
+    /// The data directory, measured about once a second.
+    StorageStatus(directory: &DirectoryMetrics, recorder: &RecorderMetrics, now_ns: u64, forecast: Forecast) {
+        data_bytes: u64 = directory.bytes.get();
+        retain_bytes: u64 = directory.bytes_max.get();
+        directory: free_bytes, min_free_bytes, kept_bytes, reserved_bytes;
+        is_history_kept: bool = directory.is_history_kept.get() == 1;
+        directory: total_bytes;
+        bytes_per_s: Option<f64> = forecast.bytes_per_s;
+        time_to_full_ns: Option<u64> = forecast.time_to_full_ns;
+        compression_ratio: Option<f64> = forecast.compression_ratio;
+        directory: segments;
+        /// Number of the oldest sealed segment.
+        oldest_number: Option<u64> = directory.oldest().map(|(number, _)| number);
+        /// The creation time of the oldest segment by its name, in seconds since 1970.
+        oldest_created_s: Option<u64> = directory.oldest().map(|(_, created_s)| created_s);
+        directory: removed;
+        written_bytes: u64 = recorder.bytes.get();
+        errors: u64 = recorder.storage_errors.get();
+        /// The reason of the last failure.
+        last_error: Option<String> = recorder.storage_failure().map(|error| error.to_string());
+        /// Duration of the current storage call, once it exceeds one second; else `None`.
+        stalled_ns: Option<u64> = recorder.current_stall_ns(now_ns);
+        stalls: u64 = recorder.storage_stalls.get();
+    }
+}
+
+/// The growth of the data directory, and when it reaches a limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Forecast {
     /// Bytes written per second over the last minute.
     pub bytes_per_s: Option<f64>,
     /// Time in nanoseconds until the nearest limit is reached and the oldest segments are removed,
@@ -304,97 +286,90 @@ pub struct StorageStatus {
     /// compressed. The time above uses this ratio. `None` before the first compressed segment, and
     /// if compression is off or behind. The time above then assumes uncompressed data.
     pub compression_ratio: Option<f64>,
-    /// Sealed segments.
-    pub segments: u64,
-    /// Number of the oldest sealed segment.
-    pub oldest_number: Option<u64>,
-    /// The creation time of the oldest segment by its name, in seconds since 1970.
-    pub oldest_created_s: Option<u64>,
-    /// Files that this run has removed to stay within the limits.
-    pub removed: u64,
-    /// Bytes written by this run.
-    pub written_bytes: u64,
-    /// Failed writes, syncs, file creations and renames.
-    pub errors: u64,
-    /// The reason of the last failure.
-    pub last_error: Option<String>,
-    /// Duration of the current storage call in nanoseconds, once it exceeds one second; else None.
-    pub stalled_ns: Option<u64>,
-    /// Completed storage calls that took longer than one second.
-    pub stalls: u64,
 }
 
-/// The compressor of sealed segments.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CompressorStatus {
-    /// Whether compression is configured and possible.
-    pub enabled: bool,
-    /// Segments that this run has compressed.
-    pub segments: u64,
-    /// Size of these segments before compression, in bytes.
-    pub raw_bytes: u64,
-    /// Size of these segments after compression, in bytes.
-    pub stored_bytes: u64,
-    /// Segments left uncompressed.
-    pub skipped: u64,
-    /// Failed attempts.
-    pub failures: u64,
-    /// Segments waiting for compression, including those in progress.
-    pub waiting: u64,
-    /// Time that the oldest of these has waited, in nanoseconds; 0 if no segment waits.
-    pub oldest_wait_ns: u64,
-    /// CPU time of all compression threads, in nanoseconds.
-    pub cpu_ns: u64,
-    /// The part of it within the guaranteed share, in nanoseconds.
-    pub guaranteed_cpu_ns: u64,
+status! {
+    /// The compressor of sealed segments.
+    #[derive(Copy, Eq)]
+    CompressorStatus(compression: &CompressionMetrics, now_ns: u64) {
+        enabled: bool = compression.enabled.get() == 1;
+        compression: segments, raw_bytes, stored_bytes, skipped, failures, waiting;
+        oldest_wait_ns: u64 = compression.oldest_wait_ns(now_ns);
+        cpu_ns: u64 = compression.cpu_ns();
+        compression: guaranteed_cpu_ns;
+    }
 }
 
-/// The configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ReloadStatus {
-    /// Completed reloads, including failed ones.
-    pub count: u64,
-    /// Reloads that failed and changed nothing.
-    pub failed: u64,
-    /// Whether the configuration in effect is the one read last.
-    pub current: bool,
-    /// Whether the last good configuration is in effect because the configured one was refused at
-    /// the start; `last` has the reason.
-    pub fallback: bool,
-    /// Time at which the configuration in effect was read, in seconds since 1970.
-    pub read_s: u64,
-    /// The result of the last reload, or why the configuration was refused at the start; else None.
-    pub last: Option<String>,
+status! {
+    /// The configuration.
+    ReloadStatus(daemon: &DaemonMetrics, result: Option<String>) {
+        count: u64 = daemon.reloads.get();
+        failed: u64 = daemon.reloads_failed.get();
+        current: bool = daemon.config_current.get() == 1;
+        /// `last` has the reason.
+        fallback: bool = daemon.config_fallback.get() == 1;
+        read_s: u64 = daemon.config_read_s.get();
+        /// The result of the last reload, or why the configuration was refused at the start; else
+        /// `None`.
+        last: Option<String> = result;
+    }
 }
 
-/// The queues between the samplers and the recorder.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct QueueStatus {
-    /// Most slabs waiting in all queues during the last second.
-    pub slabs_queued: u64,
-    /// Free slabs at the end of the last second.
-    pub slabs_free: u64,
-    /// Lost samples not yet written as a gap.
-    pub losses_pending: u64,
-    /// One entry per sampler group in use.
-    pub groups: Vec<GroupStatus>,
+status! {
+    /// The queues between the samplers and the recorder.
+    QueueStatus(recorder: &RecorderMetrics, in_use: Vec<GroupStatus>) {
+        recorder: slabs_queued, slabs_free, losses_pending;
+        /// One entry per sampler group in use.
+        groups: Vec<GroupStatus> = in_use;
+    }
 }
 
-/// A sampler group.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GroupStatus {
-    /// The group's name.
-    pub name: String,
-    /// Slabs queued.
-    pub slabs: u64,
-    /// Slabs dropped because the queue was full.
-    pub slabs_dropped: u64,
-    /// Time that the group has waited for space in its queue, in nanoseconds.
-    pub waited_ns: u64,
+status! {
+    /// A sampler group.
+    GroupStatus(group: &GroupMetrics) {
+        name: String = group.name.to_owned();
+        group: slabs, slabs_dropped, waited_ns;
+    }
+}
+
+status! {
+    /// A rule.
+    RuleStatus(rule: &RuleMetrics) {
+        name: String = rule.name.clone();
+        rule: fired, extended, suppressed, evaluated, unknown, untracked;
+    }
+}
+
+/// Returns a limit; 0 is none.
+fn known(limit: u64) -> Option<u64> {
+    (limit > 0).then_some(limit)
+}
+
+fn sum(sources: &[&SourceMetrics], counter: fn(&SourceMetrics) -> &Counter) -> u64 {
+    sources.iter().fold(0, |sum, source| sum.saturating_add(counter(source).get()))
+}
+
+fn requested_hz(source: &SourceMetrics) -> f64 {
+    ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default()
+}
+
+/// Returns the share of ticks whose samples are in the files of the data directory and of the ring.
+fn share_in_files(source: &SourceMetrics) -> Option<f64> {
+    ratio(source.in_files(), source.begun.get().saturating_add(source.missed.get()))
+}
+
+fn limited_by(source: &SourceMetrics) -> Option<&'static str> {
+    match source.stride_and_budget() {
+        (0..=1, _) => None,
+        (_, LimitingBudget::Source) => Some("source"),
+        (_, LimitingBudget::Recorder) => Some("recorder"),
+    }
+}
+
+/// Returns the quotient, or `None` if the divisor is 0.
+#[allow(clippy::cast_precision_loss, reason = "rates and shares for people and graphs")]
+pub fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 impl Status {

@@ -6,9 +6,10 @@ mod append_only_vec;
 mod counter;
 mod exchange;
 mod latency;
+mod metric;
+mod metric_tables;
 #[cfg(all(test, flatcap_model))]
 mod models;
-mod push_metrics;
 mod run_metrics;
 
 pub use append_only_vec::AppendOnlyVec;
@@ -17,8 +18,9 @@ pub use exchange::{Consumer, EXCHANGE_SETS, Producer, exchange};
 pub use latency::{
     BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, PublishedLatency, SourceLatencies,
 };
-pub use push_metrics::PushMetrics;
-pub use run_metrics::{
-    CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
-    Metrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,
+pub use metric::{MetricReading, MetricTable, MetricUnit, RunMetric};
+pub use metric_tables::{
+    CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LogMetrics,
+    ProcessMetrics, PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,
 };
+pub use run_metrics::{LimitingBudget, Metrics};

@@ -1,14 +1,18 @@
 //! The metrics of one run: the counters of each writer, which all threads may read.
 
 use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use flatcap_format::segment::SourceSender;
+use flatcap_os::clock::monotonic_ns;
 
 use super::append_only_vec::AppendOnlyVec;
 use super::counter::Counter;
-use super::latency::PublishedLatency;
-use super::push_metrics::PushMetrics;
+use super::metric::{MetricReading, MetricTable, MetricUnit, RunMetric, metrics};
+use super::metric_tables::{
+    CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LogMetrics,
+    PushMetrics, RecorderMetrics, RingMetrics, RuleMetrics, SnapshotMetrics, SourceMetrics,
+};
 
 /// EFBIG: the kernel's error number for a file that is too large.
 const EFBIG: u64 = 27;
@@ -34,10 +38,8 @@ pub struct Metrics {
     /// CPU limit of each source by `cpu_budget`, in ns per second; 0 without a limit. Written by
     /// the daemon.
     pub source_cap: Counter,
-    /// Log lines suppressed because one place logged too often. Written by the daemon.
-    pub log_lines_suppressed: Counter,
-    /// Log lines lost because they were not consumed in time. Written by the daemon.
-    pub log_lines_lost: Counter,
+    /// Counters of the log.
+    pub log: LogMetrics,
     /// Counters of the data directory.
     pub directory: Arc<DirectoryMetrics>,
     /// Counters of compression.
@@ -54,6 +56,16 @@ pub struct Metrics {
     pub control: ControlMetrics,
     /// Counters of the daemon.
     pub daemon: DaemonMetrics,
+}
+
+metrics! {
+    impl Metrics;
+    /// Writes to the ring, and creations of its segments, that failed.
+    counter = "flatcap_ring_storage_errors", |metrics| metrics.ring.storage_errors.get();
+    /// Total time of storage calls longer than one second, including the current one.
+    counter ns = "flatcap_storage_stalled_seconds", |metrics| metrics.stalled_ns(monotonic_ns());
+    /// CPU cap per source set by cpu_budget, as a share of a core; 0 if there is none.
+    gauge ns = "flatcap_source_cap_ratio", |metrics| metrics.source_cap.get();
 }
 
 /// The CPU budget that limits how often a source is read.
@@ -80,8 +92,7 @@ impl Metrics {
             rules: AppendOnlyVec::new([], RULES_MAX),
             recorder: RecorderMetrics::default(),
             source_cap: Counter::default(),
-            log_lines_suppressed: Counter::default(),
-            log_lines_lost: Counter::default(),
+            log: LogMetrics::default(),
             directory: Arc::default(),
             compression: Arc::default(),
             ring: RingMetrics::default(),
@@ -121,85 +132,12 @@ impl Metrics {
     }
 }
 
-/// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight.
-#[derive(Debug)]
-pub struct SourceMetrics {
-    /// The source's name.
-    pub name: String,
-    /// The application that pushes it; `None` if this program reads it.
-    pub sender: Option<SourceSender>,
-    /// The configured period, in nanoseconds. Written by the daemon.
-    pub period_ns: Counter,
-    /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
-    pub removed: Counter,
-    /// Samples begun; the next sequence number. Written by the sampler.
-    pub begun: Counter,
-    /// Ticks at which no sample was begun. Written by the sampler.
-    pub missed: Counter,
-    /// Samples that lack some values. Written by the sampler.
-    pub incomplete: Counter,
-    /// Union of the flags of the incomplete samples, which name the missing values. Written by the
-    /// sampler.
-    pub incomplete_flags: Counter,
-    incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
-    /// Samples that failed. Written by the sampler, after `last_errno`.
-    pub failed: Counter,
-    /// The kernel's error number of the last failure; 0 if the failure has no error number. Written
-    /// by the sampler.
-    pub last_errno: Counter,
-    /// Samples that did not return in time. Written by the sampler.
-    pub timed_out: Counter,
-    /// CPU time of the samples and the work around them, in nanoseconds. Written by the sampler.
-    pub spent: Counter,
-    /// CPU demand within its own budget, in ns per second; 0 until known. Written by the sampler.
-    pub demand: Counter,
-    /// 2 x stride, plus 1 if `cpu_budget` is the limit; 0 until the first change.
-    stride_and_budget: Counter,
-    /// Frames handed to the kernel. Written by the recorder.
-    pub recorded: Counter,
-    /// Bytes of the recorded frames. Written by the recorder.
-    pub bytes: Counter,
-    /// Samples covered by Gap frames. Written by the recorder.
-    pub lost: Counter,
-    /// Samples left out of the files on purpose, by `disk_period`. Written by the recorder.
-    pub thinned: Counter,
-    /// Union of the causes in the Gap frames of the source. Written by the recorder.
-    pub causes: Counter,
-    /// Begin of a sample minus its deadline, over the last interval. Written by the recorder.
-    pub lateness: PublishedLatency,
-    /// Duration of a read, over the last interval. Written by the recorder.
-    pub read_duration: PublishedLatency,
-}
-
 impl SourceMetrics {
     /// Creates counters at zero.
     pub fn new(name: String, period_ns: u64) -> Self {
-        let period = Counter::default();
-        period.set(period_ns);
-        Self {
-            name,
-            sender: None,
-            period_ns: period,
-            removed: Counter::default(),
-            begun: Counter::default(),
-            missed: Counter::default(),
-            incomplete: Counter::default(),
-            incomplete_flags: Counter::default(),
-            incomplete_explanation: Mutex::new(None),
-            failed: Counter::default(),
-            last_errno: Counter::default(),
-            timed_out: Counter::default(),
-            spent: Counter::default(),
-            demand: Counter::default(),
-            stride_and_budget: Counter::default(),
-            recorded: Counter::default(),
-            bytes: Counter::default(),
-            lost: Counter::default(),
-            thinned: Counter::default(),
-            causes: Counter::default(),
-            lateness: PublishedLatency::default(),
-            read_duration: PublishedLatency::default(),
-        }
+        let source = Self { name, ..Self::default() };
+        source.period_ns.set(period_ns);
+        source
     }
 
     /// Creates counters at zero for a source that an application pushes.
@@ -211,9 +149,7 @@ impl SourceMetrics {
     pub fn is_pushed(&self) -> bool {
         self.sender.is_some()
     }
-}
 
-impl SourceMetrics {
     /// Returns the stride, at least 1: the source is read once in this many periods.
     pub fn stride(&self) -> u64 {
         self.stride_and_budget().0
@@ -223,6 +159,11 @@ impl SourceMetrics {
     pub fn stride_and_budget(&self) -> (u64, LimitingBudget) {
         let pace = self.stride_and_budget.get();
         ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
+    }
+
+    /// Returns whether the budget of the whole process limits it.
+    pub(super) fn is_limited_by_recorder(&self) -> bool {
+        matches!(self.stride_and_budget(), (2.., LimitingBudget::Recorder))
     }
 
     /// Sets the reason why samples are incomplete, in words. Must only be called by the sampler.
@@ -241,30 +182,20 @@ impl SourceMetrics {
         self.failed.add(1);
     }
 
-    /// Returns the error of the last failed sample.
-    pub fn failure(&self) -> io::Error {
-        error_from_errno(self.last_errno.get())
+    /// Returns the error of the last failed sample, or `None` without one.
+    pub fn failure(&self) -> Option<io::Error> {
+        (self.failed.get() > 0).then(|| error_from_errno(self.last_errno.get()))
+    }
+
+    /// Returns the number of samples in the files of the data directory and of the ring.
+    pub fn in_files(&self) -> u64 {
+        self.recorded.get().saturating_add(self.thinned.get())
     }
 
     /// Sets the stride and the budget that causes it. Must only be called by the sampler.
     pub fn set_stride(&self, stride: u64, limit: LimitingBudget) {
         self.stride_and_budget.set(stride * 2 + u64::from(limit == LimitingBudget::Recorder));
     }
-}
-
-/// Counters of one sampler group, all written by its thread.
-#[derive(Debug, Default)]
-pub struct GroupMetrics {
-    /// The group's name.
-    pub name: &'static str,
-    /// The group's index among all groups that can exist.
-    pub number: u64,
-    /// Slabs queued.
-    pub slabs: Counter,
-    /// Slabs dropped because the queue was full or the recorder had ended: their samples are lost.
-    pub slabs_dropped: Counter,
-    /// Time waited for space, in nanoseconds; only with `on_full = "block"`. Grows while waiting.
-    pub waited_ns: Counter,
 }
 
 impl GroupMetrics {
@@ -274,82 +205,8 @@ impl GroupMetrics {
     }
 }
 
-/// Counters of one rule, all written by the recorder that evaluates it.
-#[derive(Debug, Default)]
-pub struct RuleMetrics {
-    /// The rule's name.
-    pub name: String,
-    /// Firings that began an episode.
-    pub fired: Counter,
-    /// Firings that extended an episode.
-    pub extended: Counter,
-    /// Firings that were suppressed.
-    pub suppressed: Counter,
-    /// Evaluations of the rule's condition.
-    pub evaluated: Counter,
-    /// Evaluations with an unknown result.
-    pub unknown: Counter,
-}
-
 /// A storage call that takes longer than this is a stall, in nanoseconds.
 pub(crate) const STORAGE_STALL_NS: u64 = 1_000_000_000;
-
-/// Counters of the recorder thread, all written by it.
-#[derive(Debug, Default)]
-pub struct RecorderMetrics {
-    /// Bytes appended to segments.
-    pub bytes: Counter,
-    /// Slabs taken from the queues.
-    pub slabs: Counter,
-    /// Segments sealed.
-    pub segments_sealed: Counter,
-    /// Writes, syncs, creations and renames that failed.
-    pub storage_errors: Counter,
-    /// Samples that rules did not see, because they took too much time.
-    pub trigger_skipped: Counter,
-    /// Segments that another process removed while they were open.
-    pub segments_removed: Counter,
-    /// Frames in the removed segments: counted as recorded, and gone.
-    pub frames_removed: Counter,
-    /// The kernel's error number of the last storage error; 0 if the error has no number.
-    last_storage_errno: Counter,
-    /// 1 while a segment is open, 0 while the next one cannot be created.
-    pub segment_open: Counter,
-    /// The number of the open segment, or of the last one.
-    pub segment_number: Counter,
-    /// Creation time of that segment by the wall clock, in seconds since 1970.
-    pub segment_created_s: Counter,
-    /// Creation time of that segment, in monotonic nanoseconds.
-    pub segment_begun_ns: Counter,
-    /// Bytes in that segment.
-    pub segment_bytes: Counter,
-    /// Frames in that segment, including the recorder's own frames.
-    pub segment_frames: Counter,
-    /// Maximum number of slabs in all queues during the last second.
-    pub slabs_queued: Counter,
-    /// Free slabs at the end of the last second.
-    pub slabs_free: Counter,
-    /// Lost samples not yet written as a gap, as of the last second.
-    pub losses_pending: Counter,
-    /// Loop iterations. The watchdog is not fed if the loop neither iterates nor waits for storage.
-    pub iterations: Counter,
-    /// Start of the storage call in progress, in monotonic nanoseconds; 0 between calls.
-    pub in_storage_since: Counter,
-    /// Finished storage calls that took longer than `STORAGE_STALL_NS`.
-    pub storage_stalls: Counter,
-    /// Time that these calls took, in nanoseconds.
-    pub storage_stalled_ns: Counter,
-    /// Building a payload; one in 64 is timed.
-    pub build: PublishedLatency,
-    /// Queueing a slab.
-    pub enqueue: PublishedLatency,
-    /// From the queueing of a slab until the recorder takes it.
-    pub queue_wait: PublishedLatency,
-    /// The latency of an append to a segment.
-    pub write: PublishedLatency,
-    /// The latency of an fdatasync.
-    pub sync: PublishedLatency,
-}
 
 impl RecorderMetrics {
     /// Marks the start of a storage call, in monotonic nanoseconds. Must only be called by the
@@ -394,102 +251,11 @@ impl RecorderMetrics {
     }
 }
 
-/// Counters of snapshots, all written by their thread.
-#[derive(Debug, Default)]
-pub struct SnapshotMetrics {
-    /// Snapshots ordered.
-    pub ordered: Counter,
-    /// Snapshots published.
-    pub published: Counter,
-    /// Published snapshots that lack a part of their window.
-    pub incomplete: Counter,
-    /// Snapshots that failed.
-    pub failed: Counter,
-    /// Snapshots whose window has not ended.
-    pub pending: Counter,
-    /// Windows whose copy has started.
-    pub copies_begun: Counter,
-    /// Windows whose copy has ended.
-    pub copies_ended: Counter,
-    /// Bytes of all snapshots.
-    pub bytes: Counter,
-}
-
-/// Counters of the ring, all written by the daemon; zeros without a ring.
-#[derive(Debug, Default)]
-pub struct RingMetrics {
-    /// Seconds since the begin of its oldest segment.
-    pub held_s: Counter,
-    /// Bytes that its files occupy.
-    pub bytes: Counter,
-    /// Maximum of `bytes` (`[blackbox] memory_max`).
-    pub bytes_max: Counter,
-    /// Samples of all sources written to the ring.
-    pub recorded: Counter,
-    /// Samples that it lacks.
-    pub lost: Counter,
-    /// Writes and creations in the ring that failed.
-    pub storage_errors: Counter,
-}
-
-/// The data directory as of the last scan, about once a second. One thread at a time writes it.
-#[derive(Debug, Default)]
-pub struct DirectoryMetrics {
-    /// Bytes that its files occupy.
-    pub bytes: Counter,
-    /// Maximum of `bytes` (`retain_bytes`).
-    pub bytes_max: Counter,
-    /// Free bytes in its file system.
-    pub free_bytes: Counter,
-    /// Bytes that must stay free (`min_free`).
-    pub min_free_bytes: Counter,
-    /// Bytes of the file system.
-    pub total_bytes: Counter,
-    /// Closed segments, and files set aside from segments.
-    pub segments: Counter,
-    /// The lowest segment number among the closed segments and the files set aside.
-    pub oldest_number: Counter,
-    /// Creation time of that segment by its name, in seconds since 1970; 0 without a segment.
-    pub oldest_created_s: Counter,
-    /// Files removed to keep the limits.
-    pub removed: Counter,
-    /// Bytes reserved for later segments; part of `bytes`.
-    pub reserved_bytes: Counter,
-    /// Bytes of the newest history that are never removed for the space of the file system: of
-    /// `retain_min`, what fits on it.
-    pub kept_bytes: Counter,
-    /// 1 while less than `min_free` is free because `retain_min` protects the history, else 0.
-    pub is_history_kept: Counter,
-    /// 1 while disk space is so low that the oldest segments are removed soon, else 0.
-    pub is_space_low: Counter,
-}
-
-/// Counters of compression, written by its planner thread, except the workers' CPU time.
-#[derive(Debug, Default)]
-pub struct CompressionMetrics {
-    /// 1 while compression of closed segments is enabled and possible.
-    pub enabled: Counter,
-    /// Segments compressed.
-    pub segments: Counter,
-    /// Bytes of the compressed segments before compression.
-    pub raw_bytes: Counter,
-    /// Bytes of the compressed segments after compression.
-    pub stored_bytes: Counter,
-    /// Segments not compressed because it would not pay or they are damaged.
-    pub skipped: Counter,
-    /// Failed attempts to compress a segment.
-    pub failures: Counter,
-    /// Closed segments that wait to be compressed, including those in progress.
-    pub waiting: Counter,
-    /// The time since which the oldest waiting segment has waited, in monotonic nanoseconds; 0 if
-    /// no segment waits.
-    pub oldest_since_ns: Counter,
-    /// CPU time of the planner thread, in nanoseconds.
-    pub planner_cpu_ns: Counter,
-    /// CPU time of the worker at idle priority, in nanoseconds. Written by that worker.
-    pub spare_cpu_ns: Counter,
-    /// CPU time of the worker with the guaranteed share, in nanoseconds. Written by that worker.
-    pub guaranteed_cpu_ns: Counter,
+impl DirectoryMetrics {
+    /// Returns number and creation time of the oldest closed segment, or `None` without one.
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        (self.segments.get() > 0).then(|| (self.oldest_number.get(), self.oldest_created_s.get()))
+    }
 }
 
 impl CompressionMetrics {
@@ -505,44 +271,6 @@ impl CompressionMetrics {
             since_ns => now_ns.saturating_sub(since_ns),
         }
     }
-}
-
-/// Counters of the control server, all written by its thread.
-#[derive(Debug, Default)]
-pub struct ControlMetrics {
-    /// Connections accepted.
-    pub connections: Counter,
-    /// Open connections.
-    pub connections_open: Counter,
-    /// Connections closed because the client was too slow.
-    pub timed_out: Counter,
-    /// Connections closed without a request because a newer one needed the slot.
-    pub displaced: Counter,
-    /// Times that a listener paused because answering had used its share of `cpu_budget`.
-    pub pauses: Counter,
-    /// Requests answered.
-    pub requests: Counter,
-    /// Requests refused, for any reason.
-    pub refused: Counter,
-    /// The highest value that [`Metrics::stalled_ns`] has returned.
-    stalled_ns: Counter,
-}
-
-/// Counters of the daemon, all written by its thread.
-#[derive(Debug, Default)]
-pub struct DaemonMetrics {
-    /// Reloads requested and finished.
-    pub reloads: Counter,
-    /// Reloads that changed nothing: the configuration was wrong or could not be applied.
-    pub reloads_failed: Counter,
-    /// 1 if the configuration in effect is the one read last, 0 if that one was refused.
-    pub config_current: Counter,
-    /// 1 if the run started with the last good configuration and no reload has succeeded since.
-    pub config_fallback: Counter,
-    /// Time at which the configuration in effect was read, in seconds since 1970.
-    pub config_read_s: Counter,
-    /// 1 if samples not yet written are in `run_dir` and survive a kill of this process, else 0.
-    pub run_dir_in_use: Counter,
 }
 
 impl DaemonMetrics {

@@ -21,7 +21,7 @@ use super::segment_slot::{OpenSegment, SegmentSlot, call_storage};
 use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
 use super::thinner::{SourceThinning, Thinner};
-use super::{GroupReport, RecorderReport, SourceReport};
+use super::{RecorderReport, SourceReport};
 
 /// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
@@ -391,41 +391,14 @@ impl Recorder {
             }
         }
         orders.close();
-        let (run, sources) = latencies.finish();
+        let (latencies, sources) = latencies.finish();
         let sources = metrics.sources.iter().zip(sources);
-        RecorderReport {
-            sources: sources
-                .map(|(source, latencies)| SourceReport {
-                    name: source.name.clone(),
-                    period_ns: source.period_ns.get(),
-                    begun: source.begun.get(),
-                    recorded: source.recorded.get(),
-                    lost: source.begun.get() - source.recorded.get() - source.thinned.get(),
-                    thinned: source.thinned.get(),
-                    causes: Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
-                    missed: source.missed.get(),
-                    incomplete: source.incomplete.get(),
-                    incomplete_flags: source.incomplete_flags.get(),
-                    failed: source.failed.get(),
-                    failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
-                    timed_out: source.timed_out.get(),
-                    stride: source.stride(),
-                    limit: source.stride_and_budget().1,
-                    lateness: latencies.lateness,
-                    read_duration: latencies.read_duration,
-                })
-                .collect(),
-            groups: metrics
-                .groups
-                .iter()
-                .map(|group| GroupReport { name: group.name, waited_ns: group.waited_ns.get() })
-                .collect(),
-            latencies: run,
-            bytes: metrics.recorder.bytes.get(),
-            segments_sealed: metrics.recorder.segments_sealed.get(),
-            frames_removed: metrics.recorder.frames_removed.get(),
-            storage_errors: metrics.recorder.storage_errors.get(),
-        }
+        let sources = sources.map(|(source, latencies)| SourceReport {
+            metrics: Arc::clone(source),
+            lateness: latencies.lateness,
+            read_duration: latencies.read_duration,
+        });
+        RecorderReport { sources: sources.collect(), latencies, metrics }
     }
 }
 

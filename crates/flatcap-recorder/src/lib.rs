@@ -48,74 +48,37 @@ pub use run_plan::RunPlan;
 pub use settings::{RecorderSettings, RingSettings};
 pub use thinner::{SourceThinning, Thinner};
 
+use std::sync::Arc;
+
 use flatcap_format::histogram::LatencySummary;
-use flatcap_metrics::LimitingBudget;
-use flatcap_slab::Causes;
+use flatcap_metrics::{Metrics, SourceMetrics};
 
 /// The result of one run.
 #[derive(Debug)]
 pub struct RecorderReport {
+    /// The counters of the run, which no longer change.
+    pub metrics: Arc<Metrics>,
     /// One per source, in the order of ids.
     pub sources: Vec<SourceReport>,
-    /// One per sampler group in use.
-    pub groups: Vec<GroupReport>,
     /// Latencies of the run.
     pub latencies: RunLatencies,
-    /// Bytes written.
-    pub bytes: u64,
-    /// Segments sealed and published.
-    pub segments_sealed: u64,
-    /// Writes, syncs, creations and renames that failed.
-    pub storage_errors: u64,
-    /// Frames in segments that were removed while they were open: counted as recorded, and gone.
-    pub frames_removed: u64,
-}
-
-/// The result of one run for one sampler group.
-#[derive(Debug)]
-pub struct GroupReport {
-    /// The group's name.
-    pub name: &'static str,
-    /// Time spent waiting for space, in nanoseconds.
-    pub waited_ns: u64,
 }
 
 /// The result of one run for one source. begun = recorded + lost + thinned.
 #[derive(Debug)]
 pub struct SourceReport {
-    /// The source's name.
-    pub name: String,
-    /// Nominal period, in nanoseconds.
-    pub period_ns: u64,
-    /// Samples begun.
-    pub begun: u64,
-    /// Frames in the files.
-    pub recorded: u64,
-    /// Samples that are not in the files.
-    pub lost: u64,
-    /// Samples that were left out on purpose.
-    pub thinned: u64,
-    /// Union of the causes of those losses, as far as gaps name them.
-    pub causes: Causes,
-    /// Number of ticks at which no sample was begun.
-    pub missed: u64,
-    /// Number of samples that lack some values and are marked as incomplete.
-    pub incomplete: u64,
-    /// Union of the flags of those samples, which name the missing values.
-    pub incomplete_flags: u64,
-    /// Samples that failed; part of the lost ones.
-    pub failed: u64,
-    /// The error of the last failed sample.
-    pub failure: Option<String>,
-    /// Samples that did not return in time; part of the lost ones.
-    pub timed_out: u64,
-    /// Final stride: the source was read once in this many periods; above 1 if a budget was
-    /// exceeded.
-    pub stride: u64,
-    /// The budget that was exceeded.
-    pub limit: LimitingBudget,
-    /// Begin of a sample minus its deadline.
+    /// The counters of the source.
+    pub metrics: Arc<SourceMetrics>,
+    /// Begin of a sample minus its deadline, over the run.
     pub lateness: LatencySummary,
-    /// Duration of a read.
+    /// Duration of a read, over the run.
     pub read_duration: LatencySummary,
+}
+
+impl SourceReport {
+    /// Returns the number of samples that are not in the files. If the storage failed at the end,
+    /// no Gap frame covers the last of them.
+    pub fn lost(&self) -> u64 {
+        self.metrics.begun.get() - self.metrics.in_files()
+    }
 }

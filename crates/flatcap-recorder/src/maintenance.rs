@@ -149,9 +149,8 @@ fn warn_failing_sources(slot: &mut SegmentSlot) {
         let error = source.last_errno.get();
         let is_said = progress.seen_failed > 0 && error == progress.logged_errno && !has_recovered;
         progress.seen_failed = failed;
-        if !is_said {
+        if let Some(reason) = source.failure().filter(|_| !is_said) {
             (progress.logged_errno, progress.logged_not_failed) = (error, others);
-            let reason = source.failure();
             tracing::warn!(
                 source = source.name.as_str(),
                 error = %reason,

@@ -312,14 +312,22 @@ impl WatchedEngine {
 
     /// Adds the new counts to the metrics.
     fn count(&mut self, metrics: &Metrics) {
-        for ((_, now), (before, place)) in self.rules.engine().counts().zip(&mut self.counted) {
+        for ((name, now), (before, place)) in self.rules.engine().counts().zip(&mut self.counted) {
             let before = std::mem::replace(before, now);
+            if before.untracked == 0 && now.untracked > 0 {
+                tracing::warn!(
+                    rule = &**name,
+                    "rules track at most 4,096 elements of a list, fewer with long windows: this rule does not know the \
+                     values of the others; compare without transforms, or shorten the windows"
+                );
+            }
             let Some(metrics) = place.and_then(|place| metrics.rules.get(place)) else { continue };
             metrics.fired.add(now.fired - before.fired);
             metrics.extended.add(now.extended - before.extended);
             metrics.suppressed.add(now.suppressed() - before.suppressed());
             metrics.evaluated.add(now.evaluated - before.evaluated);
             metrics.unknown.add(now.unknown - before.unknown);
+            metrics.untracked.add(now.untracked - before.untracked);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(flatcap_model))]
 use crossbeam_queue::ArrayQueue;
 use flatcap_format::schema::GapCauseNames;
+use flatcap_metrics::SourceMetrics;
 
 #[cfg(flatcap_model)]
 use flatcap_os::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
@@ -44,6 +45,11 @@ impl Causes {
     /// Returns the set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
+    }
+
+    /// Returns the causes of the losses of a source that the files report.
+    pub fn of(source: &SourceMetrics) -> Self {
+        Self(u32::try_from(source.causes.get()).unwrap_or(u32::MAX))
     }
 
     /// Returns the bits.

@@ -238,8 +238,9 @@ impl Binder for RuleBinder<'_, '_> {
             None => Reading::Number,
         };
         self.program.sources.push(located.source);
-        let scale = Scale::of(factor);
-        Ok(ProgramInput::Slot(self.compiler.slot(located, &operand.path, reading, (stages, scale))))
+        let slot = self.compiler.slot(located, &operand.path, reading, (stages, Scale::of(factor)));
+        self.program.slots.push(slot);
+        Ok(ProgramInput::Slot(slot))
     }
 
     fn lateness(&mut self, source: &str) -> Result<ProgramInput, RuleError> {

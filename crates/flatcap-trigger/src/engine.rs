@@ -1,12 +1,14 @@
 //! Evaluates rules sample by sample: reads the fields, evaluates the conditions, steps the state
 //! machines.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flatcap_query::PayloadReader;
 use flatcap_query::language::{SampleCondition, Truth};
 
 use crate::compiler::{RuleCompiler, UNNAMED_LISTS};
+use crate::counts::TriggerCounts;
 use crate::error::{RuleError, RuleProblem};
 use crate::event::{ComparedQuantity, TriggerChange, TriggerEvent};
 use crate::exits::ExitWatch;
@@ -28,46 +30,6 @@ pub struct TriggerRule {
     pub clear: Option<SampleCondition>,
     /// The rule's times and limits.
     pub times: TriggerTimes,
-}
-
-/// Counts of a rule since the engine was created.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TriggerCounts {
-    /// Evaluations of the rule's condition.
-    pub evaluated: u64,
-    /// Evaluations with an unknown result.
-    pub unknown: u64,
-    /// Episodes started.
-    pub fired: u64,
-    /// Firings that extended an episode.
-    pub extended: u64,
-    /// Firings suppressed because the last episode ended less than `hold_off` before.
-    pub suppressed_hold_off: u64,
-    /// Firings suppressed because the daily limit was reached.
-    pub suppressed_per_day: u64,
-    /// Firings suppressed because the episode would have become too long.
-    pub suppressed_length: u64,
-}
-
-impl TriggerCounts {
-    /// Returns the sum of the two.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            evaluated: self.evaluated + other.evaluated,
-            unknown: self.unknown + other.unknown,
-            fired: self.fired + other.fired,
-            extended: self.extended + other.extended,
-            suppressed_hold_off: self.suppressed_hold_off + other.suppressed_hold_off,
-            suppressed_per_day: self.suppressed_per_day + other.suppressed_per_day,
-            suppressed_length: self.suppressed_length + other.suppressed_length,
-        }
-    }
-
-    /// Returns the number of suppressed firings, for any reason.
-    pub fn suppressed(self) -> u64 {
-        self.suppressed_hold_off + self.suppressed_per_day + self.suppressed_length
-    }
 }
 
 /// Rules compiled for a set of sources, and their state. The default has no rules.
@@ -120,6 +82,9 @@ struct RuleState {
     when: Program,
     clear: Option<Program>,
     machine: TriggerMachine,
+    /// The slots that the conditions compare, each once.
+    slots: Vec<usize>,
+    /// Without what the slots count.
     counts: TriggerCounts,
     /// The rule's current time. The time never steps back, even if the clocks of sources differ.
     now_ns: u64,
@@ -205,11 +170,14 @@ impl TriggerEngine {
                 }
             }
             let machine = TriggerMachine::new(rule.times);
+            let all = clear.iter().chain([&when]).flat_map(|program| program.reads.slots.iter().copied());
+            let slots = all.collect::<BTreeSet<usize>>().into_iter().collect();
             RuleState {
                 rule,
                 when,
                 clear,
                 machine,
+                slots,
                 counts: TriggerCounts::default(),
                 now_ns: 0,
                 values: Vec::new(),
@@ -418,7 +386,7 @@ impl TriggerEngine {
                 };
                 let is_same = conditions(&before.rule) == conditions(&rule.rule);
                 rule.machine.adopt(&before.machine, is_same);
-                rule.counts = before.counts;
+                rule.counts = earlier.counts_of(before);
                 rule.values.clone_from(&before.values);
                 rule.now_ns = before.now_ns;
             }
@@ -427,7 +395,13 @@ impl TriggerEngine {
 
     /// Returns the counts of each rule, in the order of the rules.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, TriggerCounts)> {
-        self.rules.iter().map(|rule| (&rule.rule.name, rule.counts))
+        self.rules.iter().map(|rule| (&rule.rule.name, self.counts_of(rule)))
+    }
+
+    fn counts_of(&self, rule: &RuleState) -> TriggerCounts {
+        let slots = rule.slots.iter().filter_map(|slot| self.slots.get(*slot));
+        let untracked = slots.fold(rule.counts.untracked, |sum, slot| sum + slot.untracked);
+        TriggerCounts { untracked, ..rule.counts }
     }
 
     /// Returns the maximum memory of the windows of all rules, in bytes.

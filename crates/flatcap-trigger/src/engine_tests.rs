@@ -382,6 +382,42 @@ fn hostile_rules_are_bounded() {
 }
 
 proptest! {
+    // Proves that a rule counts each value that it does not know because the list has too many
+    // elements, once if `when` and `clear` compare the same field, and across a reload. Method: a
+    // window of which three fit, and a model that tracks the first three elements.
+    #[test]
+    fn untracked_elements_are_counted(
+        samples in prop::collection::vec(prop::collection::btree_set(0_u64..7, 0..6), 1..40),
+        reload_at in 0_usize..40,
+    ) {
+        let clear = rule("all(thermal.zones[*].temperature:max(1h) < 90degC)").when;
+        let when = rule("any(thermal.zones[*].temperature:max(1h) > 95degC)");
+        let other = TriggerRule { name: "other".into(), ..rule("wave > 1") };
+        let rules = [TriggerRule { clear: Some(clear), ..when }, other];
+        let mut engine = compile(&rules).unwrap();
+        let (mut tracked, mut untracked) = (Vec::new(), 0);
+        for (number, ids) in samples.iter().enumerate() {
+            if number == reload_at {
+                let mut next = compile(&rules).unwrap();
+                next.adopt(&engine);
+                engine = next;
+                tracked.clear();
+            }
+            for id in ids {
+                match tracked.len() {
+                    _ if tracked.contains(id) => {}
+                    0..3 => tracked.push(*id),
+                    _ => untracked += 1,
+                }
+            }
+            let zone = |id: &u64| (*id, "zone", 50_000.0);
+            let payload = zones(&ids.iter().map(zone).collect::<Vec<_>>());
+            engine.observe(1, ((number as u64 + 1) * MS, 0), &payload, &mut Vec::new());
+            let counted: Vec<u64> = engine.counts().map(|(_, counts)| counts.untracked).collect();
+            prop_assert_eq!(counted, [untracked, 0]);
+        }
+    }
+
     // Proves that no text makes the parser, the compiler or the engine panic. Method: texts of
     // words of the language in any order.
     #[test]

@@ -12,6 +12,7 @@
 //! that a recording replays a rule exactly as the recorder evaluated it.
 
 mod compiler;
+mod counts;
 mod engine;
 mod error;
 mod event;
@@ -29,7 +30,8 @@ mod window;
 
 pub use flatcap_query::language::SampleCondition;
 
-pub use engine::{TriggerCounts, TriggerEngine, TriggerRule};
+pub use counts::TriggerCounts;
+pub use engine::{TriggerEngine, TriggerRule};
 pub use error::{RuleError, RuleProblem};
 pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
 pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};

@@ -21,6 +21,8 @@ pub(crate) struct Program {
 pub(crate) struct ProgramReads {
     /// The sources whose samples may change the result.
     pub(crate) sources: Vec<usize>,
+    /// The slots whose values are compared.
+    pub(crate) slots: Vec<usize>,
     /// The sources whose absence is tested, each with the time in nanoseconds.
     pub(crate) absences: Vec<(usize, u64)>,
     /// Whether marks may change the result.

@@ -142,7 +142,7 @@ pub(crate) struct FieldSlot {
     leaves_out: bool,
     is_whole: bool,
     /// Number of values of elements that were not tracked because there were too many.
-    pub(crate) left_out: u64,
+    pub(crate) untracked: u64,
 }
 
 /// An element whose values are tracked over time.
@@ -177,7 +177,7 @@ impl FieldSlot {
             // No earlier sample has proven that an element was missing.
             leaves_out: true,
             is_whole: false,
-            left_out: 0,
+            untracked: 0,
         }
     }
 
@@ -274,7 +274,7 @@ impl FieldSlot {
         let place = place.or_else(|| self.add(element, mono_ns, pause_ns));
         let stages = &self.plan.stages;
         let Some((place, own)) = place.and_then(|place| Some((place, self.followed.get_mut(place)?))) else {
-            self.left_out += 1;
+            self.untracked += 1;
             return f64::NAN;
         };
         self.cursor = place + 1;
@@ -387,7 +387,7 @@ mod tests {
         for time in 1..4 {
             take(&mut slot, time, &elements(0));
         }
-        assert_eq!((slot.followed.len(), slot.left_out), (8, 6));
+        assert_eq!((slot.followed.len(), slot.untracked), (8, 6));
         take(&mut slot, 20, &elements(100));
         assert_eq!(take(&mut slot, 21, &elements(100)).iter().flatten().count(), 8);
         assert_eq!((slot.followed.len(), slot.places.len()), (8, 8));

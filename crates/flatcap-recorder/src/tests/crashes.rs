@@ -65,7 +65,10 @@ pub(super) fn check_crashed(
 fn crash_everywhere(script: &Script) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
-    assert!(report.segments_sealed > 2 && report.storage_errors == 0);
+    assert!(
+        report.metrics.recorder.segments_sealed.get() > 2
+            && report.metrics.recorder.storage_errors.get() == 0
+    );
     let promises = promises(&undisturbed.log(), script.sync, false);
     assert!(promises.values().all(|promise| promise.is_published), "every name is on disk at the end");
     crash(&mut ImageReader::new(), script, &SimulatedStorage::new(0), false);

@@ -23,12 +23,12 @@ fn check(script: &Script, report: &RecorderReport, storage: &SimulatedStorage) -
     look(CrashKind::PowerCut);
     let (counts, files) = look(CrashKind::ProcessKilled);
     for ((recorded, lost), said) in counts.into_iter().zip(&report.sources) {
-        assert_eq!(said.begun, script.samples);
-        assert_eq!(recorded, said.recorded, "the report counts the samples in the files");
-        assert_eq!(said.lost, script.samples - recorded);
+        assert_eq!(said.metrics.begun.get(), script.samples);
+        assert_eq!(recorded, said.metrics.recorded.get(), "the report counts the samples in the files");
+        assert_eq!(said.lost(), script.samples - recorded);
         assert!(recorded + lost <= script.samples);
         // Losses at the end are in the files unless the storage failed to the last.
-        if report.storage_errors == 0 {
+        if report.metrics.recorder.storage_errors.get() == 0 {
             assert_eq!(recorded + lost, script.samples);
         }
     }
@@ -54,19 +54,19 @@ fn losses_before_the_recorder_are_exact() {
             Script { samples: readings, segment_bytes: 32 << 10, ..Script::fixed(SyncPolicy::Always) };
         let storage = SimulatedStorage::new(0);
         let report = script.record_concurrently(&storage);
-        if report.segments_sealed > 3 {
+        if report.metrics.recorder.segments_sealed.get() > 3 {
             break (script, storage, report);
         }
         readings *= 2;
-        assert!(readings < 1 << 20, "{} segments", report.segments_sealed);
+        assert!(readings < 1 << 20, "{} segments", report.metrics.recorder.segments_sealed.get());
     };
-    assert_eq!(report.storage_errors, 0);
+    assert_eq!(report.metrics.recorder.storage_errors.get(), 0);
     let promises = promises(&storage.log(), script.sync, false);
     let files = ImageReader::new().read_image(&storage.crash_image(0, CrashKind::PowerCut));
     let kind = CrashKind::ProcessKilled; // the run has ended: everything is synced
     let counts = ImageChecker { script: &script, promises: &promises, kind, is_faulty: true }.check(&files);
     for ((recorded, lost), said) in counts.into_iter().zip(&report.sources) {
-        assert_eq!((recorded, lost), (said.recorded, said.lost));
+        assert_eq!((recorded, lost), (said.metrics.recorded.get(), said.lost()));
         assert_eq!(recorded + lost, script.samples);
     }
     let causes = causes(files.iter().map(|(_, file)| &**file));
@@ -81,11 +81,11 @@ fn a_failed_write_becomes_a_gap() {
     let storage = SimulatedStorage::new(0);
     storage.fail(3, InjectedFailure::Code(5));
     let report = script.record(&storage).unwrap();
-    assert_eq!(report.storage_errors, 1);
+    assert_eq!(report.metrics.recorder.storage_errors.get(), 1);
     let causes = check(&script, &report, &storage);
     assert_eq!(causes, (GapCause::Storage | GapCause::ReadFailed).bits());
     for said in &report.sources {
-        assert!(said.recorded > 40, "recording went on: {}", said.recorded);
+        assert!(said.metrics.recorded.get() > 40, "recording went on: {}", said.metrics.recorded.get());
     }
 }
 

@@ -42,9 +42,12 @@ fn a_removed_segment_is_replaced() {
     assert_eq!((metrics.recorder.segments_removed.get(), storage.names().len()), (1, 1));
     script.sample(producer, &metrics);
     let report = recorder.run();
-    assert_eq!((report.segments_sealed, report.storage_errors), (1, 1));
+    assert_eq!(
+        (report.metrics.recorder.segments_sealed.get(), report.metrics.recorder.storage_errors.get()),
+        (1, 1)
+    );
     assert!(
-        report.sources.iter().all(|source| source.recorded == 36),
+        report.sources.iter().all(|source| source.metrics.recorded.get() == 36),
         "all later samples are in the next segment"
     );
 }
@@ -60,7 +63,10 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
     storage.set_listing_failure(Some(InjectedFailure::Code(5)));
     recorder.maintenance.collect_ns = 0;
     let report = recorder.run();
-    assert_eq!((report.segments_sealed, report.frames_removed), (1, 0));
+    assert_eq!(
+        (report.metrics.recorder.segments_sealed.get(), report.metrics.recorder.frames_removed.get()),
+        (1, 0)
+    );
 }
 
 // Proves that a small disk holds the newest samples at the end, and that at least half of it is
@@ -80,7 +86,11 @@ fn a_small_disk_keeps_the_newest() {
             ..Script::fixed(SyncPolicy::Never)
         };
         let report = script.record(&storage).unwrap();
-        assert!(report.segments_sealed > 8, "{}", report.segments_sealed);
+        assert!(
+            report.metrics.recorder.segments_sealed.get() > 8,
+            "{}",
+            report.metrics.recorder.segments_sealed.get()
+        );
         let files = ImageReader::new().read_image(&storage.crash_image(0, CrashKind::ProcessKilled));
         let last = files.iter().flat_map(|(_, file)| &file.items).filter_map(|item| match item {
             FileItem::Sample { seq, .. } => Some(*seq),

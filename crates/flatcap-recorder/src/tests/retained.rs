@@ -100,7 +100,12 @@ fn the_cap_holds_at_every_operation() {
         let before = storage.log().len();
         // A quota below the first segment's header refuses the start.
         if let Some(report) = script.record(&storage) {
-            assert!(report.sources.iter().all(|source| source.recorded + source.lost == script.samples));
+            assert!(
+                report
+                    .sources
+                    .iter()
+                    .all(|source| source.metrics.recorded.get() + source.lost() == script.samples)
+            );
         }
         let mut last = None;
         let mut at = 0;
@@ -191,7 +196,7 @@ fn space_for_the_end_is_reserved_again() {
     let failing = log.iter().enumerate().filter(|(_, event)| is_append(event)).nth(3).unwrap().0;
     let storage = SimulatedStorage::new(0);
     storage.fail(failing, 28);
-    assert_eq!(script.record(&storage).unwrap().storage_errors, 1);
+    assert_eq!(script.record(&storage).unwrap().metrics.recorder.storage_errors.get(), 1);
     let log = storage.log();
     let behind: Vec<&LoggedOperation> =
         log[failing + 1..].iter().filter(|event| event.file == log[failing].file).take(3).collect();
@@ -320,9 +325,9 @@ fn the_next_oldest_goes_instead() {
     let limits = RetentionLimits { bytes: 1000 * PAGE_BYTES, ..RetentionLimits::NONE };
     let script = Script { limits, samples: 600, ..Script::fixed(SyncPolicy::Never) };
     let report = script.record(&storage).expect("a start with files that cannot be removed");
-    assert_eq!(report.storage_errors, 0, "a refused removal is no failed write");
+    assert_eq!(report.metrics.recorder.storage_errors.get(), 0, "a refused removal is no failed write");
     for source in &report.sources {
-        assert_eq!(source.recorded, 540, "only the samples that fail are lost");
+        assert_eq!(source.metrics.recorded.get(), 540, "only the samples that fail are lost");
     }
     let names = storage.names();
     assert!(left[..4].iter().all(|name| names.contains(name)));
@@ -378,8 +383,11 @@ fn without_removable_files_the_segment_stays() {
     let limits = RetentionLimits { bytes: 40 * PAGE_BYTES, ..RetentionLimits::NONE };
     let script = Script { limits, samples: 3000, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
     let report = script.record(&storage).unwrap();
-    assert!(report.storage_errors > 0 && report.segments_sealed == 1);
-    assert!(report.sources.iter().all(|source| source.recorded > 0 && source.lost > 300));
+    assert!(
+        report.metrics.recorder.storage_errors.get() > 0
+            && report.metrics.recorder.segments_sealed.get() == 1
+    );
+    assert!(report.sources.iter().all(|source| source.metrics.recorded.get() > 0 && source.lost() > 300));
 }
 
 // Proves that if two segments have the same number only the older one is removed, with its
@@ -472,6 +480,9 @@ fn a_recorder_without_descriptors_loses_nothing() {
     let recorder = crate::Recorder::start(settings).unwrap();
     storage.set_descriptors_exhausted(true);
     let report = recorder.run();
-    assert_eq!((report.storage_errors, report.segments_sealed), (0, 1));
-    assert!(report.sources.iter().all(|source| source.recorded == 360));
+    assert_eq!(
+        (report.metrics.recorder.storage_errors.get(), report.metrics.recorder.segments_sealed.get()),
+        (0, 1)
+    );
+    assert!(report.sources.iter().all(|source| source.metrics.recorded.get() == 360));
 }

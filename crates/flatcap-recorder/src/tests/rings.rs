@@ -21,8 +21,11 @@ fn thinned(sync: SyncPolicy) -> Script {
 /// Returns the samples recorded, lost and thinned of each source, which are all samples.
 fn counts(script: &Script, report: &RecorderReport) -> Vec<(u64, u64, u64)> {
     let counted = |source: &crate::SourceReport| {
-        assert_eq!(source.recorded + source.lost + source.thinned, script.samples);
-        (source.recorded, source.lost, source.thinned)
+        assert_eq!(
+            source.metrics.recorded.get() + source.lost() + source.metrics.thinned.get(),
+            script.samples
+        );
+        (source.metrics.recorded.get(), source.lost(), source.metrics.thinned.get())
     };
     report.sources.iter().map(counted).collect()
 }
@@ -35,7 +38,10 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
     let expected = (counts(&script, &in_ring), counts(&script, &on_disk));
     assert!(expected.0.iter().all(|(recorded, lost, thinned)| (*recorded, *lost, *thinned) == (270, 30, 0)));
     assert!(expected.1.iter().all(|(recorded, lost, thinned)| (*recorded, *lost, *thinned) == (75, 30, 195)));
-    assert!(in_ring.segments_sealed > 2 && on_disk.segments_sealed > 2);
+    assert!(
+        in_ring.metrics.recorder.segments_sealed.get() > 2
+            && on_disk.metrics.recorder.segments_sealed.get() > 2
+    );
     let operations = if crashes_ring { &ring } else { &disk }.log().len();
     for operation in (0..operations + 2).step_by(effort::of(12, 1)) {
         for moment in [CrashPoint::Before, CrashPoint::Within, CrashPoint::After] {

@@ -260,7 +260,7 @@ proptest! {
         for ((_, id), source) in counts.finish() {
             prop_assert_eq!(source.unexplained, 0);
             let said = &report.sources[usize::from(id)];
-            prop_assert!(source.recorded <= said.recorded && source.lost <= said.lost, "{:?}", said);
+            prop_assert!(source.recorded <= said.metrics.recorded.get() && source.lost <= said.lost(), "{:?}", said);
         }
     }
 }

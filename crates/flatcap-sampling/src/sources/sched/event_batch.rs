@@ -6,6 +6,7 @@ use flatcap_tasks::schema::{RunningThread, Sched, SchedArgs, Switch, TaskEvent, 
 
 use super::thread_table::ThreadTable;
 use super::wakeup_tracepoint::WakeupTracepoint;
+use crate::Incomplete;
 
 /// Memory is reserved for this many events of each kind: 10 ms at 400,000 switches a second.
 const RESERVED_EVENTS: usize = 4096;
@@ -213,6 +214,7 @@ impl EventBatch {
             switches: switches.len() as u64,
             wakeups: wakeups.len() as u64,
             dropped: self.lost - self.lost_before - self.unrecorded,
+            incomplete: self.threads.incomplete(),
         }
     }
 }
@@ -223,6 +225,7 @@ pub(super) struct BuiltEvents {
     pub(super) switches: u64,
     pub(super) wakeups: u64,
     pub(super) dropped: u64, // records for which the rings had no space, or that name no thread
+    pub(super) incomplete: Incomplete, // there were too many threads
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ impl Sampler for SchedSampler {
             self.batch.forget_running();
         }
         self.spend(built);
-        self.rings.incomplete()
+        self.rings.incomplete() | built.incomplete
     }
 }
 

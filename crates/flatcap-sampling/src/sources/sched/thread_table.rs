@@ -10,9 +10,10 @@ use flatcap_os::host::{HostDirectory, HostRoot};
 use flatcap_os::perf_record::{THREAD_NAME_BYTES, ThreadId};
 use flatcap_tasks::schema::ScheduledThread;
 
+use crate::Incomplete;
 use crate::sources::text;
 
-/// Maximum number of threads. Events of further ones count as lost.
+/// Maximum number of threads. Events of further ones count as lost, and their samples are marked.
 const THREADS_MAX: usize = 1 << 17;
 /// Maximum number of threads that a sample mentions: its events name them by 16 bits.
 const MENTIONS_MAX: usize = 1 << 16;
@@ -40,6 +41,7 @@ pub(super) struct ThreadTable {
     swept: u64,                         // in which one a full table forgot threads
     mentioned: Vec<u32>,                // thread ids, in the order in which the sample mentions them
     rows: Vec<ScheduledThread>,         // reused
+    is_full: bool,                      // whether the current sample lacks a thread
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,7 @@ impl ThreadTable {
             swept: 0,
             mentioned: Vec::new(),
             rows: Vec::new(),
+            is_full: false,
         };
         table.set_name(ThreadId { process: 0, thread: 0 }, truncated(IDLE_NAME));
         table
@@ -96,6 +99,7 @@ impl ThreadTable {
     /// Begins a sample that mentions only the idle loop.
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
+        self.is_full = false;
         self.mentioned.clear();
         if self.threads.len() >= THREADS_MAX && self.sample >= self.swept + SWEEP_SAMPLES {
             self.swept = self.sample;
@@ -112,6 +116,7 @@ impl ThreadTable {
         let thread = self.known(id)?;
         if thread.sample != sample {
             if next >= MENTIONS_MAX {
+                self.is_full = true;
                 return None;
             }
             thread.sample = sample;
@@ -120,6 +125,11 @@ impl ThreadTable {
             return u16::try_from(next).ok();
         }
         Some(thread.index)
+    }
+
+    /// Returns whether the sample lacks threads, and so events, since there are too many.
+    pub(super) fn incomplete(&self) -> Incomplete {
+        Incomplete::TOO_MANY.unless(!self.is_full)
     }
 
     /// Returns the process of a thread; 0 if it is not known.
@@ -198,7 +208,10 @@ impl ThreadTable {
                 }
                 Some(thread)
             }
-            Entry::Vacant(_) if is_full => None,
+            Entry::Vacant(_) if is_full => {
+                self.is_full = true;
+                None
+            }
             Entry::Vacant(entry) => Some(entry.insert(KnownThread {
                 process: id.process,
                 name: [0; THREAD_NAME_BYTES],
@@ -289,24 +302,29 @@ mod tests {
     }
 
     // Proves that a sample mentions at most as many threads as 16 bits can name, and the table has
-    // at most its limit.
+    // at most its limit. Just the samples that lack a thread for this are marked.
     #[test]
     fn tables_are_bounded() {
         let mut table = ThreadTable::new();
         table.begin_sample();
         let named = (0..70_000).filter(|thread| table.mention(id(1, *thread)).is_some()).count();
         assert_eq!(named, MENTIONS_MAX);
+        assert_eq!(table.incomplete(), Incomplete::TOO_MANY);
+        table.begin_sample();
+        assert_eq!(table.incomplete(), Incomplete::NONE, "this sample mentions one thread");
         let limit = u32::try_from(THREADS_MAX).unwrap();
         (0..limit + 10).for_each(|thread| table.set_name(id(1, thread), truncated(b"x")));
         assert_eq!(table.threads.len(), THREADS_MAX);
         table.begin_sample();
-        assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 5))), (None, Some(1)));
+        assert_eq!((table.mention(id(1, 5)), table.incomplete()), (Some(1), Incomplete::NONE));
+        assert_eq!((table.mention(id(1, limit + 1)), table.incomplete()), (None, Incomplete::TOO_MANY));
         for _ in 0..UNMENTIONED_SAMPLES + 2 * SWEEP_SAMPLES {
             table.begin_sample();
             table.mention(id(1, 7));
         }
         table.begin_sample();
         assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 7))), (Some(1), Some(2)));
+        assert_eq!(table.incomplete(), Incomplete::NONE);
         assert_eq!(table.threads.len(), 3, "those that nothing mentions are forgotten");
     }
 
