@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_format::replay::{MergedReader, ReplayItem, ReplaySample};
-use flatcap_format::schema::{CompiledSchema, to_visible_json};
+use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_text::quantity::duration_argument;
 use flatcap_trigger::{
@@ -21,7 +21,7 @@ use super::selection::RecordingSelection;
 use super::status::UNTRACKED;
 use super::tables::left_aligned;
 use super::time_printer::TimePrinter;
-use super::{ExitStatus, human, report_notice};
+use super::{ExitStatus, human, print_json, report_notice};
 use crate::config::TriggerConfig;
 
 /// Maximum number of listed firings: a rule that fires more often needs tuning.
@@ -178,8 +178,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     // Engines of different sources advance at different times, so their firings are not in order.
     replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
-        write!(out, "{}", to_visible_json(&replay.found).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&replay.found, out)?;
     } else {
         print(&replay.found, TimePrinter::new(zone), out)?;
     }

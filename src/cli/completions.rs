@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use clap::builder::PossibleValuesParser;
-use clap::{Command, CommandFactory, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
 use flatcap_sampling::sources::CATALOG;
 
 use super::error::CliError;
@@ -16,27 +17,17 @@ const VERBS_WITH_SOURCES: [&str; 5] = ["record", "dump", "replay", "export", "fl
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The shell.
-    #[arg(value_enum)]
+    #[arg(value_parser = PossibleValuesParser::new(TESTED_SHELLS).try_map(|name| name.parse::<Shell>()))]
     shell: Shell,
 }
 
 /// The shells whose completions are tested.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shell {
-    Bash,
-    Zsh,
-    Fish,
-}
+const TESTED_SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let shell = match args.shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
     // Written to memory first: the generator panics if its output fails, and a pipe may be closed.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut with_source_names(Cli::command()), "flatcap", &mut script);
+    clap_complete::generate(args.shell, &mut with_source_names(Cli::command()), "flatcap", &mut script);
     out.write_all(&script)?;
     Ok(ExitStatus::Done)
 }

@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use flatcap_format::block::{Codec, CompressionOptions, Layout};
-use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{SealState, SegmentError, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::storage::{DataDirectory, DataDirectoryError};
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_recorder::compress::{
-    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceJob, ReplaceMode,
-    WorkSlice, compress_segment, remove_leftovers, restore_segment,
+    self, CompressError, CompressJob, CompressSkipReason, ReplaceJob, ReplaceMode, WorkSlice,
+    compress_segment, remove_leftovers, restore_segment,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -24,9 +23,10 @@ use serde::Serialize;
 use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::selection::unknown_source;
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 use crate::config::{
     COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
+    source_compression,
 };
 use crate::daemon::DaemonError;
 
@@ -131,8 +131,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let report = compress_all(args, &directories, &bar, &stop);
     bar.finish_and_clear();
     if args.json {
-        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report, args.undo, out)?;
     }
@@ -248,14 +247,8 @@ fn compress_all(
     bar: &ProgressBar,
     stop: &WakeEvent,
 ) -> CompressReport {
-    let source_options = |source: &SourceCompressionConfig| CompressionOptions {
-        layout: source.layout.unwrap_or(args.layout),
-        codec: source.codec,
-    };
-    let compression = NamedSourceCompression {
-        general: CompressionOptions { layout: args.layout, codec: args.codec },
-        sources: args.sources.iter().map(|source| (source.name.clone(), source_options(source))).collect(),
-    };
+    let general = CompressionOptions { layout: args.layout, codec: args.codec };
+    let compression = source_compression(general, &args.sources);
     let mut report = CompressReport::default();
     let mut finished_bytes = 0; // bytes of finished segments, for the progress bar
     for (directory, names) in directories {
@@ -337,11 +330,8 @@ impl CompressReport {
     }
 }
 
-/// Returns the progress bar, which is hidden if standard error is not a terminal.
+/// Returns the progress bar, which the library hides if standard error is not a terminal.
 fn progress_bar(directories: &[(DataDirectory, Vec<SegmentName>)]) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let length = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let lengths = directories.iter().flat_map(|(directory, names)| {
         names.iter().map(move |name| length(directory.path().join(name.to_string())))

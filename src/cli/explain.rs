@@ -1,14 +1,12 @@
 //! `explain`: what was different in a window, and who did it.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_explain::{ExplainError, RecordingChoice, Spikes, explain, find_spikes};
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
-use flatcap_format::schema::to_visible_json;
-use flatcap_format::segment::list;
 use flatcap_text::human;
 use flatcap_text::quantity::duration_argument;
 use flatcap_text::stack_names::StackNames;
@@ -16,13 +14,13 @@ use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hosts::find_host;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{layout, report_left_out};
 use super::symbol_directory::symbol_directory;
 use super::time_printer::{TimePrinter, ZoneOption};
-use super::{ExitStatus, report_notice};
+use super::{ExitStatus, print_json, report_notice};
 use crate::config;
 
 /// Say what was different in a window, and who did it.
@@ -92,10 +90,7 @@ fn print_no_spikes(
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.zone.zone()?;
-    let listings = list(&args.paths)?;
-    if listings.is_empty() {
-        return Err(no_segments(&args.paths));
-    }
+    let listings = segments_of(&args.paths)?;
     let host = args.host.as_deref().map(|name| find_host(&RecordedHosts::of(&listings), name)).transpose()?;
     let sources: BTreeSet<String> = args.sources.iter().cloned().collect();
     check_sources(&args.paths, &sources)?;
@@ -136,7 +131,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     })?;
     found.truncate(args.limit);
     if args.json {
-        writeln!(out, "{}", to_visible_json(&found).map_err(io::Error::from)?)?;
+        print_json(&found, out)?;
     } else {
         for line in layout(&zone).explanation(&found) {
             writeln!(out, "{line}")?;

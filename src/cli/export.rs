@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use flatcap_format::replay::{Notice, ReplayFilter};
-use flatcap_format::schema::to_visible_json;
 use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::wake_event::WakeEvent as Stop;
@@ -24,7 +25,7 @@ use super::rows::row_cell::TextRule;
 use super::rows::row_request::{FieldList, RowArgs, RowOutput, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
-use super::{ExitStatus, human, report_notice};
+use super::{ExitStatus, human, print_json, report_notice};
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
 
 /// Export recordings to files of another format.
@@ -34,64 +35,54 @@ use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_st
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(super) struct Args {
     #[command(flatten)]
-    selection: RecordingSelection,
+    pub(super) selection: RecordingSelection,
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: ExportFormat,
+    pub(super) to: ExportFormat,
     /// Directory for the files of stream, of parquet, and of arrow with several sources; created if
     /// missing. For other formats a file, or, but for mcap, - for standard output.
     #[arg(short, long, value_name = "DIR|FILE")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream and
     /// mcap, which have whole payloads.
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
-    fields: Option<FieldList>,
+    pub(super) fields: Option<FieldList>,
     /// Export only the first sample of each source in each step of this length. For csv and jsonl
     /// as dump --every, and for openmetrics 1s unless stated. Not for stream.
     #[arg(long, value_name = "STEP", value_parser = duration_argument)]
-    every: Option<Duration>,
+    pub(super) every: Option<Duration>,
     /// Parquet: write the elements of each list as rows of a file of their own,
     /// SOURCE.LIST.parquet.
     #[arg(long)]
-    explode: bool,
+    pub(super) explode: bool,
     /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every
     /// reader has, unless all their bits count, and the cell of a larger value is empty.
     #[arg(long)]
-    unsigned: bool,
+    pub(super) unsigned: bool,
     /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query
     /// from a local disk can skip more.
     #[arg(long)]
-    local: bool,
+    pub(super) local: bool,
     /// Folded, flame and pprof: only the stacks of this process, by its name or its id.
     #[arg(long, value_name = "NAME|PID")]
-    process: Option<String>,
+    pub(super) process: Option<String>,
     /// Folded, flame, pprof and perfetto: look for executables and debug files in this directory
     /// first, by build ids (DIR/.build-id), paths and names. Can be repeated.
     #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
-    symbol_directories: Vec<PathBuf>,
+    pub(super) symbol_directories: Vec<PathBuf>,
     /// Checksum before each payload of a stream.
     #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
-    checksum: ChecksumKind,
+    pub(super) checksum: ChecksumKind,
     /// Replace existing files.
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
-    json: bool,
-}
-
-/// The arguments of a flame graph, without what is selected.
-#[derive(Debug, Clone)]
-pub(super) struct FlameOptions {
-    pub(super) output: PathBuf,
-    pub(super) process: Option<String>,
-    pub(super) symbol_directories: Vec<PathBuf>,
-    pub(super) force: bool,
     pub(super) json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ExportFormat {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ExportFormat {
     /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
     /// One file SOURCE.parquet per source, and `flatcap_gaps`, `flatcap_marks` and
@@ -161,9 +152,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Ok(ExitStatus::Failed);
     }
     if args.json {
-        let files: Vec<_> = report.files.iter().map(FileObject::from).collect();
-        write!(out, "{}", to_visible_json(&ExportObject { files }).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report.files, out)?;
     }
@@ -235,8 +224,7 @@ fn rows(args: &Args, format: RowOutput, out: &mut dyn Write) -> Result<ExitStatu
     let bytes = path.metadata().map_err(failed)?.len();
     if args.json {
         let files = [RowsFile { path, bytes }];
-        write!(out, "{}", to_visible_json(&RowsObject { files: &files }).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&RowsObject { files: &files }, out)?;
     } else {
         writeln!(out, "{}: {}", human::escaped(&path.display().to_string()), human::bytes(bytes))?;
     }
@@ -285,26 +273,6 @@ struct RowsFile<'a> {
 }
 
 impl Args {
-    /// Returns the arguments of a flame graph.
-    pub(super) fn of_flame(selection: RecordingSelection, flame: FlameOptions) -> Self {
-        let FlameOptions { output, process, symbol_directories, force, json } = flame;
-        Self {
-            selection,
-            to: ExportFormat::Flame,
-            output,
-            fields: None,
-            every: None,
-            explode: false,
-            unsigned: false,
-            local: false,
-            process,
-            symbol_directories,
-            checksum: ChecksumKind::Xxh3,
-            force,
-            json,
-        }
-    }
-
     /// Checks that no option is for formats with stacks.
     fn check_stack_options(&self) -> Result<(), CliError> {
         if self.process.is_none() && self.symbol_directories.is_empty() {
@@ -330,23 +298,11 @@ impl Args {
 /// Returns the arguments of `flatcap-export`: those of this program, with times and names resolved,
 /// so that both agree.
 fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
-    let format = match args.to {
-        ExportFormat::Parquet => "parquet",
-        ExportFormat::Arrow => "arrow",
-        ExportFormat::Mcap => "mcap",
-        ExportFormat::Perfetto => "perfetto",
-        ExportFormat::Openmetrics => "openmetrics",
-        ExportFormat::Folded => "folded",
-        ExportFormat::Flame => "flame",
-        ExportFormat::Pprof => "pprof",
-        // Formats of this program.
-        ExportFormat::Stream | ExportFormat::Csv | ExportFormat::Jsonl => "",
-    };
     let mut all: Vec<OsString> = Vec::new();
     // An equals sign, so that no value is taken for an option.
     let mut option = |name: &str, value: &str| all.push(format!("--{name}={value}").into());
     option("caller", env!("CARGO_PKG_VERSION"));
-    option("to", format);
+    option("to", args.to.to_possible_value().as_ref().map_or("", PossibleValue::get_name));
     filter.sources.iter().for_each(|source| option("source", source));
     if let Some(fields) = &args.fields {
         let paths: Vec<&str> = fields.0.iter().map(FieldPath::as_str).collect();
@@ -403,24 +359,4 @@ fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "no samples: no file was written")?;
     }
     Ok(())
-}
-
-/// The report as JSON.
-#[derive(Serialize)]
-struct ExportObject<'a> {
-    files: Vec<FileObject<'a>>,
-}
-
-#[derive(Serialize)]
-struct FileObject<'a> {
-    source: &'a str,
-    path: &'a Path,
-    frames: u64,
-    bytes: u64,
-}
-
-impl<'a> From<&'a ExportedFile> for FileObject<'a> {
-    fn from(file: &'a ExportedFile) -> Self {
-        Self { source: &file.source, path: &file.path, frames: file.frames, bytes: file.bytes }
-    }
 }

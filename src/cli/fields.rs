@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_format::schema::{MetricKind, nearest_name, to_visible_json};
+use flatcap_format::schema::nearest_name;
 use flatcap_query::{FieldInfo, Recording, SourceFields};
 use serde::Serialize;
 
@@ -13,6 +13,8 @@ use super::recordings::{default_recordings, no_segments};
 use super::terminal::Output;
 use super::{ExitStatus, human};
 
+/// The word for a kind that the schema does not declare.
+const UNKNOWN_KIND: &str = "unknown";
 /// Columns below which the meaning is on a line of its own.
 const MEANING_WIDTH_MIN: usize = 24;
 
@@ -113,23 +115,11 @@ fn print_json(sources: &[SourceFields], out: &mut dyn Write) -> io::Result<()> {
             field: &field.full_path,
             type_name: &field.type_name,
             unit: field.unit.as_deref(),
-            kind: kind(field.kind),
+            kind: field.kind.word().unwrap_or(UNKNOWN_KIND),
             meaning: &field.meaning,
         })
         .collect();
-    write!(out, "{}", to_visible_json(&records).map_err(io::Error::from)?)?;
-    writeln!(out)
-}
-
-/// Returns the word for a kind.
-pub(super) fn kind(kind: MetricKind) -> &'static str {
-    match kind {
-        MetricKind::Counter => "counter",
-        MetricKind::Gauge => "gauge",
-        MetricKind::State => "state",
-        MetricKind::Text => "text",
-        MetricKind::Unknown => "unknown",
-    }
+    super::print_json(&records, out)
 }
 
 fn print_tables(sources: &[SourceFields], width: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -158,7 +148,7 @@ fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io:
                 human::escaped(&field.full_path).into_owned(),
                 human::escaped(short_type(&field.type_name)).into_owned(),
                 human::escaped(field.unit.as_deref().unwrap_or("-")).into_owned(),
-                format!("{}{mark}", kind(field.kind)),
+                format!("{}{mark}", field.kind.word().unwrap_or(UNKNOWN_KIND)),
                 human::escaped(first_sentence(field)).into_owned(),
             ]
         })
@@ -216,6 +206,8 @@ fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::schema::MetricKind;
+
     use super::*;
 
     fn field(path: &str, is_in_all_runs: bool) -> FieldInfo {

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use flatcap_stream::ChecksumKind;
+
 use super::ExitStatus;
 use super::error::CliError;
-use super::export::{self, FlameOptions};
+use super::export::{self, ExportFormat};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
 
@@ -36,12 +38,19 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitStatus, CliError> {
-    let options = FlameOptions {
+    export::run_program(&export::Args {
+        selection: args.selection.clone(),
+        to: ExportFormat::Flame,
         output: args.output.clone(),
+        fields: None,
+        every: None,
+        explode: false,
+        unsigned: false,
+        local: false,
         process: args.process.clone(),
         symbol_directories: args.symbol_directories.clone(),
+        checksum: ChecksumKind::Xxh3,
         force: args.force,
         json: args.json,
-    };
-    export::run_program(&export::Args::of_flame(args.selection.clone(), options))
+    })
 }

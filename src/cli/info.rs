@@ -10,10 +10,9 @@ use std::time::Duration;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
-use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
-    SegmentReader, SourceSender, list, markers,
+    SegmentReader, SourceSender, markers,
 };
 use flatcap_slab::Causes;
 use serde::Serialize;
@@ -21,14 +20,14 @@ use serde::Serialize;
 use super::error::CliError;
 use super::hosts::{find_host, host_lines};
 use super::name_lines::{NameRow, name_lines, odd_names};
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::sender_text::sender_lines;
 use super::source_sum::SourceSum;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::unsealed_totals::count_unsealed;
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 use crate::config;
 
 /// Columns of the table of segments that a narrow terminal does not show, least important first.
@@ -140,10 +139,7 @@ struct InfoLatency {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let listings = list(&args.paths)?;
-    if listings.is_empty() {
-        return Err(no_segments(&args.paths));
-    }
+    let listings = segments_of(&args.paths)?;
     if let Some(name) = &args.attachment {
         return attachment(&listings, name, out);
     }
@@ -189,8 +185,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     report.hosts = hosts.into_shown(wanted.as_ref());
     report.names = odd_names(&args.paths);
     if args.json {
-        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report, TimePrinter::new(args.zone.zone()?), out)?;
     }

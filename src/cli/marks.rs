@@ -4,16 +4,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use flatcap_format::replay::RecordedHosts;
-use flatcap_format::schema::to_visible_json;
-use flatcap_format::segment::{Marker, list, markers};
+use flatcap_format::segment::{Marker, markers};
 use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::find_host;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::tables::left_aligned;
 use super::time_printer::{TimePrinter, ZoneOption};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 
 /// List the marks of recordings, with their times.
 ///
@@ -59,10 +58,7 @@ impl<'a> MarkRow<'a> {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.zone.zone()?;
-    let listings = list(&args.paths)?;
-    if listings.is_empty() {
-        return Err(no_segments(&args.paths));
-    }
+    let listings = segments_of(&args.paths)?;
     let hosts = RecordedHosts::of(&listings);
     let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     let (mut found, mut has_read, mut outcome) = (Vec::new(), false, ExitStatus::Done);
@@ -88,8 +84,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     found.sort_by_key(|(marker, _)| marker.wall_ns);
     let rows: Vec<MarkRow<'_>> = found.iter().map(|(marker, host)| MarkRow::new(marker, host)).collect();
     if args.json {
-        write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&rows, out)?;
     } else {
         print(&rows, TimePrinter::new(zone), hosts.are_several() && wanted.is_none(), out)?;
     }

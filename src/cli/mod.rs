@@ -63,8 +63,11 @@ mod view;
 
 pub use error::CliError;
 use flatcap_format::replay::Notice;
+use flatcap_format::schema::to_visible_json;
 use flatcap_text::human;
 use logging::Log;
+use remote::RecorderSocket;
+use serde::Serialize;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///
@@ -112,10 +115,13 @@ enum Verb {
     Export(export::Args),
     Flame(flame::Args),
     Status(status::Args),
-    Rotate(remote::RotateArgs),
+    /// Seal the open segment and start the next one.
+    Rotate(RecorderSocket),
     Mark(remote::MarkArgs),
-    Reload(remote::ReloadArgs),
-    Flush(remote::FlushArgs),
+    /// Reload the configuration of the running recorder.
+    Reload(RecorderSocket),
+    /// Make the running recorder write and sync all samples so far.
+    Flush(RecorderSocket),
     LogLevel(remote::LogLevelArgs),
     Snapshot(snapshots::OrderArgs),
     Snapshots(snapshots::Args),
@@ -239,10 +245,10 @@ fn run_with_log(
         #[cfg(not(feature = "manual"))]
         Verb::Manual(_) => Err(CliError::NotBuilt { what: "manual pages", feature: "manual" }),
         Verb::Status(args) => status::run(&args, out),
-        Verb::Rotate(args) => remote::rotate(&args, out),
+        Verb::Rotate(recorder) => remote::rotate(&recorder, out),
         Verb::Mark(args) => remote::mark(&args, out),
-        Verb::Reload(args) => remote::reload(&args, out),
-        Verb::Flush(args) => remote::flush(&args, out),
+        Verb::Reload(recorder) => remote::reload(&recorder, out),
+        Verb::Flush(recorder) => remote::flush(&recorder, out),
         Verb::LogLevel(args) => remote::log_level(&args, out),
         Verb::Snapshot(args) => snapshots::order(&args, out),
         Verb::Snapshots(args) => snapshots::run(&args, out),
@@ -295,6 +301,11 @@ fn print_error(error: &CliError, log: Option<&Log>) {
         // If standard error is closed, the exit status still reports the error.
         let _gone = writeln!(io::stderr(), "{priority}{name}{}", human::escaped(line));
     }
+}
+
+/// Prints a value as one line of JSON.
+fn print_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", to_visible_json(value)?)
 }
 
 /// Reports a problem of a file on standard error while reading goes on, and returns the exit status

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flatcap_format::segment::SegmentName;
+use flatcap_format::segment::{ListedSegment, SegmentName, list};
 use flatcap_format::storage::file_names;
 use flatcap_os::storage::default_directory;
 
@@ -45,6 +45,15 @@ pub(super) fn no_data_directory() -> CliError {
         "there is neither {} nor {SERVICE_STATE}: name a data directory with --dir",
         default_directory().display()
     ))
+}
+
+/// Lists the segments of paths.
+///
+/// # Errors
+/// There are none, or a path cannot be read.
+pub(super) fn segments_of(paths: &[PathBuf]) -> Result<Vec<ListedSegment>, CliError> {
+    let listings = list(paths)?;
+    if listings.is_empty() { Err(no_segments(paths)) } else { Ok(listings) }
 }
 
 /// Returns the error of paths without segments. Names the subdirectories that have some.

@@ -4,8 +4,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_format::schema::to_visible_json;
-use flatcap_format::segment::{DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentName};
+use flatcap_format::segment::{
+    DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentFlaw, SegmentName,
+};
 use flatcap_format::storage::Storage;
 use flatcap_os::shared_memory;
 use flatcap_os::storage::DataDirectory;
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 use crate::daemon::{DaemonError, crashed_runs, existing_ring, recover_all};
 
 /// Recover the segments of a crashed recorder.
@@ -48,17 +49,9 @@ struct RecoverReport {
     frames: u64,
     from_memory: u64,
     lost: u64,
-    damage: Vec<DamageRow>,
+    damage: Vec<SegmentFlaw>,
     set_aside: Vec<PathBuf>,
     failed: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct DamageRow {
-    path: PathBuf,
-    offset: u64,
-    length: u64,
-    what: String,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -93,8 +86,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let ring = ring.as_ref().map(|ring| ring as &dyn Storage);
     recover_all(&completion, ring, dead, &mut each).map_err(io(folder))?;
     if args.json {
-        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report, args.dry_run, out)?;
     }
@@ -153,7 +145,7 @@ impl RecoverReport {
                 self.frames += recovered.frames;
                 self.from_memory += recovered.from_memory;
                 self.lost = self.lost.saturating_add(recovered.lost);
-                self.damage.extend(recovered.damage.into_iter().map(|damage| DamageRow {
+                self.damage.extend(recovered.damage.into_iter().map(|damage| SegmentFlaw {
                     path: folder.join(name.to_string()),
                     offset: damage.offset,
                     length: damage.length,

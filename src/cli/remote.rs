@@ -33,13 +33,6 @@ impl RecorderSocket {
     }
 }
 
-/// Seal the open segment and start the next one.
-#[derive(Debug, clap::Args)]
-pub(super) struct RotateArgs {
-    #[command(flatten)]
-    recorder: RecorderSocket,
-}
-
 /// Write a line of text into the recording, with the time.
 ///
 /// `flatcap marks` lists such marks, and `flatcap dump` prints them among the samples.
@@ -48,20 +41,6 @@ pub(super) struct MarkArgs {
     /// Text to write: one line, at most 4096 bytes.
     #[arg(value_name = "TEXT")]
     text: String,
-    #[command(flatten)]
-    recorder: RecorderSocket,
-}
-
-/// Reload the configuration of the running recorder.
-#[derive(Debug, clap::Args)]
-pub(super) struct ReloadArgs {
-    #[command(flatten)]
-    recorder: RecorderSocket,
-}
-
-/// Make the running recorder write and sync all samples so far.
-#[derive(Debug, clap::Args)]
-pub(super) struct FlushArgs {
     #[command(flatten)]
     recorder: RecorderSocket,
 }
@@ -75,8 +54,8 @@ pub(super) struct LogLevelArgs {
     recorder: RecorderSocket,
 }
 
-pub(super) fn rotate(args: &RotateArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    print_answer(args.recorder.connect()?.rotate(), out)
+pub(super) fn rotate(recorder: &RecorderSocket, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(recorder.connect()?.rotate(), out)
 }
 
 pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -91,12 +70,12 @@ pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, C
     print_answer(args.recorder.connect()?.mark(&args.text).map_err(invalid_text), out)
 }
 
-pub(super) fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    print_answer(args.recorder.connect()?.reload(), out)
+pub(super) fn reload(recorder: &RecorderSocket, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(recorder.connect()?.reload(), out)
 }
 
-pub(super) fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    print_answer(args.recorder.connect()?.flush(), out)
+pub(super) fn flush(recorder: &RecorderSocket, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(recorder.connect()?.flush(), out)
 }
 
 pub(super) fn log_level(args: &LogLevelArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {

@@ -17,7 +17,7 @@ use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hosts::find_host;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::time_printer::{TimePrinter, ZoneOption};
 
 /// Length of the window around a time: what happened in the 300 ms around the spike?
@@ -63,10 +63,7 @@ pub(super) struct RecordingSelection {
 impl RecordingSelection {
     /// Returns the filter for these arguments. Times without an offset are in `zone`.
     pub(super) fn filter(&self, zone: &TimeZone) -> Result<ReplayFilter, CliError> {
-        let listings = list(&self.paths)?;
-        if listings.is_empty() {
-            return Err(no_segments(&self.paths));
-        }
+        let listings = segments_of(&self.paths)?;
         let sources: BTreeSet<String> = self.sources.iter().cloned().collect();
         check_sources(&self.paths, &sources)?;
         let host = self.host(&listings)?;

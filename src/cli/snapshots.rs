@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_format::schema::{to_visible_json, to_visible_json_lines};
+use flatcap_format::schema::to_visible_json_lines;
 use flatcap_os::directory_tree::DirectoryTree;
 use flatcap_recorder::snapshot::{
     ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept,
@@ -17,7 +17,7 @@ use super::recordings::{default_recordings, no_data_directory};
 use super::remote::RecorderSocket;
 use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 
 /// Keep the last seconds of every source at its own rate.
 ///
@@ -121,8 +121,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     match (args.action, folder) {
         (SnapshotAction::List, _) if args.json => {
             let rows: Vec<SnapshotRow<'_>> = all.iter().map(|snapshot| row(snapshot, &path)).collect();
-            write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
-            writeln!(out)?;
+            print_json(&rows, out)?;
         }
         (SnapshotAction::List, _) if all.is_empty() => {
             let place = human::escaped(&data_dir.to_string_lossy()).into_owned();

@@ -1,11 +1,10 @@
 //! `sources`: lists the sources of this host with their measured cost.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::CellAlignment;
 use flatbuffers::FlatBufferBuilder;
-use flatcap_format::schema::to_visible_json;
 use flatcap_os::clock::monotonic_ns;
 use flatcap_sampling::OpenedSampler;
 use serde::Serialize;
@@ -14,7 +13,7 @@ use super::error::CliError;
 use super::resolution::TimeResolution;
 use super::tables::{SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 
@@ -57,8 +56,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         cpu.time_resolution = TimeResolution::measure(&config.recorder.host_root);
     }
     if args.json {
-        write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&rows, out)?;
         return Ok(ExitStatus::Done);
     }
     let mut shown = table(["source", "default", "period", "cost per sample", "of a core", "changes"]);

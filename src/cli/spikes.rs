@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 
 use flatcap_explain::{ExplainError, RecordingChoice, TextLayout, find_spikes};
-use flatcap_format::schema::to_visible_json;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::selection::RecordingSelection;
 use super::terminal::Output;
-use super::{ExitStatus, report_notice};
+use super::{ExitStatus, print_json, report_notice};
 use crate::config;
 
 /// List the moments that deviated most from the baseline.
@@ -43,7 +42,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         found => found?,
     };
     if args.json {
-        writeln!(out, "{}", to_visible_json(&found).map_err(io::Error::from)?)?;
+        print_json(&found, out)?;
     } else {
         for line in layout(&zone).spikes(&found) {
             writeln!(out, "{line}")?;

@@ -5,10 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
-use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{
     ListedSegment, REMOVED_NAME, RemovedSegments, SegmentError, SegmentFlaw, SourceCompleteness,
-    UnexplainedGap, Verification, VerificationReport, list,
+    UnexplainedGap, Verification, VerificationReport,
 };
 use flatcap_format::storage::open_regular;
 use flatcap_slab::Causes;
@@ -17,10 +16,10 @@ use serde::Serialize;
 use super::error::CliError;
 use super::hosts::{find_host, host_lines};
 use super::name_lines::{NameRow, name_lines, odd_names};
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::tables::table;
 use super::terminal::{Output, wrapped};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 
 /// Verify segments: read them in full and check everything.
 ///
@@ -53,10 +52,10 @@ struct VerifyReport {
     removed: u64,
     unexplained: u64,
     /// The first damaged ranges; the others are only counted.
-    damage: Vec<DamageRow>,
+    damage: Vec<SegmentFlaw>,
     #[serde(skip_serializing_if = "is_none")]
     more_damage: u64,
-    holes: Vec<HoleRow>,
+    holes: Vec<UnexplainedGap>,
     #[serde(skip_serializing_if = "is_none")]
     more_holes: u64,
     losses: Vec<LossRow>,
@@ -81,14 +80,6 @@ struct UnreadableRow {
     error: String,
 }
 
-#[derive(Debug, Serialize)]
-struct DamageRow {
-    path: PathBuf,
-    offset: u64,
-    length: u64,
-    what: String,
-}
-
 /// The losses of a source in a run, from its Gap frames.
 #[derive(Debug, Serialize)]
 struct LossRow {
@@ -97,28 +88,8 @@ struct LossRow {
     causes: String,
 }
 
-#[derive(Debug, Serialize)]
-struct HoleRow {
-    path: PathBuf,
-    offset: u64,
-    source: String,
-    count: u64,
-}
-
 impl VerifyReport {
     fn of(verdict: &VerificationReport, unreadable: Vec<UnreadableRow>, hosts: Vec<RecordedHost>) -> Self {
-        let damage = |SegmentFlaw { path, offset, length, what }: SegmentFlaw| DamageRow {
-            path,
-            offset,
-            length,
-            what,
-        };
-        let hole = |UnexplainedGap { path, offset, source, count }: UnexplainedGap| HoleRow {
-            path,
-            offset,
-            source,
-            count,
-        };
         let loss = |source: &SourceCompleteness| LossRow {
             source: name_of(source),
             count: source.lost,
@@ -134,9 +105,9 @@ impl VerifyReport {
             thinned: verdict.thinned(),
             removed: verdict.removed(),
             unexplained: verdict.unexplained(),
-            damage: verdict.flaws.iter().cloned().map(damage).collect(),
+            damage: verdict.flaws.clone(),
             more_damage: verdict.more_flaws,
-            holes: verdict.unexplained_gaps.iter().cloned().map(hole).collect(),
+            holes: verdict.unexplained_gaps.clone(),
             more_holes: verdict.more_unexplained_gaps,
             unknown_frames: verdict.unknown_frames,
             unreadable,
@@ -157,10 +128,7 @@ fn name_of(source: &SourceCompleteness) -> String {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let mut listings = list(&args.paths)?;
-    if listings.is_empty() {
-        return Err(no_segments(&args.paths));
-    }
+    let mut listings = segments_of(&args.paths)?;
     let hosts = RecordedHosts::of(&listings);
     let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     if let Some(wanted) = &wanted {
@@ -198,8 +166,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let mut report = VerifyReport::of(&verdict, unreadable, hosts.into_shown(wanted.as_ref()));
     report.names = odd_names(&args.paths);
     if args.json {
-        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report, &verdict, out)?;
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use flatcap_control::{Client, ClientError};
 use flatcap_explain::ExplainError;
 use flatcap_format::replay::{HostIdentity, RecordedHosts, recording_span};
-use flatcap_format::segment::{ListedSegment, list};
+use flatcap_format::segment::ListedSegment;
 use flatcap_os::clock::read_clocks;
 use flatcap_view::ViewError;
 use flatcap_view::terminal::{Appearance, Session, show};
@@ -17,7 +17,7 @@ use super::ExitStatus;
 use super::error::CliError;
 use super::hosts::find_host;
 use super::page::PageArgs;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{default_recordings, segments_of};
 use super::selection::wall_time;
 use super::terminal::Output;
 use super::time_printer::ZoneOption;
@@ -61,10 +61,7 @@ struct ShownRecording {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.zone.zone()?;
     let recording = recording(args)?;
-    let listings = list(&recording.paths)?;
-    if listings.is_empty() {
-        return Err(no_segments(&recording.paths));
-    }
+    let listings = segments_of(&recording.paths)?;
     let (host, host_name) = host(args, &listings)?;
     let at = args.at.as_ref();
     let at_ns =

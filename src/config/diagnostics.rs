@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Problem};
+use super::error::{ConfigError, ConfigErrors, ERRORS_MAX};
 use super::input_texts::InputTexts;
 
 /// Characters of a value that a message shows.
@@ -60,7 +60,7 @@ struct ConfigFinding {
     offset: Option<usize>,
     key: Option<String>,
     value: Option<String>,
-    problem: Problem,
+    problem: String,
 }
 
 impl<'t> Diagnostics<'t> {
@@ -112,7 +112,7 @@ impl<'t> Diagnostics<'t> {
     }
 
     /// Reports a problem that no other text can correct.
-    pub(super) fn reject(&mut self, at: At<'_>, problem: Problem) {
+    pub(super) fn reject(&mut self, at: At<'_>, problem: String) {
         let finding = self.finding(at, problem);
         self.local.found.push(finding);
     }
@@ -123,7 +123,7 @@ impl<'t> Diagnostics<'t> {
     }
 
     /// Reports a conflict between keys, which may be in several texts.
-    pub(super) fn conflict(&mut self, at: At<'_>, problem: Problem) {
+    pub(super) fn conflict(&mut self, at: At<'_>, problem: String) {
         let finding = self.finding(at, problem);
         self.conflicts.found.push(finding);
     }
@@ -138,7 +138,7 @@ impl<'t> Diagnostics<'t> {
         std::mem::take(&mut self.conflicts)
     }
 
-    fn finding(&self, at: At<'_>, problem: Problem) -> ConfigFinding {
+    fn finding(&self, at: At<'_>, problem: String) -> ConfigFinding {
         let (span, key, is_value) = match at {
             At::Offset(offset) => {
                 return ConfigFinding { offset: Some(offset), key: None, value: None, problem };

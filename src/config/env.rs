@@ -10,11 +10,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{At, Diagnostics};
-use super::error::{ConfigError, ConfigLocation, Problem};
-use super::expected_value::ExpectedValue;
-use super::file::FILE_BYTES_MAX;
+use super::error::{ConfigError, ConfigLocation};
+use super::expected_value::{ExpectedValue, listed};
+use super::file::all_too_large;
 use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
+use super::syntax::GIVEN_TWICE;
 use super::tables::{ANY_INSTANCE, KnownKey, joined, tables_of_instances, with_every_key};
 use super::value_error::ValueError;
 
@@ -22,6 +23,8 @@ use super::value_error::ValueError;
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
 /// Maximum number of settings from the environment; one more is an error.
 pub const VARIABLES_MAX: usize = 256;
+/// Variables of a table that a message shows: all of any table with keys.
+const TABLE_VARIABLES_MAX: usize = 16;
 /// Variables of flatcap that are not settings.
 // The log filter is set before the configuration is read, so it is no setting. The others are
 // for the push library: an application and a recorder may share an environment.
@@ -54,16 +57,17 @@ pub(super) fn add(
             errors.push(ConfigError { location: place, key: None, value: None, problem });
         };
         let Some(value) = value.to_str() else {
-            reject(Problem::VariableNotUtf8);
+            reject("not UTF-8; write it as UTF-8".to_owned());
             continue;
         };
         // One error stands for all that follow, here and below.
         if count >= VARIABLES_MAX {
-            reject(Problem::TooManyVariables { limit: VARIABLES_MAX });
+            let limit = VARIABLES_MAX;
+            reject(format!("more than {limit} variables set the configuration; write a file instead"));
             break;
         }
         let Some(remaining) = bytes_left.checked_sub(name.len() + value.len()) else {
-            reject(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 });
+            reject(all_too_large());
             break;
         };
         *bytes_left = remaining;
@@ -90,7 +94,7 @@ pub(super) fn tree<'t>(
         let setting = if seen.insert(variable.name) {
             EnvKey::of(variable.name, &keys, files)
         } else {
-            Err(Problem::Duplicate)
+            Err(GIVEN_TWICE.to_owned())
         };
         match setting {
             Ok(setting) => {
@@ -124,7 +128,7 @@ struct EnvKey<'k> {
 }
 
 impl<'k> EnvKey<'k> {
-    fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, Problem> {
+    fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, String> {
         // Instances first: in `keys` they all have one name, which must not match literally.
         for kind in tables_of_instances() {
             let Some((instance, key)) = instance_and_key(name, &kind) else { continue };
@@ -170,8 +174,8 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
 /// instance.
 ///
 /// # Errors
-/// [`Problem::AmbiguousVariable`] if several instances differ only in dashes.
-fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, Problem> {
+/// Several instances differ only in dashes.
+fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, String> {
     let name = instance.to_ascii_lowercase();
     // Shells do not accept a dash in the name of a variable, so an underscore also means a dash.
     let mut path = kind.split('.');
@@ -188,12 +192,15 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
     match names.len() {
         0 => Ok(name),
         1 => Ok(names.remove(0)),
-        _ => Err(Problem::AmbiguousVariable { names }),
+        _ => Err(format!(
+            "ambiguous: matches the instances {}; set the value in a file",
+            listed(&names, "and")
+        )),
     }
 }
 
 /// Returns the problem of a name that no key has, with the variables that were probably meant.
-fn unknown(name: &str, keys: &[KnownKey]) -> Problem {
+fn unknown(name: &str, keys: &[KnownKey]) -> String {
     // One underscore instead of two is the most common mistake.
     let single = |name: &str| capitals(name).replace(DOT, "_");
     let kinds = tables_of_instances();
@@ -207,7 +214,7 @@ fn unknown(name: &str, keys: &[KnownKey]) -> Problem {
     };
     let candidates: Vec<String> = keys.iter().map(candidate).collect();
     if let Some(slip) = candidates.iter().find(|candidate| single(candidate) == single(name)) {
-        return Problem::UnknownVariable { near: Some(slip.clone()), of_table: Vec::new() };
+        return format!("no such setting; did you mean {slip}?");
     }
     let start = single(name) + "_";
     let is_in_table = |known: &&KnownKey| single(&variable_of(&known.table, "")).starts_with(&start);
@@ -217,11 +224,20 @@ fn unknown(name: &str, keys: &[KnownKey]) -> Problem {
     let short = |name: &str| name.get(VARIABLE_PREFIX.len()..).unwrap_or_default().to_ascii_lowercase();
     let known: Vec<String> = candidates.iter().map(|candidate| short(candidate)).collect();
     let similar = nearest_name(&short(name), known.iter().map(String::as_str));
-    let near = similar.filter(|_| of_table.is_empty());
-    Problem::UnknownVariable {
-        near: near.map(|near| format!("{VARIABLE_PREFIX}{}", capitals(near))),
-        of_table,
+    if of_table.is_empty() {
+        return match similar {
+            Some(near) => format!("no such setting; did you mean {VARIABLE_PREFIX}{}?", capitals(near)),
+            None => "no such setting; a name is FLATCAP_, the table and the key in capitals, with two \
+                     underscores between them: FLATCAP_STORAGE__SEGMENT_SIZE"
+                .to_owned(),
+        };
     }
+    let mut shown: Vec<String> = of_table.iter().take(TABLE_VARIABLES_MAX).cloned().collect();
+    let others = of_table.len() - shown.len();
+    if others > 0 {
+        shown.push(format!("one of {others} others"));
+    }
+    format!("no such setting; it names a table; set {}", listed(&shown, "or"))
 }
 
 /// Parses the value for its key: numbers, lists and booleans as in a file, everything else as a
@@ -232,9 +248,8 @@ fn value<'t>(
     setting: &EnvKey<'_>,
 ) -> Option<DeValue<'t>> {
     let label = format!("[{}] {}", setting.tables.join("."), setting.key);
-    let mut reject = |error| {
-        let problem = Problem::BadValue { error, expected: setting.expected.clone() };
-        walk.reject(At::Value(variable.value_span.clone(), &label), problem);
+    let mut reject = |error: ValueError| {
+        walk.reject(At::Value(variable.value_span.clone(), &label), error.with_advice(setting.expected));
     };
     if variable.value.is_empty() && !setting.expected.is_empty_accepted() {
         reject(ValueError::EmptyVariable);
@@ -278,7 +293,7 @@ fn nested<'t>(setting: &EnvKey<'_>, variable: &EnvVariable<'t>, value: DeValue<'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, ConfigErrors, Layers};
+    use crate::config::{Config, ConfigErrors, FILE_BYTES_MAX, Layers};
 
     fn read(pairs: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
         let variables = pairs.iter().map(|(name, value)| (name.into(), value.into())).collect();

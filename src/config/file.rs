@@ -10,9 +10,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flatcap_os::program_guard::{OwnerAndMode, Provenance};
+use flatcap_text::quantity::format_size;
 use rustix::fs::OFlags;
 
-use super::error::{ConfigError, ConfigLocation, Problem};
+use super::error::{ConfigError, ConfigLocation};
 use super::input_texts::line_and_column;
 
 /// Largest size of a file, and of all files and variables together, in bytes. A full configuration
@@ -56,12 +57,12 @@ impl ConfigFile {
     /// The file cannot be opened, is not a regular file, is too large, or is not UTF-8.
     pub(super) fn read(path: &Path, bytes_left: &mut usize) -> Result<Self, Box<ConfigError>> {
         let in_file = |problem| error(path, problem);
-        let unreadable = |error| in_file(Problem::Unreadable(error));
+        let unreadable = |error| in_file(unreadable(&error));
         let file = open(path).map_err(unreadable)?;
         // Kind, owner and mode are those of the opened file: the path may lead elsewhere by now.
         let kind = file.metadata().map_err(unreadable)?.file_type();
         if let Some(found) = non_regular_kind(kind) {
-            return Err(in_file(Problem::NotAFile { found }));
+            return Err(in_file(format!("is {found}; write the path of a file")));
         }
         let provenance = provenance(path, &file).map_err(unreadable)?;
         let mut bytes = Vec::new();
@@ -70,11 +71,9 @@ impl ConfigFile {
         // The size in the metadata is no substitute, since the file may grow.
         file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > FILE_BYTES_MAX {
-            return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
+            return Err(in_file(file_too_large()));
         }
-        *bytes_left = bytes_left
-            .checked_sub(bytes.len())
-            .ok_or_else(|| in_file(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 }))?;
+        *bytes_left = bytes_left.checked_sub(bytes.len()).ok_or_else(|| in_file(all_too_large()))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let offset = error.utf8_error().valid_up_to();
             // Everything before that byte is valid, so line and column can be counted.
@@ -84,7 +83,7 @@ impl ConfigFile {
                 location: place,
                 key: None,
                 value: None,
-                problem: Problem::NotUtf8 { offset },
+                problem: format!("byte {offset} is not UTF-8; save the file as UTF-8"),
             })
         })?;
         Ok(Self { path: path.to_owned(), text, provenance })
@@ -97,7 +96,7 @@ impl DropIns {
     /// # Errors
     /// The directory cannot be read, or contains more than [`DROP_INS_MAX`] drop-ins.
     pub(super) fn list(folder: &Path) -> Result<Self, Box<ConfigError>> {
-        let unreadable = |io| error(folder, Problem::Unreadable(io));
+        let unreadable = |io| error(folder, unreadable(&io));
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
             // A dangling symbolic link is a mistake, not a missing directory.
@@ -118,7 +117,8 @@ impl DropIns {
             if bytes.ends_with(b".toml") {
                 // Stops here, because a wrong directory may have any number of files.
                 if names.len() == DROP_INS_MAX {
-                    return Err(error(folder, Problem::TooManyFiles { limit: DROP_INS_MAX }));
+                    let problem = format!("contains more than {DROP_INS_MAX} .toml files; merge some");
+                    return Err(error(folder, problem));
                 }
                 names.push(name);
                 continue;
@@ -169,7 +169,30 @@ fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     })
 }
 
-fn error(path: &Path, problem: Problem) -> Box<ConfigError> {
+/// Returns the problem of a file that cannot be opened or read: probably its path or rights.
+pub(super) fn unreadable(error: &io::Error) -> String {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "; create it, or correct its path",
+        ErrorKind::PermissionDenied => "; give the recorder's account read access to it and its directory",
+        _ => "",
+    };
+    format!("cannot be read: {error}{hint}")
+}
+
+/// Returns the problem of a file that is longer than any configuration: probably the wrong file.
+pub(super) fn file_too_large() -> String {
+    format!("larger than {}, the limit of a configuration file", format_size(FILE_BYTES_MAX as u64))
+}
+
+/// Returns the problem of files and variables that are each small enough, but not all together.
+pub(super) fn all_too_large() -> String {
+    format!(
+        "exceeds the limit of {} for all files and variables together; shorten or remove some",
+        format_size(FILE_BYTES_MAX as u64)
+    )
+}
+
+fn error(path: &Path, problem: String) -> Box<ConfigError> {
     let place = ConfigLocation::File(path.display().to_string());
     Box::new(ConfigError { location: place, key: None, value: None, problem })
 }

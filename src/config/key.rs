@@ -5,7 +5,6 @@ use std::any::Any;
 
 use toml::de::DeValue;
 
-use super::error::Problem;
 use super::expected_value::ExpectedValue;
 use super::setting::Setting;
 use super::value_error::ValueError;
@@ -73,8 +72,8 @@ pub(super) trait Table: Any {
     /// Parses, checks and sets the value of a key.
     ///
     /// # Errors
-    /// [`Problem::BadValue`]; the setting is unchanged.
-    fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), Problem>;
+    /// A text that names the mistake and what to write; the setting is unchanged.
+    fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), String>;
 
     /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
     fn write(&mut self, key: &str) -> Option<String>;
@@ -172,10 +171,10 @@ impl<S: Keyed> Table for S {
         self.keys().into_iter().map(|key| &key.spec).collect()
     }
 
-    fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), Problem> {
+    fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), String> {
         let Some(key) = find(self, key) else { return Ok(()) };
         let expected = (key.spec.expected)();
-        key.access.read(self, value, &expected).map_err(|error| Problem::BadValue { error, expected })
+        key.access.read(self, value, &expected).map_err(|error| error.with_advice(&expected))
     }
 
     fn write(&mut self, key: &str) -> Option<String> {

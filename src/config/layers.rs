@@ -442,8 +442,7 @@ mod tests {
             "flatcap.toml: cannot be read: No such file or directory (os error 2); \
              create it, or correct its path"
         );
-        let denied =
-            crate::config::Problem::Unreadable(std::io::ErrorKind::PermissionDenied.into()).to_string();
+        let denied = crate::config::file::unreadable(&std::io::ErrorKind::PermissionDenied.into());
         assert!(
             denied.ends_with("; give the recorder's account read access to it and its directory"),
             "{denied}"

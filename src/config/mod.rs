@@ -41,9 +41,9 @@ mod validate;
 mod value_error;
 
 pub use argument::{count_argument, size_argument};
-pub use compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
+pub use compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig, source_compression};
 pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
-pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX, Problem};
+pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX};
 pub use expected_value::{ExpectedValue, SOCKET_PATH_BYTES_MAX};
 pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, SkippedFiles};
 pub use flatcap_text::quantity::{CpuShare, UnitError, format_duration, format_size};

@@ -8,10 +8,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{At, Diagnostics, Findings, label};
 use super::env;
-use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
-use super::file::FILE_BYTES_MAX;
+use super::error::{ConfigError, ConfigErrors, ConfigLocation};
+use super::file::{FILE_BYTES_MAX, file_too_large};
 use super::input_texts::InputTexts;
-use super::instance_name::{INSTANCES_MAX, is_instance_name};
+use super::instance_name::{INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX, is_instance_name};
 use super::key::Table;
 use super::merge::merge_over;
 use super::settings::Config;
@@ -32,8 +32,7 @@ impl Config {
     #[cfg(feature = "internals")]
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
-            let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };
-            return Err(ConfigErrors::one(ConfigLocation::File(file_name.to_owned()), problem));
+            return Err(ConfigErrors::one(ConfigLocation::File(file_name.to_owned()), file_too_large()));
         }
         let texts = InputTexts::of_file(file_name, text);
         resolve(&texts, Vec::new(), CheckScope::default()).map(|resolved| resolved.config)
@@ -139,12 +138,15 @@ fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, lim
         if !matches!(value.get_ref(), DeValue::Table(_)) {
             let label = format!("[{path}] {name}");
             let at = At::Label(Some(key.span().start), &label);
-            walk.reject(at, Problem::NoInstance { table: path.to_owned() });
+            let form = format!("write a table for each instance, such as [{path}.NAME]");
+            walk.reject(at, format!("no such key here; {form}"));
         } else if !is_instance_name(&name) {
-            walk.reject(At::Name(key.span()), Problem::BadInstanceName);
+            let form = format!("write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -");
+            walk.reject(At::Name(key.span()), format!("not a valid name; {form}"));
         } else if instances.len() == limit {
             // Before the table is read, so that the limit bounds the work and the errors.
-            walk.conflict(At::Name(key.span()), Problem::TooManyInstances { limit });
+            let problem = format!("more than {limit} instances; merge or remove some");
+            walk.conflict(At::Name(key.span()), problem);
             break;
         } else {
             walk.note_table(joined(path, &name), key.span().start);
@@ -165,7 +167,8 @@ fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig)
         // Empty lists are accepted: config/flatcap.toml has them for every source.
         if !patterns.is_empty() {
             patterns.clear();
-            walk.reject(At::Key(&joined(&table, key)), Problem::NoChoice);
+            let problem = "has no effect: this source has no items to include or exclude; remove it";
+            walk.reject(At::Key(&joined(&table, key)), problem.to_owned());
         }
     }
 }

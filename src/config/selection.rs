@@ -6,8 +6,10 @@ use std::borrow::Cow;
 use flatcap_format::schema::nearest_name;
 use toml::de::DeValue;
 
-use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
+use super::error::{ConfigError, ConfigErrors, ConfigLocation};
+use super::expected_value::listed;
 use super::key::Table as _;
+use super::name_hint::name_hint;
 use super::settings::Config;
 use super::source::SourceConfig;
 use super::validate::{MemoryRule, check_at};
@@ -57,8 +59,11 @@ impl Config {
         let is_other = |other: &&SourceArgument<'_>| (other.change == SourceChange::Replace) != replaces;
         if let Some(other) = arguments.iter().find(is_other) {
             let (name, signed) = if replaces { (first, other) } else { (other, first) };
-            let problem =
-                Problem::MixedSelection { name: name.text.to_owned(), signed: signed.text.to_owned() };
+            let problem = format!(
+                "{} replaces the sources and {} changes them; write + or - before each name or before none",
+                name.text.escape_debug(),
+                signed.text.escape_debug()
+            );
             return Err(ConfigErrors::new(vec![at_argument("--source".to_owned(), problem)], 0));
         }
         let mut selected = self.clone();
@@ -83,26 +88,28 @@ impl Config {
     }
 
     /// Carries out one argument. `named` are the indices of the sources named before.
-    fn select(&mut self, argument: SourceArgument<'_>, named: &mut Vec<usize>) -> Result<(), Problem> {
+    fn select(&mut self, argument: SourceArgument<'_>, named: &mut Vec<usize>) -> Result<(), String> {
         let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
         let index = known.iter().position(|name| name == argument.name);
         let Some((index, source)) = index.and_then(|index| Some((index, self.sources.get_mut(index)?)))
         else {
-            let near = nearest_name(argument.name, known.iter().map(AsRef::as_ref)).map(str::to_owned);
-            let known = known.iter().map(ToString::to_string).collect();
-            return Err(Problem::UnknownSource { near, known });
+            let near = nearest_name(argument.name, known.iter().map(AsRef::as_ref));
+            let names: Vec<String> = known.iter().map(ToString::to_string).collect();
+            return Err(format!("no such source; {}", name_hint(near, &names, "the sources are")));
         };
         if named.contains(&index) {
-            return Err(Problem::DuplicateSource);
+            return Err("named twice; name each source once".to_owned());
         }
         named.push(index);
         if argument.change == SourceChange::Remove {
             if argument.period.is_some() {
-                return Err(Problem::PeriodOfRemoved);
+                let problem = "has a period but removes the source; leave out the @ and the period";
+                return Err(problem.to_owned());
             }
             if !source.enabled {
-                let on = self.enabled_sources().map(|source| source.full_name().into_owned()).collect();
-                return Err(Problem::NotOn { on });
+                let on = self.enabled_sources().map(|source| source.full_name().into_owned());
+                let on = listed(&on.collect::<Vec<_>>(), "and");
+                return Err(format!("is not on; the sources that are on are {on}"));
             }
             source.enabled = false;
             return Ok(());
@@ -132,7 +139,7 @@ impl<'a> SourceArgument<'a> {
     }
 }
 
-fn at_argument(location: String, problem: Problem) -> ConfigError {
+fn at_argument(location: String, problem: String) -> ConfigError {
     ConfigError { location: ConfigLocation::Argument(location), key: None, value: None, problem }
 }
 

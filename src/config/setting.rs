@@ -187,9 +187,15 @@ pub(super) fn variants<T: Variants>() -> ExpectedValue {
     ExpectedValue::Keyword(T::variants().into_iter().map(|(word, _)| word).collect())
 }
 
-/// Implements [`Setting`] for types of [`Variants`].
+/// Implements [`Variants`] and [`Setting`] for types, by their variants.
 macro_rules! variants {
-    ($($type:ty),+) => {$(
+    ($($type:ty: $variants:expr;)+) => {$(
+        impl Variants for $type {
+            fn variants() -> Vec<(&'static str, Self)> {
+                $variants
+            }
+        }
+
         setting! {
             $type:
             |value, _| {
@@ -206,52 +212,24 @@ macro_rules! variants {
     )+};
 }
 
-variants!(ChecksumKind, Layout, OnFull, PayloadVerification, SyncPolicy, SyntheticLayout, ValueFormat);
-
-impl Variants for ChecksumKind {
-    fn variants() -> Vec<(&'static str, Self)> {
-        Self::ALL.iter().map(|kind| (kind.name(), *kind)).collect()
-    }
-}
-
-impl Variants for Layout {
-    fn variants() -> Vec<(&'static str, Self)> {
-        Self::ALL.iter().map(|layout| (layout.name(), *layout)).collect()
-    }
-}
-
-impl Variants for OnFull {
-    fn variants() -> Vec<(&'static str, Self)> {
-        vec![("drop-newest", Self::DropNewest), ("drop-oldest", Self::DropOldest), ("block", Self::Block)]
-    }
-}
-
-impl Variants for PayloadVerification {
-    fn variants() -> Vec<(&'static str, Self)> {
-        vec![("all", Self::All), ("first", Self::First), ("none", Self::None)]
-    }
-}
-
-impl Variants for SyncPolicy {
-    fn variants() -> Vec<(&'static str, Self)> {
-        let interval = Self::Interval(SYNC_INTERVAL_NS);
-        vec![("never", Self::Never), ("interval", interval), ("always", Self::Always)]
-    }
-}
-
-impl Variants for SyntheticLayout {
-    fn variants() -> Vec<(&'static str, Self)> {
-        // As many fields as a sample of a typical host has, without padding.
-        vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })]
-    }
-}
-
-impl Variants for ValueFormat {
-    fn variants() -> Vec<(&'static str, Self)> {
+variants! {
+    ChecksumKind: Self::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
+    Layout: Self::ALL.iter().map(|layout| (layout.name(), *layout)).collect();
+    OnFull:
+        vec![("drop-newest", Self::DropNewest), ("drop-oldest", Self::DropOldest), ("block", Self::Block)];
+    PayloadVerification: vec![("all", Self::All), ("first", Self::First), ("none", Self::None)];
+    SyncPolicy: vec![
+        ("never", Self::Never),
+        ("interval", Self::Interval(SYNC_INTERVAL_NS)),
+        ("always", Self::Always),
+    ];
+    // As many fields as a sample of a typical host has, without padding.
+    SyntheticLayout: vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })];
+    ValueFormat: {
         let regex = Expression::new(ANY_VALUE).map(Self::Regex);
         let formats = [Self::Pairs].into_iter().chain(regex).chain([Self::Prometheus, Self::Json]);
         formats.map(|format| (format.name(), format)).collect()
-    }
+    };
 }
 
 setting! {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, Error};
 
 use super::diagnostics::{At, Diagnostics};
-use super::error::Problem;
 use super::merge::shifted;
 
 /// The parser's message for a duplicate key or table; the tree keeps the first one.
 // The parser gives errors no kind, so they are known by their messages.
 const DUPLICATE: &str = "duplicate key";
+/// The problem of a key or a table that occurs twice.
+pub(super) const GIVEN_TWICE: &str = "given twice; keep one";
 /// After an error with one of these messages, the parser skips the values that follow.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
 /// Maximum number of parses: each one blanks the lines that hid errors from the one before. Errors
@@ -26,7 +27,7 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
             let span = error.span().unwrap_or_default();
-            walk.reject(At::Name(start + span.start..start + span.end), Problem::Duplicate);
+            walk.reject(At::Name(start + span.start..start + span.end), GIVEN_TWICE.to_owned());
         }
         return Some(shifted(tree.into_inner(), start));
     }
@@ -48,7 +49,7 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
         }
     }
     for (offset, message) in broken.into_values() {
-        walk.reject(At::Offset(start + offset), Problem::Syntax { message });
+        walk.reject(At::Offset(start + offset), format!("not TOML: {message}"));
     }
     None
 }

@@ -5,8 +5,9 @@ use flatcap_format::schema::nearest_name;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{At, Diagnostics, key_text};
-use super::error::{ERRORS_MAX, Problem};
+use super::error::ERRORS_MAX;
 use super::expected_value::ExpectedValue;
+use super::name_hint::name_hint;
 use super::settings::Config;
 use super::tables::{KnownKey, joined, tables_of_tables};
 use super::value_error::ValueError;
@@ -56,7 +57,7 @@ fn collect(
             }
             other if tables.contains(&name) && !key.get_ref().contains('.') => {
                 let expected = ExpectedValue::Table(name.clone());
-                let problem = Problem::BadValue { error: ValueError::wrong_type(other), expected };
+                let problem = ValueError::wrong_type(other).with_advice(&expected);
                 walk.reject(At::Value(value.span(), &format!("[{name}]")), problem);
             }
             other => unknown.push(UnknownName {
@@ -79,26 +80,23 @@ impl UnknownName {
         }
     }
 
-    fn problem(&self, keys: &[KnownKey], tables: &[String]) -> Problem {
+    fn problem(&self, keys: &[KnownKey], tables: &[String]) -> String {
         if self.is_table {
             let names = self.sibling_tables(tables);
             let brackets = |key: &str| format!("[{}]", joined(&self.table, key));
-            return Problem::UnknownTable {
-                near: nearest_name(&self.key, names.iter().copied()).map(brackets),
-                known: names.into_iter().map(brackets).collect(),
-            };
+            let near = nearest_name(&self.key, names.iter().copied()).map(brackets);
+            let known: Vec<String> = names.into_iter().map(brackets).collect();
+            return format!("no such table; {}", name_hint(near.as_deref(), &known, "the tables are"));
         }
         let names: Vec<&str> =
             keys.iter().filter(|known| known.table == self.table).map(|known| known.key).collect();
-        let home = keys.iter().find(|known| known.key == self.key);
-        Problem::UnknownKey {
-            // A key that another table has is in the wrong place, not misspelt.
-            near: nearest_name(&self.key, names.iter().copied())
-                .filter(|_| home.is_none())
-                .map(str::to_owned),
-            elsewhere: home.map(|known| known.table.clone()),
-            known: names.into_iter().map(str::to_owned).collect(),
+        // A key that another table has is in the wrong place, not misspelt.
+        if let Some(home) = keys.iter().find(|known| known.key == self.key) {
+            return format!("no such key here; it belongs in [{}]", home.table);
         }
+        let near = nearest_name(&self.key, names.iter().copied());
+        let known: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        format!("no such key here; {}", name_hint(near, &known, "the keys are"))
     }
 
     /// Returns the names of the tables that the table of this one may have.

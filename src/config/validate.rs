@@ -1,10 +1,11 @@
 //! Rules between settings, and the defaults that depend on other settings.
 
 use flatcap_sampling::{BatchMode, SyntheticLayout};
+use flatcap_text::quantity::format_size;
 use flatcap_trigger::RuleProblem;
 
 use super::diagnostics::{At, Diagnostics, label};
-use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
+use super::error::{ConfigError, ConfigErrors, ConfigLocation};
 use super::setting::quoted;
 use super::settings::Config;
 use super::tables::{TRIGGER_TABLE, joined};
@@ -25,8 +26,8 @@ const RETAIN_MIN_SHARE: u64 = 10;
 /// own the buffers know their sizes, so the rule comes from outside.
 ///
 /// # Errors
-/// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
-pub type MemoryRule = fn(&Config) -> Result<(), Problem>;
+/// The sum and the smallest sufficient limit.
+pub type MemoryRule = fn(&Config) -> Result<(), String>;
 
 /// The rules between settings that are checked.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ struct Conflict {
     keys: Vec<String>,
     /// The other keys on which the rule depends.
     others: Vec<String>,
-    problem: Problem,
+    problem: String,
 }
 
 impl Config {
@@ -125,13 +126,14 @@ fn check_conditions(config: &mut Config, walk: &mut Diagnostics<'_>) {
                 let by = joined(&name, condition.key);
                 // A rejected value was replaced by its default, from which nothing follows.
                 if walk.is_set(&key) && walk.is_sound(&by) && !walk.is_overridden(&key, &by) {
-                    let needed = condition.value;
-                    walk.conflict(At::Key(&key), Problem::NoEffect { key: condition.key, found, needed });
+                    let (by, needed) = (condition.key, condition.value);
+                    let advice = format!("remove it or write {by} = \"{needed}\"");
+                    walk.conflict(At::Key(&key), format!("has no effect with {by} = {found}; {advice}"));
                 }
             } else if spec.is_required && !walk.is_set(&key) {
                 // A missing key has no location, so the name of its table stands for it.
                 let at = At::Label(walk.table_offset(&name), &label(&key));
-                walk.conflict(at, Problem::Missing { expected: (spec.expected)() });
+                walk.conflict(at, format!("missing; {}", (spec.expected)()));
             }
         }
     }
@@ -146,24 +148,27 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
     };
     let storage = &config.storage;
     if storage.preallocate > storage.segment_size {
-        let problem = Problem::PreallocateTooLarge { segment_size: storage.segment_size };
+        let segment_size = format_size(storage.segment_size);
+        let problem =
+            format!("larger than a segment; write at most segment_size, which is \"{segment_size}\"");
         add(vec!["storage.preallocate".to_owned()], &["storage.segment_size"], problem);
     }
     let least = storage.segment_size.saturating_mul(RETAIN_SEGMENTS_MIN);
     if storage.retain_bytes < least {
-        let problem = Problem::RetainTooLittle { least };
+        let least = format_size(least);
+        let problem = format!("less than two segments; write at least \"{least}\", or lower segment_size");
         add(vec!["storage.retain_bytes".to_owned()], &["storage.segment_size"], problem);
     }
     if storage.retain_min > storage.retain_bytes {
-        let problem = Problem::RetainMinTooLarge { retain_bytes: storage.retain_bytes };
+        let most = format_size(storage.retain_bytes);
+        let problem = format!("more than retain_bytes; write at most \"{most}\", or raise retain_bytes");
         add(vec!["storage.retain_min".to_owned()], &["storage.retain_bytes"], problem);
     }
     if !scope.has_final_sources {
         return conflicts;
     }
     for RuleProblem { rule, key, error } in config.compile_rules().err().unwrap_or_default() {
-        let problem = Problem::BadRule { reason: error.to_string() };
-        add(vec![joined(&joined(TRIGGER_TABLE, &rule), key)], &[], problem);
+        add(vec![joined(&joined(TRIGGER_TABLE, &rule), key)], &[], error.to_string());
     }
     let of_sources = |key: &str| -> Vec<String> {
         config.sources.iter().map(|source| format!("source.{}.{key}", source.full_name())).collect()
@@ -174,12 +179,15 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
     for source in config.enabled_sources().filter(|source| source.mode == Some(BatchMode::Armed)) {
         if !config.blackbox.is_on() {
             let key = format!("source.{}.mode", source.full_name());
-            add(vec![key], &["blackbox.window"], Problem::ArmedWithoutRing);
+            let problem =
+                "needs the ring; set [blackbox] window, such as \"5min\", or write mode = \"always\"";
+            add(vec![key], &["blackbox.window"], problem.to_owned());
         }
     }
     if config.enabled_sources().next().is_none() {
         // Most sources are on by default, so one was turned off: the last one is reported.
-        add(of_sources("enabled"), &[], Problem::NoSource);
+        let problem = "no source is enabled; enable at least one";
+        add(of_sources("enabled"), &[], problem.to_owned());
     } else if let Some(Err(problem)) = scope.memory_rule.map(|rule| rule(config)) {
         let mut others = [of_sources("enabled"), of_sources("period")].concat();
         others.extend(["buffering.slab_size", "storage.frame_max"].map(str::to_owned));
@@ -189,7 +197,7 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
 }
 
 /// Checks that a frame of the synthetic source, if it is enabled, fits into `storage.frame_max`.
-fn synthetic_frame(config: &Config) -> Result<(), Problem> {
+fn synthetic_frame(config: &Config) -> Result<(), String> {
     let synthetic = config.enabled_sources().find_map(|source| source.synthetic);
     let Some(SyntheticLayout::Wide { fields, payload_bytes }) = synthetic.map(|synthetic| synthetic.shape)
     else {
@@ -198,5 +206,12 @@ fn synthetic_frame(config: &Config) -> Result<(), Problem> {
     // Both are numbers of 32 bits, so neither product nor sum exceeds 64.
     let frame = u64::from(fields) * FIELD_BYTES + u64::from(payload_bytes) + SYNTHETIC_EXTRA_BYTES;
     let frame_max = u64::from(config.storage.frame_max);
-    if frame <= frame_max { Ok(()) } else { Err(Problem::FrameTooLarge { frame, frame_max }) }
+    if frame <= frame_max {
+        return Ok(());
+    }
+    Err(format!(
+        "a frame of {} exceeds frame_max, which is \"{}\"; lower payload or raise [storage] frame_max",
+        format_size(frame),
+        format_size(frame_max)
+    ))
 }

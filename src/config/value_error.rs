@@ -4,7 +4,7 @@ use flatcap_text::quantity::{UnitError, format_size};
 use toml::de::DeValue;
 
 use super::expected_value::ExpectedValue;
-use super::name_hint::NameHint;
+use super::name_hint::name_hint;
 
 /// The reason why a key does not accept a value. The key decides what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +91,7 @@ pub enum ValueError {
         item: String,
     },
     /// A source that does not exist.
-    #[error("no such source; {}", NameHint { near, elsewhere: &None, known, what: "the sources are" })]
+    #[error("no such source; {}", name_hint(near.as_deref(), known, "the sources are"))]
     UnknownSource {
         /// The source that was probably meant.
         near: Option<String>,

@@ -15,7 +15,7 @@ use flatcap_sampling::sources::self_source::SelfSampler;
 use flatcap_slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
 use flatcap_stream::HEADER_BYTES_MAX;
 
-use crate::config::{Config, Problem, format_size};
+use crate::config::{Config, format_size};
 
 /// Bytes per write of the recorder: a larger write is not cheaper per byte and stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;
@@ -113,8 +113,8 @@ pub struct MemoryTerm {
 /// Checks that the shortest queues and everything else fit into `recorder.memory_max`.
 ///
 /// # Errors
-/// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
-pub fn memory_rule(config: &Config) -> Result<(), Problem> {
+/// The sum and the smallest sufficient limit.
+pub fn memory_rule(config: &Config) -> Result<(), String> {
     let memory = MemoryBudget::of(config);
     let (sum, memory_max) = (memory.sum_bytes(), config.recorder.memory_max);
     if sum <= memory_max {
@@ -122,11 +122,11 @@ pub fn memory_rule(config: &Config) -> Result<(), Problem> {
     }
     // The queues take the remaining memory, so the sum exceeds the limit only with the shortest
     // queues.
-    Err(Problem::MemoryTooSmall {
-        memory_max,
-        needed: memory.to_string(),
-        least: sum.next_multiple_of(1 << 20),
-    })
+    Err(format!(
+        "too little: {memory} exceeds \"{}\"; write at least \"{}\"",
+        format_size(memory_max),
+        format_size(sum.next_multiple_of(1 << 20))
+    ))
 }
 
 impl MemoryBudget {
@@ -219,57 +219,34 @@ impl MemoryBudget {
 
     /// Returns the terms of the sum.
     pub fn terms(&self) -> Vec<MemoryTerm> {
-        let slabs =
-            |count: u64, holder| MemoryTerm { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
+        let term = |count, holder, bytes| MemoryTerm { count, holder, bytes };
+        let slabs = |count: u64, holder| term(count, holder, count.saturating_mul(self.slab_bytes));
+        let histogram_bytes =
+            self.intervals * IntervalHistogram::BYTES as u64 + self.totals * TotalHistogram::BYTES as u64;
+        let index_bytes = self.slabs().saturating_mul(slab_index_bytes(self.slab_bytes))
+            + LARGE_SLABS * slab_index_bytes(self.large_slab_bytes);
+        let large_bytes = LARGE_SLABS.saturating_mul(self.large_slab_bytes);
+        let builders_bytes = GROUPS * Builders::BYTES as u64;
+        let losses_bytes = Self::losses_bytes(self.sources);
+        let sources_bytes = Self::sources_bytes(self.sources);
         let (_, gaps_bytes) = LOSS_BYTES;
         let mut terms = vec![
             slabs(self.filling, "slabs being filled"),
             slabs(self.writing, "slabs being written"),
             slabs(self.queued(), "slabs queued"),
             slabs(self.held_for_ordering, "slabs held for ordering"),
-            MemoryTerm {
-                count: LARGE_SLABS,
-                holder: "slabs for frames of frame_max",
-                bytes: LARGE_SLABS.saturating_mul(self.large_slab_bytes),
-            },
-            MemoryTerm {
-                count: self.slabs() + LARGE_SLABS,
-                holder: "slab indexes",
-                bytes: self.slabs().saturating_mul(slab_index_bytes(self.slab_bytes))
-                    + LARGE_SLABS * slab_index_bytes(self.large_slab_bytes),
-            },
-            MemoryTerm {
-                count: GROUPS * Builders::COUNT as u64,
-                holder: "frame builders",
-                bytes: GROUPS * Builders::BYTES as u64,
-            },
-            MemoryTerm {
-                count: 1 + self.sources,
-                holder: "loss lists",
-                bytes: Self::losses_bytes(self.sources),
-            },
-            MemoryTerm {
-                count: RUN_SOURCES_MAX,
-                holder: "source slots",
-                bytes: Self::sources_bytes(self.sources),
-            },
-            MemoryTerm {
-                count: self.writing,
-                holder: "gap buffers",
-                bytes: self.writing * gaps_bytes as u64,
-            },
-            MemoryTerm {
-                count: self.intervals + self.totals,
-                holder: "histograms",
-                bytes: self.intervals * IntervalHistogram::BYTES as u64
-                    + self.totals * TotalHistogram::BYTES as u64,
-            },
+            term(LARGE_SLABS, "slabs for frames of frame_max", large_bytes),
+            term(self.slabs() + LARGE_SLABS, "slab indexes", index_bytes),
+            term(GROUPS * Builders::COUNT as u64, "frame builders", builders_bytes),
+            term(1 + self.sources, "loss lists", losses_bytes),
+            term(RUN_SOURCES_MAX, "source slots", sources_bytes),
+            term(self.writing, "gap buffers", self.writing * gaps_bytes as u64),
+            term(self.intervals + self.totals, "histograms", histogram_bytes),
         ];
         if self.disk_queue > 0 {
             terms.push(slabs(self.passed_on(), "slabs thinned for data_dir"));
             // A second recorder has loss lists, a ledger and counters of its own.
-            let bytes = Self::losses_bytes(self.sources) + Self::sources_bytes(self.sources);
-            terms.push(MemoryTerm { count: 1, holder: "recorder of the ring", bytes });
+            terms.push(term(1, "recorder of the ring", losses_bytes + sources_bytes));
         }
         terms.extend(&self.rings);
         terms

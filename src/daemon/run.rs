@@ -15,7 +15,7 @@ use flatcap_recorder::ingest::LeftLane;
 use flatcap_recorder::snapshot::SnapshotHandle;
 use flatcap_recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
-    Thinner, command_queue, flush_until,
+    RunPlan, Thinner, command_queue, flush_until,
 };
 use flatcap_sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use flatcap_slab::{
@@ -99,6 +99,7 @@ pub(super) struct RunHandles {
 }
 
 /// The parts that the groups share with the recorder.
+#[derive(Clone)]
 struct GroupShared {
     sources: usize, // at the start
     begun: Arc<SequenceCounters>,
@@ -123,14 +124,7 @@ impl PassedOn {
         let ledger = Arc::new(LossLedger::new(count(RUN_SOURCES_MAX)));
         let wake = Arc::new(WakeEvent::new());
         let disk_period_ns = nanoseconds(config.blackbox.disk_period);
-        let shared = GroupShared {
-            sources: shared.sources,
-            begun: Arc::clone(&shared.begun),
-            pool: Arc::clone(&shared.pool),
-            ledger: Arc::clone(&ledger),
-            wake: Arc::clone(&wake),
-            stop: Arc::clone(&shared.stop),
-        };
+        let shared = GroupShared { ledger: Arc::clone(&ledger), wake: Arc::clone(&wake), ..shared.clone() };
         let settings = SlabProducerSettings {
             // One slab contains samples of several sources of one interval.
             flush_interval_ns: nanoseconds(config.buffering.flush_interval).max(disk_period_ns),
@@ -141,14 +135,6 @@ impl PassedOn {
         let thinner = Thinner::new(SlabProducer::new(settings), frames, disk_period_ns, sources);
         Self { queue, ledger, wake, thinner }
     }
-}
-
-/// The inputs of the recorders that they do not share with the groups.
-struct RecorderInputs<'a> {
-    header: &'a SegmentHeader,
-    wall_offset: &'a Arc<WallOffset>,
-    receivers: Vec<QueueReceiver<Box<Slab>>>,
-    latencies: Vec<Consumer<GroupLatencies>>,
 }
 
 /// The recorder of the data directory and, if there is a ring, the ring's recorder.
@@ -166,9 +152,9 @@ impl Recorders {
         place: &RunStorage,
         shared: &GroupShared,
         metrics: &Arc<Metrics>,
-        inputs: RecorderInputs<'_>,
+        (header, wall_offset): (&SegmentHeader, &Arc<WallOffset>),
+        (receivers, latencies): (Vec<QueueReceiver<Box<Slab>>>, Vec<Consumer<GroupLatencies>>),
     ) -> Result<Self, DaemonError> {
-        let RecorderInputs { header, wall_offset, receivers, latencies } = inputs;
         let memory = MemoryBudget::of(config);
         let plan = run_plan(config, &memory, header.clone());
         let mut firings = FiringTargets {
@@ -176,69 +162,66 @@ impl Recorders {
             snapshots: place.snapshots.clone(),
             programs: ProgramStarter::new(&header.host.name, &place.data_dir),
         };
+        let of_groups = (receivers, Arc::clone(&shared.ledger), Arc::clone(&shared.wake));
         // With a ring, its recorder takes the samplers' slabs, and the other one takes the thinned
         // samples.
         let Some((storage, ring_metrics)) = place.ring.clone() else {
-            let (commands, queue) = command_queue(Arc::clone(&shared.wake));
-            let settings = RecorderSettings {
-                plan,
-                storage: Arc::clone(&place.storage),
-                inbox: Inbox::new(receivers),
-                pool: Arc::clone(&shared.pool),
-                ledger: Arc::clone(&shared.ledger),
-                wake: Arc::clone(&shared.wake),
-                metrics: Arc::clone(metrics),
-                latencies,
-                clock_watch: clock_watch()?,
-                wall_offset: Arc::clone(wall_offset),
-                commands: queue,
-                rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
-                ring: None,
-            };
-            let recorder = start_recorder("recorder", settings)?;
+            let (settings, commands) =
+                recorder_settings(plan, &place.storage, shared, of_groups, (metrics, wall_offset))?;
+            let rules = compile_rules(config, &header.sources, |_| true, firings.clone());
+            let recorder = start_recorder("recorder", RecorderSettings { latencies, rules, ..settings })?;
             return Ok(Self { recorder, commands, ring: None, ring_commands: None, firings });
         };
         let PassedOn { queue, ledger, wake, thinner } = PassedOn::new(config, shared, &memory);
-        let (commands, command_queue_of_disk) = command_queue(Arc::clone(&wake));
         let ring_plan = ring_plan(config, &plan);
-        let settings = RecorderSettings {
-            plan: thinned_plan(config, plan),
-            storage: Arc::clone(&place.storage),
-            inbox: Inbox::new(vec![queue]),
-            pool: Arc::clone(&shared.pool),
-            ledger,
-            wake,
-            metrics: Arc::clone(metrics),
-            latencies,
-            clock_watch: clock_watch()?,
-            wall_offset: Arc::clone(wall_offset),
-            commands: command_queue_of_disk,
-            // Rules run in the other recorder, which sees every sample.
-            rules: RecorderRules::default(),
-            ring: None,
-        };
-        let recorder = start_recorder("recorder", settings)?;
+        let thinned_plan = thinned_plan(config, plan);
+        let passed_on = (vec![queue], ledger, wake);
+        let (settings, commands) =
+            recorder_settings(thinned_plan, &place.storage, shared, passed_on, (metrics, wall_offset))?;
+        let recorder = start_recorder("recorder", RecorderSettings { latencies, ..settings })?;
         firings.disk = Some(commands.clone());
-        let (ring_commands, command_queue_of_ring) = command_queue(Arc::clone(&shared.wake));
+        // Samplers use the wall offset of the other recorder.
+        let own_offset = Arc::new(WallOffset::new(&header.clocks));
+        let (settings, ring_commands) =
+            recorder_settings(ring_plan, &storage, shared, of_groups, (&ring_metrics, &own_offset))?;
         let settings = RecorderSettings {
-            plan: ring_plan,
-            storage,
-            inbox: Inbox::new(receivers),
-            pool: Arc::clone(&shared.pool),
-            ledger: Arc::clone(&shared.ledger),
-            wake: Arc::clone(&shared.wake),
-            metrics: ring_metrics,
-            latencies: Vec::new(),
-            clock_watch: clock_watch()?,
-            // Samplers use the wall offset of the other recorder.
-            wall_offset: Arc::new(WallOffset::new(&header.clocks)),
-            commands: command_queue_of_ring,
+            // Rules run in this recorder, which sees every sample.
             rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
             ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
+            ..settings
         };
         let ring = start_recorder("ring", settings)?;
         Ok(Self { recorder, commands, ring: Some(ring), ring_commands: Some(ring_commands), firings })
     }
+}
+
+/// Returns the settings of a recorder without rules and ring, and the handle to its commands. It
+/// takes slabs from queues, whose losses a ledger counts, and is woken by an event.
+fn recorder_settings(
+    plan: RunPlan,
+    storage: &Arc<QuotaStorage>,
+    shared: &GroupShared,
+    (queues, ledger, wake): (Vec<QueueReceiver<Box<Slab>>>, Arc<LossLedger>, Arc<WakeEvent>),
+    (metrics, wall_offset): (&Arc<Metrics>, &Arc<WallOffset>),
+) -> Result<(RecorderSettings, RecorderHandle), DaemonError> {
+    let (handle, commands) = command_queue(Arc::clone(&wake));
+    let clock_watch = ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?;
+    let settings = RecorderSettings {
+        plan,
+        storage: Arc::clone(storage),
+        inbox: Inbox::new(queues),
+        pool: Arc::clone(&shared.pool),
+        ledger,
+        wake,
+        metrics: Arc::clone(metrics),
+        latencies: Vec::new(),
+        clock_watch: Box::new(clock_watch),
+        wall_offset: Arc::clone(wall_offset),
+        commands,
+        rules: RecorderRules::default(),
+        ring: None,
+    };
+    Ok((settings, handle))
 }
 
 /// Returns the sources at the start, and the recorders to notify of further ones.
@@ -278,10 +261,6 @@ fn push_place(
         lane_store: Arc::clone(&place.lane_store),
     };
     PushPlace { run_id, directory: place.directory, wall_offset: Arc::clone(wall_offset), target }
-}
-
-fn clock_watch() -> Result<Box<ClockChangeTimer>, DaemonError> {
-    Ok(Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?))
 }
 
 /// Opens the first segment, and starts the thread that records.
@@ -344,15 +323,10 @@ impl RunThreads {
         let (push_queue, pushed) = config.push.enabled.then(new_queue).unzip();
         receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);
-        let recorders = Recorders::start(
-            config,
-            place,
-            &shared,
-            metrics,
-            RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies },
-        )
-        // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
-        .inspect_err(|_| remove_memory(config, run_id))?;
+        let receivers = (receivers, latencies);
+        let recorders = Recorders::start(config, place, &shared, metrics, (&header, &wall_offset), receivers)
+            // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
+            .inspect_err(|_| remove_memory(config, run_id))?;
         // Before the first tick, because page faults block during the call. The memory that threads
         // add later is small.
         let is_locked = lock_memory(config, memory::lock_mapped_memory);

@@ -12,7 +12,7 @@ use flatcap_metrics::DirectoryMetrics;
 use flatcap_os::clock::read_clocks;
 use flatcap_os::host::{HostRoot, boot_id_number, host_name};
 use flatcap_os::{shared_memory, storage};
-use flatcap_recorder::compress::{self, CompressionBudget, NamedSourceCompression};
+use flatcap_recorder::compress::{self, CompressionBudget};
 use flatcap_recorder::ingest::IDLE_INTERVAL_NS;
 use flatcap_recorder::{QuotaStorage, RetentionLimits, RunPlan};
 use flatcap_sampling::GroupName;
@@ -21,7 +21,7 @@ use flatcap_slab::{
 };
 
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
-use crate::config::{Config, SourceCompressionConfig};
+use crate::config::{Config, source_compression};
 
 /// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two frames of this size.
@@ -206,16 +206,9 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
 pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     let compress = &config.compress;
     let general = CompressionOptions { layout: compress.layout, codec: compress.codec };
-    let options = |source: &SourceCompressionConfig| CompressionOptions {
-        layout: source.layout.unwrap_or(compress.layout),
-        codec: source.codec,
-    };
     compress::CompressSettings {
         enabled: compress.enabled,
-        compression: NamedSourceCompression {
-            general,
-            sources: compress.sources.iter().map(|source| (source.name.clone(), options(source))).collect(),
-        },
+        compression: source_compression(general, &compress.sources),
         block_bytes: compress.block_size,
         budget: CompressionBudget {
             cpu_basis_points: compress.cpu_budget.basis_points(),

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use flatcap_format::replay::Notice;
 use flatcap_stream::ChecksumKind;
+use serde::Serialize;
 
 /// Options of an export.
 #[derive(Debug, Clone)]
@@ -35,17 +36,18 @@ pub enum ExportEvent {
     Frames,
 }
 
-/// The result of an export.
-#[derive(Debug, Default)]
+/// The result of an export, as JSON: its files.
+#[derive(Debug, Default, Serialize)]
 pub struct ExportReport {
     /// One entry per source, in the order in which the recording names them.
     pub files: Vec<ExportedFile>,
     /// Whether it was stopped; there are no files then.
+    #[serde(skip)]
     pub stopped: bool,
 }
 
 /// An exported file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ExportedFile {
     /// Name of the source.
     pub source: String,

@@ -10,7 +10,7 @@ use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::{ColumnType, MetricKind, visible_text};
 use flatcap_query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 
-use crate::layout::{Descriptions, SEPARATOR, ZONE, meaning, time_type};
+use crate::layout::{Descriptions, SEPARATOR, ZONE, time_type};
 
 /// The columns of rows, in the order of the query.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl FieldColumns {
             let about = about(&[
                 ("source", &column.source),
                 ("unit", &unit),
-                ("meaning", meaning(column.kind).filter(|_| !column.is_rate).unwrap_or_default()),
+                ("meaning", column.kind.word().filter(|_| !column.is_rate).unwrap_or_default()),
                 (
                     "description",
                     path.and_then(|path| descriptions.find(&column.source, path)).unwrap_or_default(),

@@ -10,7 +10,6 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use flatcap_format::consumer_names::DistinctNames;
-use flatcap_format::schema::MetricKind;
 use flatcap_query::{BatchTimes, ColumnBatch, ColumnInfo, ElementNames, FieldPath, Recording, TableInfo};
 
 use crate::columns::{IntegerTypes, TooLarge, array, data_type};
@@ -339,7 +338,7 @@ impl<'d> SchemaBuilder<'d> {
             ("path", Some(format!("{}.{path}", table.source))),
             ("type", Some(info.type_name.to_string())),
             ("unit", info.unit.as_deref().map(str::to_owned)),
-            ("meaning", meaning(info.kind).map(str::to_owned)),
+            ("meaning", info.kind.word().map(str::to_owned)),
             ("description", self.descriptions.find(&table.source, path).map(str::to_owned)),
         ];
         let about: BTreeMap<String, String> =
@@ -367,17 +366,6 @@ fn is_nested(list: &str) -> bool {
 /// Returns the name of a list without the picks that are all elements: `zones.free`.
 fn list_name(list: &str) -> String {
     list.replace("[*]", "")
-}
-
-/// Returns the word for the relation of successive values, or `None` if it is unknown.
-pub(crate) fn meaning(kind: MetricKind) -> Option<&'static str> {
-    match kind {
-        MetricKind::Counter => Some("counter"),
-        MetricKind::Gauge => Some("gauge"),
-        MetricKind::State => Some("state"),
-        MetricKind::Text => Some("text"),
-        MetricKind::Unknown => None,
-    }
 }
 
 /// Returns the type of times.

@@ -17,7 +17,7 @@ use super::element_row::{Number, number, seconds};
 use super::element_slot::{BUSY, BUSY_STATES};
 use super::fresh_values::{ABSENT, UNCHANGED};
 use super::measure::{Measure, ValueClass};
-use super::measurement::{DumpedSamples, Measurement, ShownValues};
+use super::measurement::{Measurement, ShownValues, dump_command};
 use super::reading::RecordingChoice;
 use super::window_samples::{ElementSample, chosen, chosen_levels};
 
@@ -459,13 +459,9 @@ impl SeriesSamples {
         shown: ShownValues,
     ) -> Measurement {
         let until_wall_ns = last_wall_ns.saturating_add(1);
-        let samples = DumpedSamples {
-            field: wanted.dump_field(),
-            wall_ns: (from_wall_ns, until_wall_ns),
-            shown,
-            has_common_unit: !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate),
-        };
-        let dump = samples.command(&wanted.choice);
+        let has_common_unit = !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate);
+        let span_ns = (from_wall_ns, until_wall_ns);
+        let dump = dump_command(&wanted.choice, wanted.dump_field(), span_ns, shown, has_common_unit);
         Measurement { from_wall_ns, until_wall_ns, shown, is_since_start: false, is_limited: false, dump }
     }
 }

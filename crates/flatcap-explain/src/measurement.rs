@@ -43,47 +43,41 @@ pub enum ShownValues {
     Samples,
 }
 
-/// The samples that a command prints.
-pub(super) struct DumpedSamples {
-    /// The path of the field.
-    pub(super) field: String,
-    /// Wall time of the first sample, and after the last one.
-    pub(super) wall_ns: (i64, i64),
-    pub(super) shown: ShownValues,
-    /// `dump --units` converts to the unit of the value; otherwise `dump` prints the value
-    /// unconverted.
-    pub(super) has_common_unit: bool,
-}
-
-impl DumpedSamples {
-    /// Returns the command for a shell.
-    pub(super) fn command(&self, choice: &RecordingChoice) -> String {
-        let mut words = vec!["flatcap".to_owned(), "dump".to_owned()];
-        words.extend(choice.paths.iter().map(|path| path.to_string_lossy().into_owned()));
-        if let Some(host) = &choice.host {
-            words.extend(["--host".to_owned(), host.name.clone()]);
-        }
-        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        option("--fields", self.field.clone());
-        // A rate covers the time since the previous sample.
-        let is_rate = self.shown == ShownValues::Rate;
-        option("--since", self.wall_ns.0.saturating_add(i64::from(is_rate)).to_string());
-        option("--until", self.wall_ns.1.to_string());
-        match self.shown {
-            ShownValues::Rate => option("--every", WHOLE_STEP.to_owned()),
-            ShownValues::Mean => option("--every", format!("{WHOLE_STEP}:mean")),
-            ShownValues::Last => option("--every", format!("{WHOLE_STEP}:last")),
-            ShownValues::Samples => {}
-        }
-        if self.shown == ShownValues::Rate {
-            words.push("--rate".to_owned());
-        }
-        if self.shown == ShownValues::Samples {
-            words.push("--long".to_owned());
-        } else if self.has_common_unit && self.shown != ShownValues::Last {
-            words.push("--units".to_owned());
-        }
-        words.extend(["--format".to_owned(), "csv".to_owned()]);
-        words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+/// Returns the command that prints the samples of `field` from the first wall time up to the last
+/// one. With `has_common_unit`, `dump --units` converts to the unit of the value; otherwise `dump`
+/// prints the value unconverted.
+pub(super) fn dump_command(
+    choice: &RecordingChoice,
+    field: String,
+    (from_wall_ns, until_wall_ns): (i64, i64),
+    shown: ShownValues,
+    has_common_unit: bool,
+) -> String {
+    let mut words = vec!["flatcap".to_owned(), "dump".to_owned()];
+    words.extend(choice.paths.iter().map(|path| path.to_string_lossy().into_owned()));
+    if let Some(host) = &choice.host {
+        words.extend(["--host".to_owned(), host.name.clone()]);
     }
+    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    option("--fields", field);
+    // A rate covers the time since the previous sample.
+    let is_rate = shown == ShownValues::Rate;
+    option("--since", from_wall_ns.saturating_add(i64::from(is_rate)).to_string());
+    option("--until", until_wall_ns.to_string());
+    match shown {
+        ShownValues::Rate => option("--every", WHOLE_STEP.to_owned()),
+        ShownValues::Mean => option("--every", format!("{WHOLE_STEP}:mean")),
+        ShownValues::Last => option("--every", format!("{WHOLE_STEP}:last")),
+        ShownValues::Samples => {}
+    }
+    if is_rate {
+        words.push("--rate".to_owned());
+    }
+    if shown == ShownValues::Samples {
+        words.push("--long".to_owned());
+    } else if has_common_unit && shown != ShownValues::Last {
+        words.push("--units".to_owned());
+    }
+    words.extend(["--format".to_owned(), "csv".to_owned()]);
+    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }

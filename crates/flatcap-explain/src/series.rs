@@ -30,7 +30,7 @@ const NAMES_MAX: usize = 64;
 const CLOCK_NS: i64 = 1_000_000;
 
 /// The series of a query.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SeriesSet {
     foreign: ForeignSources,
     tables: Vec<TableSeries>,
@@ -86,23 +86,7 @@ struct ParentSample {
 
 impl SeriesSet {
     pub(super) fn new(forgets_after_ns: u64, foreign: ForeignSources) -> Self {
-        Self {
-            foreign,
-            exits: ProcessExits::default(),
-            uncounted: Vec::new(),
-            inherited: VecDeque::new(),
-            tables: Vec::new(),
-            series: Vec::new(),
-            free: Vec::new(),
-            named: Vec::new(),
-            processes: HashMap::new(),
-            elements_by_pid: HashMap::new(),
-            recorder_pid: 0,
-            recorders: HashSet::new(),
-            left_out: 0,
-            forgets_after_ns,
-            observations: Vec::new(),
-        }
+        Self { foreign, forgets_after_ns, ..Self::default() }
     }
 
     pub(super) fn info(&self, series: usize) -> Option<&SeriesInfo> {

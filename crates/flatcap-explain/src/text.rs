@@ -30,10 +30,8 @@ pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
 pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     match unit {
         ValueUnit::Percent => format!("{} %", significant(value)),
-        ValueUnit::Bytes => scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0),
-        ValueUnit::BytesPerSecond => {
-            format!("{}/s", scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0))
-        }
+        ValueUnit::Bytes => bytes(value),
+        ValueUnit::BytesPerSecond => format!("{}/s", bytes(value)),
         ValueUnit::PerSecond => format!("{} /s", significant(value)),
         ValueUnit::Seconds => {
             let (value, unit) = match value.abs() {
@@ -77,15 +75,18 @@ pub fn sender_text(sender: &SourceSender) -> String {
     escaped(&format!("{} (user {user}{program})", sender.client)).into_owned()
 }
 
-fn scaled(value: f64, units: &[&str], base: f64) -> String {
-    let mut value = value;
-    let mut units = units.iter().peekable();
-    let mut unit = units.next();
-    while value.abs() >= base - 0.5 && units.peek().is_some() {
-        value /= base;
-        unit = units.next();
+/// Formats bytes with a binary unit.
+fn bytes(mut value: f64) -> String {
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        // A number that would be printed as 1024 has the larger unit.
+        if value.abs() < 1023.5 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
     }
-    format!("{} {}", significant(value), unit.unwrap_or(&""))
+    format!("{} {unit}", significant(value))
 }
 
 /// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.

@@ -15,8 +15,9 @@ use flatcap_format::segment::list;
 use flatcap_query::{Query, Recording};
 
 use crate::error::{ColumnarError, several_sources};
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Writes the samples of a source, with the types of its schema: as a file with a footer, which
 /// appears at the end, or, without a path, as a stream to standard output. If several sources are
@@ -30,7 +31,7 @@ use crate::single_output::SingleOutput;
 pub(crate) fn to_arrow(
     request: &ColumnarRequest,
     path: Option<&Path>,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open_with_added_sources(&request.paths)?;
     let wanted = wanted_sources(request, &recording)?;
@@ -51,23 +52,17 @@ pub(crate) fn to_arrow(
     let mut report = ColumnarReport::default();
     let mut exports = Vec::new();
     for (number, (request, path)) in targets.iter().enumerate() {
-        let count = targets.len();
-        let begin = ColumnarEvent::Reading { number, count };
-        // Each reading reports problems with the files again.
-        let mut watch =
-            |event: ColumnarEvent| number > 0 && matches!(event, ColumnarEvent::Notice(_)) || watch(event);
-        let of = (&recording, hosts.clone());
-        if (count > 1 && !watch(begin))
-            || !read_source(request, path.as_deref(), of, (&mut exports, &mut report), &mut watch)?
-        {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+        if targets.len() > 1 {
+            watch.report(ColumnarEvent::Reading { number, count: targets.len() })?;
         }
+        let of = (&recording, hosts.clone());
+        read_source(request, path.as_deref(), of, (&mut exports, &mut report), watch)?;
+        // Each reading finds the same problems with the files again.
+        watch.silence_notices();
     }
     if exports.is_empty() {
-        return match request.no_samples()? {
-            Some(error) => Err(error),
-            None => Ok(report),
-        };
+        request.no_samples()?.map_or(Ok(()), Err)?;
+        watch.check_readable()?;
     }
     // All files are written before the first one appears.
     let exports = exports.into_iter().map(ArrowExport::finish).collect::<Result<Vec<_>, _>>()?;
@@ -78,27 +73,25 @@ pub(crate) fn to_arrow(
 }
 
 /// Reads a source and writes its samples. Adds the source to the exports if the source has samples.
-/// Returns whether the source was read to the end.
 fn read_source(
     request: &ColumnarRequest,
     path: Option<&Path>,
     (recording, mut hosts): (&Recording, Option<RecordedHosts>),
     (exports, report): (&mut Vec<ArrowExport>, &mut ColumnarReport),
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<bool, ColumnarError> {
+    watch: &mut ExportWatch<'_>,
+) -> Result<(), ColumnarError> {
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
     let target = SingleOutput::create(path, request.should_replace)?;
     let mut export: Option<ArrowExport> = None;
     let (mut target, mut run) = (Some(target), None);
     while let Some(item) = reader.next()? {
-        let event = match item {
+        match item {
             RecordedItem::Run(info) => {
                 if let Some(export) = &mut export {
                     export.batches.begin_run(&info);
                 }
                 run = Some(info);
-                continue;
             }
             RecordedItem::Samples(mut samples) => {
                 if let Some(target) = target.take() {
@@ -113,13 +106,10 @@ fn read_source(
                 if let Some(export) = &mut export {
                     export.add(&mut samples, &reader)?;
                 }
-                ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+                watch.report(ColumnarEvent::after(&samples))?;
             }
-            RecordedItem::Gap(..) | RecordedItem::Marker(_) => continue,
-            RecordedItem::Notice(notice) => ColumnarEvent::Notice(notice),
-        };
-        if !watch(event) {
-            return Ok(false);
+            RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
+            RecordedItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
         }
     }
     let summary = reader.summary();
@@ -129,7 +119,7 @@ fn read_source(
         report.has_unnamed_elements |= summary.has_more_elements;
     }
     exports.extend(export);
-    Ok(true)
+    Ok(())
 }
 
 /// Returns the selected sources that have a schema. Returns no sources if fields are selected,

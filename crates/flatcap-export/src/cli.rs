@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
-use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter, first_sample, recording_span};
+use flatcap_format::replay::{HostIdentity, ReplayFilter, first_sample, recording_span};
 use flatcap_format::schema::{to_visible_json, visible_text};
 use flatcap_format::segment::Elapsed;
 use flatcap_query::FieldPath;
@@ -16,17 +16,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arrow::to_arrow;
 use crate::error::ColumnarError;
-use crate::flame::to_flame;
-use crate::folded::to_folded;
+use crate::flame::put_flame;
 use crate::mcap::to_mcap;
 use crate::openmetrics::to_openmetrics;
 use crate::parquet::to_parquet;
 use crate::parquet_properties::ParquetOptions;
 use crate::perfetto::to_perfetto;
-use crate::pprof::to_pprof;
-use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-use crate::stack_lines::StackOptions;
+use crate::pprof::put_pprof;
+use crate::request::{ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::stack_lines::{StackLines, StackOptions, write_stacks};
 use crate::symbolize::{SymbolizeArguments, symbolize};
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Exit status of an error.
 const FAILED: u8 = 1;
@@ -81,21 +81,10 @@ struct Arguments {
     /// Only the first sample of each source in each step of this length, in nanoseconds.
     #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u64).range(1..))]
     step_ns: Option<u64>,
-    /// Unsigned 64-bit integers as UINT64 instead of INT64.
-    #[arg(long)]
-    unsigned: bool,
-    /// The elements of each list as rows of a file of their own.
-    #[arg(long)]
-    explode: bool,
-    /// Small row groups, for reading from a local disk.
-    #[arg(long)]
-    local: bool,
-    /// Only the stacks of this process: its name or its id.
-    #[arg(long, value_name = "NAME|PID")]
-    process: Option<String>,
-    /// Look for executables and debug files in this directory first; can be repeated.
-    #[arg(long = "symbols", value_name = "DIR")]
-    symbol_directories: Vec<PathBuf>,
+    #[command(flatten)]
+    parquet: ParquetOptions,
+    #[command(flatten)]
+    stacks: StackOptions,
     /// Replace existing files.
     #[arg(long)]
     force: bool,
@@ -140,6 +129,7 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         // The reader of the output does not want more.
         Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(ColumnarError::NothingRead) => ExitCode::from(FAILED),
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
             let _gone = remark(&error.to_string());
@@ -173,11 +163,10 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let span_ns = bar.length().unwrap_or_default();
     // The position of the bar at the begin of a reading.
     let mut begin_ns = 0;
-    let (mut status, mut is_unreadable) = (0, false);
-    let mut watch = |event: ColumnarEvent| {
+    let mut status = 0;
+    let mut report_event = |event: ColumnarEvent| {
         match event {
             ColumnarEvent::Notice(notice) => {
-                is_unreadable |= matches!(notice, Notice::Unreadable(_));
                 status = DATA_LOSS;
                 // If standard error is closed, the exit status still reports the problem.
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
@@ -194,36 +183,21 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
         }
         !stop.load(Ordering::Relaxed)
     };
-    let options = ParquetOptions {
-        is_unsigned: arguments.unsigned,
-        is_exploded: arguments.explode,
-        is_local: arguments.local,
-    };
-    let stacks = StackOptions {
-        process: arguments.process.clone(),
-        symbol_directories: arguments.symbol_directories.clone(),
-    };
+    let watch = &mut ExportWatch::new(&mut report_event);
+    let stacks = &arguments.stacks;
     // `None` for standard output.
     let path = Some(arguments.output.as_path()).filter(|_| !arguments.is_for_output());
     let report = match arguments.to {
-        Format::Parquet => to_parquet(&request, &arguments.output, options, &mut watch)?,
-        Format::Arrow => to_arrow(&request, path, &mut watch)?,
-        Format::Mcap => to_mcap(&request, &arguments.output, &mut watch)?,
-        Format::Perfetto => to_perfetto(&request, path, &stacks, &mut watch)?,
-        Format::Openmetrics => to_openmetrics(&request, path, &mut watch)?,
-        Format::Folded => to_folded(&request, path, &stacks, &mut watch)?,
-        Format::Flame => to_flame(&request, path, &stacks, &mut watch)?,
-        Format::Pprof => to_pprof(&request, path, &stacks, &mut watch)?,
+        Format::Parquet => to_parquet(&request, &arguments.output, arguments.parquet, watch)?,
+        Format::Arrow => to_arrow(&request, path, watch)?,
+        Format::Mcap => to_mcap(&request, &arguments.output, watch)?,
+        Format::Perfetto => to_perfetto(&request, path, stacks, watch)?,
+        Format::Openmetrics => to_openmetrics(&request, path, watch)?,
+        Format::Folded => write_stacks(&request, path, stacks, watch, StackLines::put_folded)?,
+        Format::Flame => write_stacks(&request, path, stacks, watch, put_flame)?,
+        Format::Pprof => write_stacks(&request, path, stacks, watch, put_pprof)?,
     };
     bar.finish_and_clear();
-    if report.is_stopped {
-        remark("stopped by a signal: nothing was exported")?;
-        return Ok(FAILED);
-    }
-    if is_unreadable && !report.has_samples() {
-        // None of the requested files could be read.
-        return Ok(FAILED);
-    }
     if report.has_remarks()? {
         status = DATA_LOSS;
     }
@@ -242,10 +216,10 @@ impl Arguments {
     fn check(&self) -> Result<(), ColumnarError> {
         let usage = |text: &str| Err(ColumnarError::Usage(text.to_owned()));
         let is_of_stacks = matches!(self.to, Format::Folded | Format::Flame | Format::Pprof);
-        if self.process.is_some() && !is_of_stacks {
+        if self.stacks.process.is_some() && !is_of_stacks {
             return usage("--process: only stacks are of a process; --to folded, flame and pprof have them");
         }
-        if !self.symbol_directories.is_empty() && !is_of_stacks && self.to != Format::Perfetto {
+        if !self.stacks.symbol_directories.is_empty() && !is_of_stacks && self.to != Format::Perfetto {
             return usage("--symbols: only folded, flame, pprof and perfetto have names of functions");
         }
         if is_of_stacks && (self.fields.is_some() || self.step_ns.is_some()) {
@@ -264,7 +238,7 @@ impl Arguments {
                 usage("--fields: mcap has whole payloads; choose sources with --source")
             }
             Format::Parquet => Ok(()),
-            _ if self.explode || self.unsigned || self.local => {
+            _ if self.parquet != ParquetOptions::default() => {
                 usage("--explode, --unsigned and --local are for parquet")
             }
             _ => Ok(()),
@@ -299,10 +273,6 @@ impl Arguments {
 }
 
 impl ColumnarReport {
-    fn has_samples(&self) -> bool {
-        self.files.iter().any(|file| file.rows > 0)
-    }
-
     /// Reports missing data. Returns whether the recording should have had it.
     fn has_remarks(&self) -> io::Result<bool> {
         if self.undecodable > 0 {

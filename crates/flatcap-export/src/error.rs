@@ -24,6 +24,12 @@ pub enum ColumnarError {
     /// Arguments that are invalid or conflict.
     #[error("{0}")]
     Usage(String),
+    /// A signal ended the export.
+    #[error("stopped by a signal: nothing was exported")]
+    Stopped,
+    /// No file could be read; the notices state the reasons.
+    #[error("no file could be read")]
+    NothingRead,
     /// No sample in the selected time.
     #[error("no samples in the selected time; {0}")]
     NoSamples(String),
@@ -34,21 +40,8 @@ pub enum ColumnarError {
         path: PathBuf,
     },
     /// An integer that the type of its column cannot hold.
-    #[error(
-        "{place}, sample {seq} at {wall_ns} ns, is {value}: larger than {limit}, the limit of INT64; export with --unsigned, or leave the field out with --fields"
-    )]
-    TooLarge {
-        /// Source and field.
-        place: String,
-        /// The sample's number.
-        seq: u64,
-        /// The sample's wall time.
-        wall_ns: i64,
-        /// The value.
-        value: u64,
-        /// The largest value.
-        limit: i64,
-    },
+    #[error("{0}; export with --unsigned, or leave the field out with --fields")]
+    TooLarge(BatchError),
     /// Values that make no column: a defect of this program.
     #[error("cannot encode the values: {0}; nothing was exported; please report it as a defect")]
     Encode(String),
@@ -102,9 +95,7 @@ impl From<BatchError> for ColumnarError {
     fn from(error: BatchError) -> Self {
         match error {
             BatchError::Query(error) => error.into(),
-            BatchError::TooLarge { place, seq, wall_ns, value, limit } => {
-                Self::TooLarge { place, seq, wall_ns, value, limit }
-            }
+            error @ BatchError::TooLarge { .. } => Self::TooLarge(error),
             BatchError::SeveralSources { one, other } => several_sources(&[&one, &other]),
             BatchError::Encode(what) => Self::Encode(what),
             other => Self::Usage(other.to_string()),

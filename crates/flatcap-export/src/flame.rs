@@ -4,29 +4,15 @@
 //! that deny.toml does not allow. A library would add only scripts, which an image in a report does
 //! not need.
 
-use std::path::Path;
-
 use crate::error::ColumnarError;
 use crate::flame_graph::FlameGraph;
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::stack_lines::{StackLines, StackOptions, write_stacks};
+use crate::single_output::SingleOutput;
+use crate::stack_lines::StackLines;
 
-/// Writes the selected stacks as a flame graph: a file, which appears at the end, or, without a
-/// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
-/// false.
-///
-/// # Errors
-/// Any [`ColumnarError`].
-pub(crate) fn to_flame(
-    request: &ColumnarRequest,
-    path: Option<&Path>,
-    options: &StackOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<ColumnarReport, ColumnarError> {
-    write_stacks(request, path, options, watch, |stacks, out| {
-        let lines = stacks.lines.iter().map(|(line, total)| (line.as_str(), total.samples));
-        out.put(FlameGraph::of(lines).svg(&title(stacks)).as_bytes())
-    })
+/// Writes the stacks as a flame graph.
+pub(crate) fn put_flame(stacks: &StackLines, out: &mut SingleOutput) -> Result<(), ColumnarError> {
+    let lines = stacks.lines.iter().map(|(line, total)| (line.as_str(), total.samples));
+    out.put(FlameGraph::of(lines).svg(&title(stacks)).as_bytes())
 }
 
 /// Returns the line above the graph.

@@ -7,14 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{Elapsed, SegmentHeader, SourceInfo};
 use flatcap_query::Recording;
 use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{KMSG_ROOT, PROFILE_ROOT, SCHED_ROOT};
 
 use crate::error::ColumnarError;
-use crate::request::{ColumnarEvent, ColumnarRequest};
+use crate::request::ColumnarRequest;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// The content of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,31 +53,18 @@ pub(crate) struct KernelRun {
     pub(crate) suspended_ns: u64,
 }
 
-/// The result of reading.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct KernelReading {
-    /// Whether the watcher stopped the source.
-    pub(crate) is_stopped: bool,
-    /// Whether a file could not be read at all.
-    pub(crate) is_unreadable: bool,
-    /// Whether the recording has one of the sources.
-    pub(crate) has_sources: bool,
-}
-
-/// Passes the payloads of these sources to `take`, in the order of time. Stops if `watch` returns
-/// false.
+/// Passes the payloads of these sources to `take`, in the order of time. Returns whether the
+/// recording has one of the sources.
 pub(crate) fn read_kernel_samples(
     request: &ColumnarRequest,
     sources: &[KernelPayload],
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
     take: &mut dyn FnMut(KernelSample<'_>) -> Result<(), ColumnarError>,
-) -> Result<KernelReading, ColumnarError> {
-    let mut reading = KernelReading::default();
+) -> Result<bool, ColumnarError> {
     let names = source_names(request, sources)?;
     if names.is_empty() {
-        return Ok(reading);
+        return Ok(false);
     }
-    reading.has_sources = true;
     let mut reader = MergedReader::open(&request.paths, widened(&request.filter, names))?;
     let (mut run, mut elapsed) = (KernelRun::default(), 0..u64::MAX);
     let mut ids = BTreeMap::new();
@@ -97,20 +85,13 @@ pub(crate) fn read_kernel_samples(
                 let window = window(&request.filter, offset_ns, &elapsed);
                 let (mono_ns, wall_ns, payload) = (sample.mono_ns, sample.wall_ns, sample.payload);
                 take(KernelSample { source, run: &run, mono_ns, wall_ns, window, payload })?;
-                if !watch(ColumnarEvent::Progress(wall_ns)) {
-                    return Ok(KernelReading { is_stopped: true, ..reading });
-                }
+                watch.report(ColumnarEvent::Progress(wall_ns))?;
             }
-            ReplayItem::Notice(notice) => {
-                reading.is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                if !watch(ColumnarEvent::Notice(notice)) {
-                    return Ok(KernelReading { is_stopped: true, ..reading });
-                }
-            }
+            ReplayItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
             ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
         }
     }
-    Ok(reading)
+    Ok(true)
 }
 
 impl KernelRun {

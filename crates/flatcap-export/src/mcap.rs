@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flatcap_arrow::StepFilter;
 use flatcap_format::consumer_names::topic;
-use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayItem, ReplaySample};
+use flatcap_format::replay::{MergedReader, RecordedHosts, ReplayItem, ReplaySample};
 use flatcap_format::schema::{CompiledSchema, GapCauseNames, PlainTables};
 use flatcap_format::segment::{Gap, Marker, SegmentHeader, SourceInfo, list};
 use mcap::records::{MessageHeader, Metadata};
@@ -15,8 +15,9 @@ use mcap::{Compression, McapError, WriteOptions, Writer};
 use serde_json::json;
 
 use crate::error::ColumnarError;
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Bytes of a chunk, which a reader decompresses to find one message.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -28,64 +29,36 @@ const MARKS_TOPIC: &str = "/flatcap/marks";
 const SAMPLES_PER_EVENT: u64 = 1024;
 
 /// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time
-/// of a message is the wall time at which its sample began. The export stops if `watch` returns
-/// false.
+/// of a message is the wall time at which its sample began.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
 pub(crate) fn to_mcap(
     request: &ColumnarRequest,
     path: &Path,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let mut reader = MergedReader::open(&request.paths, request.filter.clone())?;
     let mut export = McapExport::create(request, path)?;
-    let (mut samples, mut is_unreadable) = (0_u64, false);
+    let mut samples = 0_u64;
     while let Some(item) = reader.next()? {
-        let event = match item {
-            ReplayItem::Header(header, _) => {
-                export.begin_run(header)?;
-                continue;
-            }
-            ReplayItem::Source(source, _) => {
-                export.add_source(source)?;
-                continue;
-            }
+        match item {
+            ReplayItem::Header(header, _) => export.begin_run(header)?,
+            ReplayItem::Source(source, _) => export.add_source(source)?,
             ReplayItem::Sample(sample) => {
                 export.add(&sample)?;
                 samples += 1;
-                if samples % SAMPLES_PER_EVENT != 0 {
-                    continue;
+                if samples % SAMPLES_PER_EVENT == 0 {
+                    watch.report(ColumnarEvent::Progress(sample.telemetry.wall_ns))?;
                 }
-                ColumnarEvent::Progress(sample.telemetry.wall_ns)
             }
-            ReplayItem::Gap(gap, _) => {
-                export.add_gap(&gap)?;
-                continue;
-            }
-            ReplayItem::Marker(marker, _) => {
-                export.add_mark(&marker)?;
-                continue;
-            }
-            ReplayItem::Other(..) => continue,
-            ReplayItem::Notice(notice) => {
-                is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                ColumnarEvent::Notice(notice)
-            }
-        };
-        if !watch(event) {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+            ReplayItem::Gap(gap, _) => export.add_gap(&gap)?,
+            ReplayItem::Marker(marker, _) => export.add_mark(&marker)?,
+            ReplayItem::Other(..) => {}
+            ReplayItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
         }
     }
-    if export.messages == 0 {
-        if is_unreadable {
-            // No file could be read; the notices state the reason.
-            return Ok(ColumnarReport::default());
-        }
-        if let Some(error) = request.no_samples()? {
-            return Err(error);
-        }
-    }
+    watch.check_samples(export.messages, request)?;
     let undecodable = export.undecodable;
     let files = export.complete(request.should_replace)?;
     Ok(ColumnarReport { files, undecodable, ..ColumnarReport::default() })

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
-use flatcap_format::replay::{Notice, RecordedHosts};
+use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::{Gap, list};
 use flatcap_query::metric::{HostLabels, Metric, MetricSeries, element_factor, metrics};
@@ -18,8 +18,9 @@ use flatcap_query::{ColumnInfo, CommonUnit, ElementName, FieldPath, Query, Recor
 
 use crate::asked_fields::is_below;
 use crate::error::ColumnarError;
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Step between the values of a series, unless another is asked for.
 const STEP_NS: u64 = 1_000_000_000;
@@ -29,14 +30,14 @@ const STEP_NS_MIN: u64 = 1_000_000;
 const VALUES_MAX: usize = 2 << 20;
 
 /// Writes the selected fields: the first value of each series in each step. A file appears at the
-/// end; without a path, standard output gets the text. The export stops if `watch` returns false.
+/// end; without a path, standard output gets the text.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
 pub(crate) fn to_openmetrics(
     request: &ColumnarRequest,
     path: Option<&Path>,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let step_ns = request.step_ns.unwrap_or(STEP_NS);
     if step_ns < STEP_NS_MIN {
@@ -60,8 +61,6 @@ pub(crate) fn to_openmetrics(
         report: ColumnarReport::default(),
         values: 0,
         left_out: 0,
-        has_read: false,
-        is_unreadable: false,
     };
     // A family is written at one place, so sources with metrics of the same names are read
     // together.
@@ -69,10 +68,9 @@ pub(crate) fn to_openmetrics(
         wanted_metrics(&recording, request)?.into_iter().partition(|metric| metric.has_named_elements);
     let sources = own.chunk_by(|one, next| one.source == next.source);
     for metrics in sources.chain([foreign.as_slice()]).filter(|metrics| !metrics.is_empty()) {
-        if !export.add_metrics(metrics, watch)? {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
-        }
+        export.add_metrics(metrics, watch)?;
     }
+    watch.check_samples(export.values, request)?;
     export.complete()
 }
 
@@ -122,8 +120,6 @@ struct OpenMetricsExport<'r> {
     values: u64,
     /// Values that came too late for their series.
     left_out: u64,
-    has_read: bool,
-    is_unreadable: bool,
 }
 
 /// A value of a series: time in milliseconds, step, and number.
@@ -134,6 +130,7 @@ type SeriesValue = (i64, i64, f64);
 type SeriesKey = (usize, String, String);
 
 /// The values of fields by their series.
+#[derive(Default)]
 struct HeldSeries {
     values_max: usize,
     /// Position of the metric, and place of the values. `None` for a series that is left for
@@ -153,18 +150,12 @@ struct HeldSeries {
 }
 
 impl OpenMetricsExport<'_> {
-    /// Writes the families of some metrics. Returns false if `watch` stops the export.
-    fn add_metrics(
-        &mut self,
-        metrics: &[Metric],
-        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-    ) -> Result<bool, ColumnarError> {
+    /// Writes the families of some metrics.
+    fn add_metrics(&mut self, metrics: &[Metric], watch: &mut ExportWatch<'_>) -> Result<(), ColumnarError> {
         let mut done: BTreeSet<SeriesKey> = BTreeSet::new();
         let mut is_first = true;
         loop {
-            let Some(found) = self.read(metrics, (&done, is_first), watch)? else {
-                return Ok(false);
-            };
+            let found = self.read(metrics, (&done, is_first), watch)?;
             is_first = false;
             let HeldSeries { known, mut values, is_incomplete, left_out, .. } = found;
             self.left_out += left_out;
@@ -184,19 +175,18 @@ impl OpenMetricsExport<'_> {
                 done.insert(key);
             }
             if !is_incomplete || done.len() == before {
-                return Ok(true);
+                return Ok(());
             }
         }
     }
 
-    /// Reads the values of fields, except of series that are done. Returns `None` if `watch` stops
-    /// the export.
+    /// Reads the values of fields, except of series that are done.
     fn read(
         &mut self,
         metrics: &[Metric],
         (done, takes_gaps): (&BTreeSet<SeriesKey>, bool),
-        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-    ) -> Result<Option<HeldSeries>, ColumnarError> {
+        watch: &mut ExportWatch<'_>,
+    ) -> Result<HeldSeries, ColumnarError> {
         let paths = metrics.iter().map(Metric::field_path);
         let fields = paths
             .collect::<Result<Vec<_>, _>>()
@@ -206,12 +196,10 @@ impl OpenMetricsExport<'_> {
         let query = Query { fields, filter, ..Query::default() };
         let mut reader = SampleReader::by_source(self.recording.query(&query)?);
         let (mut found, mut host) = (HeldSeries::new(VALUES_MAX), HostLabels::default());
-        // Each file is read for each source: its problems are reported once.
-        let is_first = !std::mem::replace(&mut self.has_read, true);
         // Gaps come before the samples around them, so before the time by the wall clock is known.
         let (mut host_name, mut gaps, mut offset_ns) = (String::new(), Vec::new(), None);
         while let Some(item) = reader.next()? {
-            let event = match item {
+            match item {
                 RecordedItem::Run(mut run) => {
                     // Hosts with the same name have separate series.
                     let name = self.hosts.name_of(run.run_id);
@@ -221,7 +209,6 @@ impl OpenMetricsExport<'_> {
                     self.count_lost(&host_name, offset_ns, std::mem::take(&mut gaps));
                     (host, host_name) = (HostLabels::of(&run), run.host.name);
                     offset_ns = None;
-                    continue;
                 }
                 RecordedItem::Samples(samples) => {
                     let times = samples.times();
@@ -242,31 +229,25 @@ impl OpenMetricsExport<'_> {
                     {
                         self.put_series((metric, &name), &labels, &values)?;
                     }
-                    ColumnarEvent::Progress(times.wall_ns.last().copied().unwrap_or_default())
+                    watch.report(ColumnarEvent::after(&samples))?;
                 }
                 RecordedItem::Gap(source, gap) => {
                     if takes_gaps && !gap.is_thinned() {
                         gaps.push((source, gap));
                     }
-                    continue;
                 }
-                RecordedItem::Marker(_) => continue,
-                RecordedItem::Notice(_) if !is_first => continue,
-                RecordedItem::Notice(notice) => {
-                    self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                    ColumnarEvent::Notice(notice)
-                }
-            };
-            if !watch(event) {
-                return Ok(None);
+                RecordedItem::Marker(_) => {}
+                RecordedItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
             }
         }
+        // Each file is read for each source: its problems are reported once.
+        watch.silence_notices();
         self.count_lost(&host_name, offset_ns, gaps);
         let summary = reader.summary();
         let undecodable = summary.undecodable + summary.malformed_schemas;
         self.report.undecodable = self.report.undecodable.max(undecodable);
         self.report.has_unnamed_elements |= summary.has_more_elements;
-        Ok(Some(found))
+        Ok(found)
     }
 
     /// Adds lost samples of a run, whose wall time exceeds monotonic time by `offset_ns`.
@@ -320,15 +301,6 @@ impl OpenMetricsExport<'_> {
     }
 
     fn complete(mut self) -> Result<ColumnarReport, ColumnarError> {
-        if self.values == 0 {
-            if self.is_unreadable {
-                // No file could be read; the notices state the reason.
-                return Ok(ColumnarReport::default());
-            }
-            if let Some(error) = self.request.no_samples()? {
-                return Err(error);
-            }
-        }
         let mut text = String::from(
             "# TYPE flatcap_lost counter\n# HELP flatcap_lost Samples that the recording reports as lost.\n",
         );
@@ -356,16 +328,7 @@ impl OpenMetricsExport<'_> {
 impl HeldSeries {
     /// Creates an empty set of series that holds at most `values_max` values.
     fn new(values_max: usize) -> Self {
-        Self {
-            values_max,
-            known: BTreeMap::new(),
-            values: Vec::new(),
-            held: 0,
-            open: 0,
-            is_incomplete: false,
-            taken: None,
-            left_out: 0,
-        }
+        Self { values_max, ..Self::default() }
     }
 
     /// Adds the values of samples, the first one of each series and step.

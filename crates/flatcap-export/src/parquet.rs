@@ -1,7 +1,6 @@
 //! Parquet: a file per source, and files of gaps, marks and sources.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use flatcap_arrow::{
     SampleReader, StepFilter,
 };
 use flatcap_format::consumer_names::{DistinctNames, file_stem};
-use flatcap_format::replay::{Notice, RecordedHosts, ReplayFilter};
+use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, ListedSegment, Marker, list};
 use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
@@ -25,8 +24,9 @@ use crate::host_columns::{HostLabel, with_host};
 use crate::parquet_file::ParquetFile;
 use crate::parquet_properties::ParquetOptions;
 use crate::record_table::{Cell, CellType, RecordTable};
-use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Rows that are held for row groups, in bytes. Beyond this size the largest group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
@@ -78,8 +78,7 @@ const SOURCES: [(&str, CellType); 13] = [
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
 /// schema changed has a file per schema. If the recording is of several hosts, each row has its
-/// host and the labels of the host. All files appear at the end. The export stops if `watch`
-/// returns false.
+/// host and the labels of the host. All files appear at the end.
 ///
 /// A compressed recording is read once for each source. With one source at a time, row groups are
 /// larger in the same memory, so they are encoded faster and take fewer bytes. If the recording
@@ -91,32 +90,18 @@ pub(crate) fn to_parquet(
     request: &ColumnarRequest,
     directory: &Path,
     options: ParquetOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open_with_added_sources(&request.paths)?;
     let readings = readings(&recording, request)?;
     let mut files = ParquetFiles::create(&recording, request, directory, options)?;
-    let mut notices = SeenNotices::default();
     let mut report = ColumnarReport::default();
+    watch.leave_out_repeated_notices();
     for (number, query) in readings.iter().enumerate() {
-        let mut watch = |event| match event {
-            ColumnarEvent::Notice(notice) if !notices.is_new(&notice) => true,
-            event => watch(event),
-        };
-        let begin = ColumnarEvent::Reading { number, count: readings.len() };
-        if !watch(begin) || !files.read(query, &mut report, &mut watch)? {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
-        }
+        watch.report(ColumnarEvent::Reading { number, count: readings.len() })?;
+        files.read(query, &mut report, watch)?;
     }
-    if notices.is_unreadable && files.complete.is_empty() {
-        // No file could be read; the notices state the reason.
-        return Ok(ColumnarReport::default());
-    }
-    if files.complete.iter().all(|(_, file)| file.rows == 0)
-        && let Some(error) = request.no_samples()?
-    {
-        return Err(error);
-    }
+    watch.check_samples(files.complete.iter().map(|(_, file)| file.rows).sum(), request)?;
     report.large_values = files.large.lines().map(|(_, line)| line).collect();
     report.files = files.publish()?;
     Ok(report)
@@ -153,22 +138,6 @@ fn raw_bytes(segments: &[ListedSegment]) -> u64 {
         Ok(None) | Err(_) => false,
     });
     raw.filter_map(|segment| segment.path.metadata().ok()).map(|file| file.len()).sum()
-}
-
-/// The notices so far: the same damage is met by several readings.
-#[derive(Default)]
-struct SeenNotices {
-    /// The hashes of the notices, not the notices: damaged recordings may have millions of them.
-    hashes: HashSet<u64>,
-    is_unreadable: bool,
-    hasher: RandomState,
-}
-
-impl SeenNotices {
-    fn is_new(&mut self, notice: &Notice) -> bool {
-        self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
-        self.hashes.insert(self.hasher.hash_one(notice.to_string()))
-    }
 }
 
 /// The files of an export.
@@ -260,44 +229,31 @@ impl<'a> ParquetFiles<'a> {
         })
     }
 
-    /// Reads the recording for a query, to the end. Returns false if `watch` stopped it.
+    /// Reads the recording for a query, to the end.
     fn read(
         &mut self,
         query: &Query,
         report: &mut ColumnarReport,
-        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-    ) -> Result<bool, ColumnarError> {
+        watch: &mut ExportWatch<'_>,
+    ) -> Result<(), ColumnarError> {
         let mut reader = SampleReader::new(self.recording.query(query)?);
         while let Some(item) = reader.next()? {
-            let event = match item {
-                RecordedItem::Run(run) => {
-                    self.begin_run(run)?;
-                    continue;
-                }
+            match item {
+                RecordedItem::Run(run) => self.begin_run(run)?,
                 RecordedItem::Samples(mut samples) => {
                     self.add(&mut samples, &reader)?;
-                    ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+                    watch.report(ColumnarEvent::after(&samples))?;
                 }
-                RecordedItem::Gap(source, gap) => {
-                    self.add_gap(source, gap)?;
-                    continue;
-                }
-                RecordedItem::Marker(_) if self.has_all_marks => continue,
-                RecordedItem::Marker(marker) => {
-                    self.add_mark(&marker)?;
-                    continue;
-                }
-                RecordedItem::Notice(notice) => ColumnarEvent::Notice(notice),
-            };
-            if !watch(event) {
-                return Ok(false);
+                RecordedItem::Gap(source, gap) => self.add_gap(source, gap)?,
+                RecordedItem::Marker(_) if self.has_all_marks => {}
+                RecordedItem::Marker(marker) => self.add_mark(&marker)?,
+                RecordedItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
             }
         }
         let summary = reader.summary();
         report.undecodable += summary.undecodable + summary.malformed_schemas;
         report.has_unnamed_elements |= summary.has_more_elements;
-        self.end_reading()?;
-        Ok(true)
+        self.end_reading()
     }
 
     fn begin_run(&mut self, run: RunInfo) -> Result<(), ColumnarError> {

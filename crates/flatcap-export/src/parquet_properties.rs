@@ -22,13 +22,16 @@ const ZSTD_LEVEL: i32 = 3;
 const TRIED_ROWS: usize = 1024;
 
 /// Options of Parquet files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub struct ParquetOptions {
-    /// Whether `ulong` becomes UINT64 instead of INT64.
+    /// Unsigned 64-bit integers as UINT64 instead of INT64.
+    #[arg(long = "unsigned")]
     pub is_unsigned: bool,
-    /// Whether the elements of lists are rows of separate files.
+    /// The elements of each list as rows of a file of their own.
+    #[arg(long = "explode")]
     pub is_exploded: bool,
-    /// Whether row groups are small, for a local disk.
+    /// Small row groups, for reading from a local disk.
+    #[arg(long = "local")]
     pub is_local: bool,
 }
 

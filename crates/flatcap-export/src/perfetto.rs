@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
-use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
+use flatcap_format::replay::{RecordedHosts, recording_span};
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames};
 use flatcap_format::segment::{Gap, Marker, list};
 use flatcap_query::metric::{BLOCKS, element_factor, is_measured};
@@ -30,9 +30,10 @@ use crate::perfetto_packets::{
     SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent,
 };
 use crate::perfetto_tracks::TrackTree;
-use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::stack_lines::StackOptions;
+use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// The sequences of packets. Only stacks refer to data that earlier packets of their sequence
 /// interned.
@@ -43,7 +44,7 @@ const MARKS_TRACK: u64 = 1;
 
 /// Writes the selected fields as a trace: a file, which appears at the end, or, without a path, to
 /// standard output. Counters are written as rates per second, in common units. If no fields are
-/// named, the trace has the scheduler and stacks, too. The export stops if `watch` returns false.
+/// named, the trace has the scheduler and stacks, too.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -51,7 +52,7 @@ pub(crate) fn to_perfetto(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open(&request.paths)?;
     let mut query =
@@ -70,54 +71,27 @@ pub(crate) fn to_perfetto(
     let mut export = PerfettoExport::new(out, clock, request.step_ns.map(StepFilter::new));
     export.asked = request.fields.len();
     export.add_processes(&recording, request)?;
-    let mut is_unreadable = false;
     while let Some(item) = reader.next()? {
-        let event = match item {
-            RecordedItem::Run(run) => {
-                export.begin_run(run)?;
-                continue;
-            }
+        match item {
+            RecordedItem::Run(run) => export.begin_run(run)?,
             RecordedItem::Samples(samples) => {
-                let wall_ns = samples.times().wall_ns.last().copied().unwrap_or_default();
+                let progress = ColumnarEvent::after(&samples);
                 export.add(samples, &reader)?;
-                ColumnarEvent::Progress(wall_ns)
+                watch.report(progress)?;
             }
-            RecordedItem::Gap(source, gap) => {
-                export.add_gap(source, gap)?;
-                continue;
-            }
-            RecordedItem::Marker(marker) => {
-                export.add_mark(&marker)?;
-                continue;
-            }
-            RecordedItem::Notice(notice) => {
-                is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                ColumnarEvent::Notice(notice)
-            }
-        };
-        if !watch(event) {
-            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+            RecordedItem::Gap(source, gap) => export.add_gap(source, gap)?,
+            RecordedItem::Marker(marker) => export.add_mark(&marker)?,
+            RecordedItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
         }
     }
     let kernel = if request.fields.is_empty() {
         // The first reading has already reported problems with the files.
-        let mut watch = |event: ColumnarEvent| matches!(event, ColumnarEvent::Notice(_)) || watch(event);
-        read_kernel_trace(request, options, &mut watch, &mut export)?
+        watch.silence_notices();
+        read_kernel_trace(request, options, watch, &mut export)?
     } else {
         KernelTrace::default()
     };
-    if kernel.is_stopped {
-        return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
-    }
-    if export.events == 0 {
-        if is_unreadable {
-            // No file could be read; the notices state the reason.
-            return Ok(ColumnarReport::default());
-        }
-        if let Some(error) = request.no_samples()? {
-            return Err(error);
-        }
-    }
+    watch.check_samples(export.events, request)?;
     let summary = reader.summary();
     Ok(ColumnarReport {
         files: export.complete(request.should_replace)?,

@@ -6,13 +6,14 @@ use flatcap_symbols::Symbolizer;
 use flatcap_tasks::{KnownCode, LogBatch, ProfileBatch, SchedBatch};
 
 use crate::error::ColumnarError;
-use crate::kernel_samples::{KernelPayload, KernelReading, KernelRun, KernelSample, read_kernel_samples};
+use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
 use crate::perfetto_log::LogTrack;
 use crate::perfetto_packets::TracePacket;
 use crate::perfetto_sched::SchedTracks;
 use crate::perfetto_stacks::StackTracks;
-use crate::request::{ColumnarEvent, ColumnarRequest};
+use crate::request::ColumnarRequest;
 use crate::stack_lines::{StackOptions, symbol_remarks};
+use crate::watch::ExportWatch;
 
 /// Maximum number of runs whose build ids are read beforehand.
 const RUNS_MAX: usize = 1 << 10;
@@ -28,7 +29,6 @@ pub(crate) enum KernelSequence {
 /// The result for the kernel's sources.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTrace {
-    pub(crate) is_stopped: bool,
     pub(crate) malformed: u64,
     pub(crate) remarks: Vec<String>,
 }
@@ -47,14 +47,11 @@ pub(crate) trait KernelTraceSink {
 pub(crate) fn read_kernel_trace(
     request: &ColumnarRequest,
     options: &StackOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
     sink: &mut dyn KernelTraceSink,
 ) -> Result<KernelTrace, ColumnarError> {
-    let Some(known_code) = read_known_code(request, watch)? else {
-        return Ok(KernelTrace { is_stopped: true, ..KernelTrace::default() });
-    };
     let mut tracks = KernelTracks {
-        known_code,
+        known_code: read_known_code(request, watch)?,
         no_known_code: KnownCode::default(),
         sched: SchedTracks::default(),
         stacks: StackTracks::new(Symbolizer::new(options.symbol_directories.clone())),
@@ -69,7 +66,7 @@ pub(crate) fn read_kernel_trace(
         tracks.put(sink)
     };
     let sources = [KernelPayload::Sched, KernelPayload::Profile, KernelPayload::Log];
-    let KernelReading { is_stopped, .. } = read_kernel_samples(request, &sources, watch, &mut take)?;
+    read_kernel_samples(request, &sources, watch, &mut take)?;
     tracks.sched.end(tracks.offset_ns);
     tracks.put(sink)?;
     let mut remarks = symbol_remarks(tracks.stacks.symbolizer());
@@ -80,15 +77,15 @@ pub(crate) fn read_kernel_trace(
             tracks.run.host
         ));
     }
-    Ok(KernelTrace { is_stopped, malformed: tracks.malformed, remarks })
+    Ok(KernelTrace { malformed: tracks.malformed, remarks })
 }
 
 /// Reads the build ids of files before the export, by the numbers of runs: some are recorded after
-/// the stacks that refer to them. Returns none if `watch` stops it.
+/// the stacks that refer to them.
 fn read_known_code(
     request: &ColumnarRequest,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<Option<HashMap<u64, KnownCode>>, ColumnarError> {
+    watch: &mut ExportWatch<'_>,
+) -> Result<HashMap<u64, KnownCode>, ColumnarError> {
     let mut known = HashMap::<u64, KnownCode>::new();
     let mut take = |sample: KernelSample<'_>| {
         let run_id = sample.run.run_id;
@@ -99,8 +96,8 @@ fn read_known_code(
         }
         Ok(())
     };
-    let reading = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
-    Ok((!reading.is_stopped).then_some(known))
+    read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
+    Ok(known)
 }
 
 struct KernelTracks {

@@ -5,27 +5,16 @@
 //! compressed: all readers take it as it is.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use prost::Message;
 
 use crate::error::ColumnarError;
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::stack_lines::{StackLines, StackOptions, write_stacks};
+use crate::single_output::SingleOutput;
+use crate::stack_lines::StackLines;
 
-/// Writes the selected stacks as a profile: to a file, which appears at the end, or, without a
-/// path, to standard output. Equal stacks give equal bytes. The export stops if `watch` returns
-/// false.
-///
-/// # Errors
-/// Any [`ColumnarError`].
-pub(crate) fn to_pprof(
-    request: &ColumnarRequest,
-    path: Option<&Path>,
-    options: &StackOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<ColumnarReport, ColumnarError> {
-    write_stacks(request, path, options, watch, |stacks, out| out.put(&profile(stacks).encode_to_vec()))
+/// Writes the stacks as a profile.
+pub(crate) fn put_pprof(stacks: &StackLines, out: &mut SingleOutput) -> Result<(), ColumnarError> {
+    out.put(&profile(stacks).encode_to_vec())
 }
 
 /// `perftools.profiles.Profile`, with the numbers of its fields in `proto/profile.proto` of pprof.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
+use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::segment::SegmentError;
 use flatcap_query::FieldPath;
 use jiff::Timestamp;
@@ -11,18 +11,18 @@ use crate::error::ColumnarError;
 
 /// The request for an export: its input and its output.
 #[derive(Debug, Clone)]
-pub struct ColumnarRequest {
+pub(crate) struct ColumnarRequest {
     /// Segments, and directories of them.
-    pub paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
     /// The sources and times.
-    pub filter: ReplayFilter,
+    pub(crate) filter: ReplayFilter,
     /// The fields; empty for all.
-    pub fields: Vec<FieldPath>,
+    pub(crate) fields: Vec<FieldPath>,
     /// Keeps only the first sample of each source in each step of this length, in nanoseconds.
     /// `None` keeps all samples.
-    pub step_ns: Option<u64>,
+    pub(crate) step_ns: Option<u64>,
     /// Whether to replace files of the same names.
-    pub should_replace: bool,
+    pub(crate) should_replace: bool,
 }
 
 impl ColumnarRequest {
@@ -41,48 +41,30 @@ impl ColumnarRequest {
     }
 }
 
-/// An event reported to the progress callback.
-#[derive(Debug)]
-pub enum ColumnarEvent {
-    /// A notice about the recording, for the user.
-    Notice(Notice),
-    /// The recording is read from its beginning, for a part of the files.
-    Reading {
-        /// Number of the reading, from 0.
-        number: usize,
-        /// The number of readings.
-        count: usize,
-    },
-    /// Samples up to this wall time were exported in this reading, in nanoseconds.
-    Progress(i64),
-}
-
 /// The result of an export.
 #[derive(Debug, Default)]
-pub struct ColumnarReport {
+pub(crate) struct ColumnarReport {
     /// The files, by the names of their sources.
-    pub files: Vec<ColumnarFile>,
-    /// Whether it was stopped; then there are no files.
-    pub is_stopped: bool,
+    pub(crate) files: Vec<ColumnarFile>,
     /// Samples that do not fit their schema, and malformed schemas: not exported.
-    pub undecodable: u64,
+    pub(crate) undecodable: u64,
     /// Some elements of lists inside lists have no name: there are too many of them.
-    pub has_unnamed_elements: bool,
+    pub(crate) has_unnamed_elements: bool,
     /// Fields with values that their column cannot hold, a line each: these cells are empty.
-    pub large_values: Vec<String>,
+    pub(crate) large_values: Vec<String>,
     /// Remarks on the contents for the user, one line each.
-    pub remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 /// An exported file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct ColumnarFile {
+pub(crate) struct ColumnarFile {
     /// Name of the source; `None` for a file of gaps, marks or sources.
-    pub source: Option<String>,
+    pub(crate) source: Option<String>,
     /// Path.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Number of rows in the file.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// Length, in bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }

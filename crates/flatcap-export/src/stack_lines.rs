@@ -11,8 +11,9 @@ use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, StackTotal, StackTo
 
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
-use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
+use crate::watch::ExportWatch;
 
 /// Number of samples whose stacks are collected before their functions are named.
 const SAMPLES_AT_ONCE: u64 = 8192;
@@ -24,12 +25,14 @@ const PROCESSES_MAX: usize = 1 << 16;
 const ERRORS_SHOWN: usize = 8;
 
 /// The stacks to export, and the settings for their names.
-#[derive(Debug, Clone, Default)]
-pub struct StackOptions {
-    /// Selects a process by its name or its process id. `None` selects all processes.
-    pub process: Option<String>,
-    /// Directories with executables and debug files that are searched first.
-    pub symbol_directories: Vec<PathBuf>,
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct StackOptions {
+    /// Only the stacks of this process: its name or its id.
+    #[arg(long, value_name = "NAME|PID")]
+    pub(crate) process: Option<String>,
+    /// Look for executables and debug files in this directory first; can be repeated.
+    #[arg(long = "symbols", value_name = "DIR")]
+    pub(crate) symbol_directories: Vec<PathBuf>,
 }
 
 /// Stacks as text.
@@ -53,13 +56,25 @@ pub(crate) struct StackCount {
     pub(crate) cpu_ns: u64,
 }
 
+impl StackLines {
+    /// Writes lines `process;outer;...;inner count`, in the order of their text: folded stacks, as
+    /// tools for flame graphs read them.
+    pub(crate) fn put_folded(&self, out: &mut SingleOutput) -> Result<(), ColumnarError> {
+        let mut lines = self.lines.iter();
+        lines.try_for_each(|(line, total)| out.put(format!("{line} {}\n", total.samples).as_bytes()))
+    }
+}
+
 /// Writes the selected stacks by `write`: to a file, which appears at the end, or, without a path,
-/// to standard output. The export stops if `watch` returns false.
+/// to standard output. Equal stacks give equal bytes.
+///
+/// # Errors
+/// Any [`ColumnarError`].
 pub(crate) fn write_stacks(
     request: &ColumnarRequest,
     path: Option<&Path>,
     options: &StackOptions,
-    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    watch: &mut ExportWatch<'_>,
     write: impl FnOnce(&StackLines, &mut SingleOutput) -> Result<(), ColumnarError>,
 ) -> Result<ColumnarReport, ColumnarError> {
     let mut collector = StackCollector::new(options);
@@ -67,17 +82,11 @@ pub(crate) fn write_stacks(
         collector.add(&sample);
         Ok(())
     };
-    let reading = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
-    if reading.is_stopped {
-        return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
-    }
+    let has_source = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
     collector.name_functions();
     if collector.stacks.samples == 0 {
-        if reading.is_unreadable {
-            // The notices state the reason.
-            return Ok(ColumnarReport::default());
-        }
-        return Err(collector.no_stacks(request, reading.has_sources)?);
+        watch.check_readable()?;
+        return Err(collector.no_stacks(request, has_source)?);
     }
     let report = collector.report();
     let mut out = SingleOutput::create(path, request.should_replace)?;

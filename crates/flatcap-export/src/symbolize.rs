@@ -29,38 +29,17 @@ pub(crate) struct SymbolizeArguments {
 /// A place in the code.
 #[derive(Debug, Deserialize)]
 struct PlaceObject {
-    kind: PlaceKind,
+    kind: ObjectKind,
     path: String,
     build_id: Option<String>,
     /// Size and time of modification of a file without a build id.
-    version: Option<PlaceVersion>,
+    version: Option<ObjectVersion>,
     /// The process, for memory without a file.
-    process: Option<PlaceProcess>,
+    process: Option<CodeProcess>,
     offset: u64,
     #[serde(default)]
     is_return: bool,
     boot_id: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct PlaceVersion {
-    bytes: u64,
-    modified_ns: i64,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct PlaceProcess {
-    id: u32,
-    first_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum PlaceKind {
-    File,
-    Kernel,
-    KernelAddress,
-    Unknown,
 }
 
 /// The names of a place.
@@ -100,16 +79,8 @@ pub(crate) fn symbolize(
 
 impl PlaceObject {
     fn parts(self) -> (ObjectKey, CodeLocation) {
-        let kind = match self.kind {
-            PlaceKind::File => ObjectKind::File,
-            PlaceKind::Kernel => ObjectKind::Kernel,
-            PlaceKind::KernelAddress => ObjectKind::KernelAddress,
-            PlaceKind::Unknown => ObjectKind::Unknown,
-        };
         let build_id = self.build_id.as_deref().and_then(BuildId::from_hex);
-        let PlaceObject { path, version, process, boot_id, .. } = self;
-        let version = version.map(|PlaceVersion { bytes, modified_ns }| ObjectVersion { bytes, modified_ns });
-        let process = process.map(|PlaceProcess { id, first_ns }| CodeProcess { id, first_ns });
+        let PlaceObject { kind, path, version, process, boot_id, .. } = self;
         let object = ObjectKey { kind, path, build_id, version, process, boot_id };
         (object, CodeLocation { offset: self.offset, is_return: self.is_return })
     }

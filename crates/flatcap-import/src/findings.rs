@@ -36,7 +36,7 @@ pub enum FindingKind {
 }
 
 /// An assumption about an input, with the option that sets the property instead.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportFinding {
     /// The file.
     pub path: PathBuf,

@@ -3,35 +3,39 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::findings::ImportFinding;
 use super::run_writer::ImportTotals;
 
 /// Maximum number of flaws that are listed; further ones are only counted.
 pub(crate) const FLAWS_MAX: usize = 1000;
 
-/// The result of an import.
-#[derive(Debug, Default)]
+/// The result of an import. Its fields, in this order, are the JSON of `flatcap import`.
+#[derive(Debug, Default, Serialize)]
 pub struct ImportReport {
     /// Totals of the written segments.
+    #[serde(flatten)]
     pub totals: ImportTotals,
     /// Bytes of input, decompressed.
+    #[serde(rename = "input_bytes")]
     pub bytes: u64,
-    /// Input that could not be imported, in input order; at most `FLAWS_MAX`.
-    pub flaws: Vec<ImportFlaw>,
-    /// Number of further flaws.
-    pub more_flaws: u64,
-    /// Assumptions about the input, by file and line.
-    pub findings: Vec<ImportFinding>,
     /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Properties that were recognized in the input, one line per file.
     pub recognized: Vec<String>,
+    /// Assumptions about the input, by file and line.
+    pub findings: Vec<ImportFinding>,
+    /// Input that could not be imported, in input order; at most `FLAWS_MAX`.
+    pub flaws: Vec<ImportFlaw>,
+    /// Number of further flaws.
+    pub more_flaws: u64,
     /// Whether the import was stopped before the end of the input.
     pub stopped: bool,
 }
 
 /// A part of the input that could not be imported, or only in part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportFlaw {
     /// The file.
     pub path: PathBuf,

@@ -13,6 +13,7 @@ use flatcap_format::storage::Storage;
 use flatcap_os::clock::{NS_PER_S, read_clocks};
 use flatcap_os::host::{HostRoot, host_name, random_u64};
 use flatcap_stream::ChecksumKind;
+use serde::Serialize;
 
 use super::batch::FrameBatch;
 use super::error::ImportError;
@@ -50,7 +51,7 @@ pub struct ImportSource {
 }
 
 /// Totals of an import.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct ImportTotals {
     /// One entry per source, in the order of ids.
     pub sources: Vec<ImportedSource>,
@@ -70,7 +71,7 @@ impl ImportTotals {
 }
 
 /// Totals of one source.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ImportedSource {
     /// Name.
     pub name: String,

@@ -29,7 +29,7 @@ impl Operation {
     /// Returns whether the result has the metric's name.
     fn keeps_name(self) -> bool {
         // As in Prometheus 2.42, the result of `atan2` keeps the name, too.
-        self.keeps_values() || self.operator == Operator::Angle
+        self.keeps_values() || matches!(self.operator, Operator::Angle)
     }
 
     /// Returns whether the operation leaves values unchanged.

@@ -3,99 +3,50 @@
 use crate::calendar::{CalendarPart, calendar_part};
 
 /// A function of one value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
-    Absolute,
-    Ceil,
-    Floor,
-    SquareRoot,
-    Exponential,
-    NaturalLogarithm,
-    BinaryLogarithm,
-    DecimalLogarithm,
-    Sign,
+    Plain(fn(f64) -> f64),
     /// To the nearest multiple of a number; halves up.
     Round(f64),
     Clamp(f64, f64),
-    /// A function of an angle, or one that returns an angle, in radians.
-    Angle(AngleFunction),
     /// A part of the date of a time in seconds since 1970, in UTC.
     Calendar(CalendarPart),
 }
 
-/// A function of an angle, or one that returns an angle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AngleFunction {
-    Sine,
-    Cosine,
-    Tangent,
-    ArcSine,
-    ArcCosine,
-    ArcTangent,
-    HyperbolicSine,
-    HyperbolicCosine,
-    HyperbolicTangent,
-    AreaSine,
-    AreaCosine,
-    AreaTangent,
-    Degrees,
-    Radians,
-}
-
-impl AngleFunction {
-    fn of(self, value: f64) -> f64 {
-        match self {
-            Self::Sine => value.sin(),
-            Self::Cosine => value.cos(),
-            Self::Tangent => value.tan(),
-            Self::ArcSine => value.asin(),
-            Self::ArcCosine => value.acos(),
-            Self::ArcTangent => value.atan(),
-            Self::HyperbolicSine => value.sinh(),
-            Self::HyperbolicCosine => value.cosh(),
-            Self::HyperbolicTangent => value.tanh(),
-            Self::AreaSine => value.asinh(),
-            Self::AreaCosine => value.acosh(),
-            Self::AreaTangent => value.atanh(),
-            Self::Degrees => value.to_degrees(),
-            Self::Radians => value.to_radians(),
-        }
-    }
-}
-
 /// The functions without parameters, by name.
 const NAMED: [(&str, Function); 31] = [
-    ("abs", Function::Absolute),
-    ("ceil", Function::Ceil),
-    ("floor", Function::Floor),
-    ("sqrt", Function::SquareRoot),
-    ("exp", Function::Exponential),
-    ("ln", Function::NaturalLogarithm),
-    ("log2", Function::BinaryLogarithm),
-    ("log10", Function::DecimalLogarithm),
-    ("sgn", Function::Sign),
-    ("sin", Function::Angle(AngleFunction::Sine)),
-    ("cos", Function::Angle(AngleFunction::Cosine)),
-    ("tan", Function::Angle(AngleFunction::Tangent)),
-    ("asin", Function::Angle(AngleFunction::ArcSine)),
-    ("acos", Function::Angle(AngleFunction::ArcCosine)),
-    ("atan", Function::Angle(AngleFunction::ArcTangent)),
-    ("sinh", Function::Angle(AngleFunction::HyperbolicSine)),
-    ("cosh", Function::Angle(AngleFunction::HyperbolicCosine)),
-    ("tanh", Function::Angle(AngleFunction::HyperbolicTangent)),
-    ("asinh", Function::Angle(AngleFunction::AreaSine)),
-    ("acosh", Function::Angle(AngleFunction::AreaCosine)),
-    ("atanh", Function::Angle(AngleFunction::AreaTangent)),
-    ("deg", Function::Angle(AngleFunction::Degrees)),
-    ("rad", Function::Angle(AngleFunction::Radians)),
-    ("minute", Function::Calendar(CalendarPart::Minute)),
-    ("hour", Function::Calendar(CalendarPart::Hour)),
-    ("day_of_week", Function::Calendar(CalendarPart::DayOfWeek)),
-    ("day_of_month", Function::Calendar(CalendarPart::DayOfMonth)),
-    ("day_of_year", Function::Calendar(CalendarPart::DayOfYear)),
-    ("days_in_month", Function::Calendar(CalendarPart::DaysInMonth)),
-    ("month", Function::Calendar(CalendarPart::Month)),
-    ("year", Function::Calendar(CalendarPart::Year)),
+    ("abs", Function::Plain(f64::abs)),
+    ("ceil", Function::Plain(f64::ceil)),
+    ("floor", Function::Plain(f64::floor)),
+    ("sqrt", Function::Plain(f64::sqrt)),
+    ("exp", Function::Plain(f64::exp)),
+    ("ln", Function::Plain(f64::ln)),
+    ("log2", Function::Plain(f64::log2)),
+    ("log10", Function::Plain(f64::log10)),
+    ("sgn", Function::Plain(sign)),
+    ("sin", Function::Plain(f64::sin)),
+    ("cos", Function::Plain(f64::cos)),
+    ("tan", Function::Plain(f64::tan)),
+    ("asin", Function::Plain(f64::asin)),
+    ("acos", Function::Plain(f64::acos)),
+    ("atan", Function::Plain(f64::atan)),
+    ("sinh", Function::Plain(f64::sinh)),
+    ("cosh", Function::Plain(f64::cosh)),
+    ("tanh", Function::Plain(f64::tanh)),
+    ("asinh", Function::Plain(f64::asinh)),
+    ("acosh", Function::Plain(f64::acosh)),
+    ("atanh", Function::Plain(f64::atanh)),
+    ("deg", Function::Plain(f64::to_degrees)),
+    ("rad", Function::Plain(f64::to_radians)),
+    ("minute", Function::Calendar(|date| date.minute().into())),
+    ("hour", Function::Calendar(|date| date.hour().into())),
+    // From 0, a Sunday, to 6.
+    ("day_of_week", Function::Calendar(|date| date.weekday().to_sunday_zero_offset().into())),
+    ("day_of_month", Function::Calendar(|date| date.day().into())),
+    ("day_of_year", Function::Calendar(|date| date.day_of_year().into())),
+    ("days_in_month", Function::Calendar(|date| date.days_in_month().into())),
+    ("month", Function::Calendar(|date| date.month().into())),
+    ("year", Function::Calendar(|date| date.year().into())),
 ];
 
 /// The functions with parameters, which are numbers.
@@ -130,17 +81,7 @@ impl Function {
     /// Returns the value, or `None` for a clamp whose minimum exceeds its maximum.
     pub(crate) fn of(self, value: f64) -> Option<f64> {
         Some(match self {
-            Self::Absolute => value.abs(),
-            Self::Ceil => value.ceil(),
-            Self::Floor => value.floor(),
-            Self::SquareRoot => value.sqrt(),
-            Self::Exponential => value.exp(),
-            Self::NaturalLogarithm => value.ln(),
-            Self::BinaryLogarithm => value.log2(),
-            Self::DecimalLogarithm => value.log10(),
-            // `signum` of 0.0 is 1.0.
-            Self::Sign if value == 0.0 || value.is_nan() => value,
-            Self::Sign => value.signum(),
+            Self::Plain(function) => function(value),
             Self::Round(to) => {
                 // Uses the inverse, as Prometheus does, so that 0.1 stays 0.1.
                 let inverse = 1.0 / to;
@@ -150,10 +91,14 @@ impl Function {
             // `max` and `min` ignore NaN, which a limit computed from several series is.
             Self::Clamp(min, max) if value.is_nan() || min.is_nan() || max.is_nan() => f64::NAN,
             Self::Clamp(min, max) => min.max(max.min(value)),
-            Self::Angle(function) => function.of(value),
             Self::Calendar(part) => calendar_part(part, value),
         })
     }
+}
+
+/// Returns the sign of a value; of 0.0, whose `signum` is 1.0, the value itself.
+fn sign(value: f64) -> f64 {
+    if value == 0.0 || value.is_nan() { value } else { value.signum() }
 }
 
 #[cfg(test)]
@@ -178,8 +123,8 @@ mod tests {
             (Function::Round(1.0), -2.5, -2.0),
             (Function::Round(5.0), 12.6, 15.0),
             (Function::Clamp(1.0, 2.0), 7.0, 2.0),
-            (Function::Sign, -3.0, -1.0),
-            (Function::Sign, 0.0, 0.0),
+            (Function::Plain(sign), -3.0, -1.0),
+            (Function::Plain(sign), 0.0, 0.0),
         ] {
             assert_eq!(function.of(value), Some(expected), "{function:?} {value}");
         }
@@ -187,6 +132,6 @@ mod tests {
         for limits in [(f64::NAN, f64::INFINITY), (f64::NEG_INFINITY, f64::NAN)] {
             assert!(Function::Clamp(limits.0, limits.1).of(1.5).unwrap().is_nan(), "{limits:?}");
         }
-        assert_eq!(Function::named("clamp", &[1.0]), None);
+        assert!(Function::named("clamp", &[1.0]).is_none());
     }
 }

@@ -14,14 +14,6 @@ pub(crate) enum LabelRule {
     Join { to: String, separator: String, from: Vec<String> },
 }
 
-impl PartialEq for LabelRule {
-    fn eq(&self, other: &Self) -> bool {
-        // Compiled expressions have no equality, but their debug form contains the text of the
-        // pattern.
-        format!("{self:?}") == format!("{other:?}")
-    }
-}
-
 impl LabelRule {
     /// Returns the rule of `label_replace(v, to, replacement, from, pattern)`.
     ///

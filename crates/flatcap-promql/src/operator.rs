@@ -1,22 +1,14 @@
 //! Operators between two numbers.
 
+use std::ops::{Add as _, Div as _, Mul as _, Rem as _, Sub as _};
+
 /// An operator between two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Operator {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Remainder,
-    Power,
+    Arithmetic(fn(f64, f64) -> f64),
     /// The angle of a point.
     Angle,
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
+    Comparison(fn(&f64, &f64) -> bool),
 }
 
 /// An operator between two sets of series.
@@ -31,54 +23,43 @@ impl Operator {
     /// Returns the operator of a token.
     pub(crate) fn of(token: &str) -> Option<Self> {
         Some(match token {
-            "+" => Self::Add,
-            "-" => Self::Subtract,
-            "*" => Self::Multiply,
-            "/" => Self::Divide,
-            "%" => Self::Remainder,
-            "^" => Self::Power,
+            "+" => Self::Arithmetic(f64::add),
+            "-" => Self::Arithmetic(f64::sub),
+            "*" => Self::Arithmetic(f64::mul),
+            "/" => Self::Arithmetic(f64::div),
+            "%" => Self::Arithmetic(f64::rem),
+            "^" => Self::Arithmetic(f64::powf),
             "atan2" => Self::Angle,
-            "==" => Self::Equal,
-            "!=" => Self::NotEqual,
-            "<" => Self::Less,
-            "<=" => Self::LessOrEqual,
-            ">" => Self::Greater,
-            ">=" => Self::GreaterOrEqual,
+            "==" => Self::Comparison(f64::eq),
+            "!=" => Self::Comparison(f64::ne),
+            "<" => Self::Comparison(f64::lt),
+            "<=" => Self::Comparison(f64::le),
+            ">" => Self::Comparison(f64::gt),
+            ">=" => Self::Comparison(f64::ge),
             _ => return None,
         })
     }
 
     /// Returns whether the operator compares.
     pub(crate) fn is_comparison(self) -> bool {
-        self.compare(0.0, 0.0).is_some()
+        matches!(self, Self::Comparison(_))
     }
 
     /// Returns the result of an arithmetic operator. A comparison returns 1 if it is true, else 0.
     pub(crate) fn apply(self, left: f64, right: f64) -> f64 {
         match self {
-            Self::Add => left + right,
-            Self::Subtract => left - right,
-            Self::Multiply => left * right,
-            Self::Divide => left / right,
-            Self::Remainder => left % right,
-            Self::Power => left.powf(right),
+            Self::Arithmetic(operation) => operation(left, right),
             Self::Angle => left.atan2(right),
-            _ => f64::from(u8::from(self.compare(left, right) == Some(true))),
+            Self::Comparison(holds) => f64::from(u8::from(holds(&left, &right))),
         }
     }
 
     /// Returns whether a comparison holds, or `None` for an arithmetic operator.
-    #[allow(clippy::float_cmp, reason = "the comparison that was asked for")]
     pub(crate) fn compare(self, left: f64, right: f64) -> Option<bool> {
-        Some(match self {
-            Self::Equal => left == right,
-            Self::NotEqual => left != right,
-            Self::Less => left < right,
-            Self::LessOrEqual => left <= right,
-            Self::Greater => left > right,
-            Self::GreaterOrEqual => left >= right,
-            _ => return None,
-        })
+        match self {
+            Self::Comparison(holds) => Some(holds(&left, &right)),
+            Self::Arithmetic(_) | Self::Angle => None,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use crate::window::WindowShape;
 
 /// An expression.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Node {
     Number(f64),
     /// The time of the step, in seconds.
@@ -58,7 +58,7 @@ pub(crate) enum FixedTime {
 }
 
 /// A function of windows of the values that an expression has at its own steps.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Subquery {
     pub(crate) of: Node,
     pub(crate) shape: WindowShape,
@@ -67,7 +67,7 @@ pub(crate) struct Subquery {
 }
 
 /// A function of each value whose parameters are numbers at each step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct ComputedCall {
     pub(crate) name: String,
     pub(crate) of: Node,
@@ -75,7 +75,7 @@ pub(crate) struct ComputedCall {
 }
 
 /// An operator between two expressions.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Binary {
     pub(crate) operator: Operator,
     pub(crate) left: Node,
@@ -87,7 +87,7 @@ pub(crate) struct Binary {
 }
 
 /// An operator between two sets of series.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct SetOperation {
     pub(crate) operator: SetOperator,
     pub(crate) left: Node,
@@ -96,7 +96,7 @@ pub(crate) struct SetOperation {
 }
 
 /// An aggregation over groups of series.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct AggregateNode {
     pub(crate) aggregation: AggregationRule,
     pub(crate) of: Node,
@@ -104,7 +104,7 @@ pub(crate) struct AggregateNode {
 }
 
 /// The aggregation of the values of a group.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) enum AggregationRule {
     Fixed(Aggregation),
     /// With a parameter that is a number at each step.

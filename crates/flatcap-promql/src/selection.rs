@@ -6,7 +6,7 @@ use promql_parser::label::{MatchOp, Matcher};
 use crate::labels::{Labels, NAME};
 
 /// The matchers of a selector; a series must pass all of them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selection {
     matchers: Vec<Matcher>,
 }

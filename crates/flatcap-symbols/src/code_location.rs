@@ -1,9 +1,12 @@
 //! The location of code, as recordings state it.
 
+use serde::Deserialize;
+
 use crate::build_id::BuildId;
 
 /// The kind of an object that contains code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
     /// An executable or a library: offsets are in the file.
     File,
@@ -34,7 +37,7 @@ pub struct ObjectKey {
 }
 
 /// Identifies the content of a file without a build id, together with its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub struct ObjectVersion {
     /// The file's size.
     pub bytes: u64,
@@ -43,7 +46,7 @@ pub struct ObjectVersion {
 }
 
 /// A process that was sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub struct CodeProcess {
     /// Process id.
     pub id: u32,

@@ -168,7 +168,7 @@ fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
     });
     twice.map(|(column, before, csv_type)| {
         let of = column.as_ref().map_or("all other columns".to_owned(), |column| format!("column {column}"));
-        format!("--type states two types of {of}: {} and {}; keep one", before.name(), csv_type.name())
+        format!("--type states two types of {of}: {} and {}; keep one", before.as_str(), csv_type.as_str())
     })
 }
 

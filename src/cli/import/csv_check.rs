@@ -3,16 +3,16 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use flatcap_format::schema::to_visible_json;
 use flatcap_import::csv::{self, CsvCheck, CsvOptions, RowOrder};
+use flatcap_import::{ImportFinding, ImportFlaw};
 use flatcap_text::human;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{FindingObject, FlawObject, check_files, print_flaws, with_progress};
-use crate::cli::ExitStatus;
+use super::{check_files, print_flaws, with_progress};
 use crate::cli::error::CliError;
 use crate::cli::time_printer::TimePrinter;
+use crate::cli::{ExitStatus, print_json};
 
 /// Column widths, in the order of the header. The table fits 80 characters.
 const TITLE_WIDTH: usize = 20;
@@ -25,8 +25,8 @@ const ABSENT_WIDTH: usize = 10;
 #[derive(Serialize)]
 struct CheckObject<'a> {
     files: &'a [CsvCheck],
-    findings: Vec<FindingObject<'a>>,
-    flaws: Vec<FlawObject<'a>>,
+    findings: &'a [ImportFinding],
+    flaws: &'a [ImportFlaw],
 }
 
 pub(super) fn run(
@@ -39,10 +39,8 @@ pub(super) fn run(
     check_files(files)?;
     let (report, checks) = with_progress(files, |progress| csv::check(files, options, progress))?;
     if is_json {
-        let findings = report.findings.iter().map(FindingObject::from).collect();
-        let flaws = report.flaws.iter().map(FlawObject::from).collect();
-        let object = CheckObject { files: &checks, findings, flaws };
-        writeln!(out, "{}", to_visible_json(&object).map_err(io::Error::from)?)?;
+        let object = CheckObject { files: &checks, findings: &report.findings, flaws: &report.flaws };
+        print_json(&object, out)?;
     } else {
         let mut times = TimePrinter::new(zone);
         for check in &checks {

@@ -1,28 +1,23 @@
 //! `import`: converts recordings of other formats to segments. One file per format.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Subcommand;
-use flatcap_format::schema::to_visible_json;
-use flatcap_import::{
-    FindingKind, ImportError, ImportFinding, ImportFlaw, ImportJob, ImportLimits, ImportProgress,
-    ImportReport,
-};
+use flatcap_import::iex::{self, Feed};
+use flatcap_import::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport};
 use flatcap_os::signal::SignalWatch;
 use flatcap_os::storage::DataDirectory;
 use flatcap_os::wake_event::WakeEvent;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
 use super::error::CliError;
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, print_json};
 use crate::daemon::DaemonError;
 
 mod csv;
 mod csv_check;
-mod iex;
 mod lobster;
 mod sar;
 mod stream;
@@ -54,8 +49,10 @@ enum ImportVerb {
     Csv(csv::Args),
     Sar(sar::Args),
     Lobster(lobster::Args),
-    IexDeep(iex::DeepArgs),
-    IexTops(iex::TopsArgs),
+    /// Import IEX DEEP 1.0 from captures: pcap or pcapng, optionally gzipped.
+    IexDeep(ImportArgs),
+    /// Import IEX TOPS 1.6 from captures: pcap or pcapng, optionally gzipped.
+    IexTops(ImportArgs),
 }
 
 /// Arguments of all imports.
@@ -79,8 +76,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         ImportVerb::Csv(args) => csv::run(args, out),
         ImportVerb::Sar(args) => sar::run(args, out),
         ImportVerb::Lobster(args) => lobster::run(args, out),
-        ImportVerb::IexDeep(args) => iex::run_deep(args, out),
-        ImportVerb::IexTops(args) => iex::run_tops(args, out),
+        ImportVerb::IexDeep(args) => import(args, |files, job| iex::import(files, Feed::Deep, job), out),
+        ImportVerb::IexTops(args) => import(args, |files, job| iex::import(files, Feed::Tops, job), out),
     }
 }
 
@@ -97,8 +94,7 @@ fn import(
         importer(&common.files, ImportJob { storage: &storage, limits, progress })
     })?;
     if common.json {
-        write!(out, "{}", to_visible_json(&ImportObject::from(&report)).map_err(io::Error::from)?)?;
-        writeln!(out)?;
+        print_json(&report, out)?;
     } else {
         print(&report, out)?;
     }
@@ -141,11 +137,8 @@ fn with_progress<T>(
     Ok(result?)
 }
 
-/// Returns the progress bar, which is hidden if standard error is not a terminal.
+/// Returns the progress bar, which the library hides if standard error is not a terminal.
 fn progress_bar(files: &[PathBuf]) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let lengths = files.iter().map(|path| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
     let bar = ProgressBar::new(lengths.sum());
     let style = "{wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} {msg} {eta}";
@@ -193,87 +186,4 @@ fn print_flaws(report: &ImportReport) -> io::Result<()> {
         writeln!(err, "flatcap: and {more} more")?;
     }
     Ok(())
-}
-
-/// The report as JSON.
-#[derive(Serialize)]
-struct ImportObject<'a> {
-    sources: Vec<SourceObject<'a>>,
-    segments: u64,
-    bytes: u64,
-    input_bytes: u64,
-    skipped: &'a std::collections::BTreeMap<&'static str, u64>,
-    recognized: &'a [String],
-    findings: Vec<FindingObject<'a>>,
-    flaws: Vec<FlawObject<'a>>,
-    more_flaws: u64,
-    stopped: bool,
-}
-
-#[derive(Serialize)]
-struct FindingObject<'a> {
-    path: &'a std::path::Path,
-    kind: FindingKind,
-    line: u64,
-    count: u64,
-    assumed: &'a str,
-    option: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct SourceObject<'a> {
-    name: &'a str,
-    recorded: u64,
-    lost: u64,
-}
-
-#[derive(Serialize)]
-struct FlawObject<'a> {
-    path: &'a std::path::Path,
-    offset: u64,
-    count: Option<u64>,
-    what: &'a str,
-}
-
-impl<'a> From<&'a ImportFinding> for FindingObject<'a> {
-    fn from(finding: &'a ImportFinding) -> Self {
-        Self {
-            path: &finding.path,
-            kind: finding.kind,
-            line: finding.line,
-            count: finding.count,
-            assumed: &finding.assumed,
-            option: finding.option.as_deref(),
-        }
-    }
-}
-
-impl<'a> From<&'a ImportFlaw> for FlawObject<'a> {
-    fn from(flaw: &'a ImportFlaw) -> Self {
-        Self { path: &flaw.path, offset: flaw.offset, count: flaw.count, what: &flaw.what }
-    }
-}
-
-impl<'a> From<&'a ImportReport> for ImportObject<'a> {
-    fn from(report: &'a ImportReport) -> Self {
-        let sources = report.totals.sources.iter();
-        Self {
-            sources: sources
-                .map(|source| SourceObject {
-                    name: &source.name,
-                    recorded: source.recorded,
-                    lost: source.lost,
-                })
-                .collect(),
-            segments: report.totals.segments,
-            bytes: report.totals.bytes,
-            input_bytes: report.bytes,
-            skipped: &report.skipped,
-            recognized: &report.recognized,
-            findings: report.findings.iter().map(FindingObject::from).collect(),
-            flaws: report.flaws.iter().map(FlawObject::from).collect(),
-            more_flaws: report.more_flaws,
-            stopped: report.stopped,
-        }
-    }
 }

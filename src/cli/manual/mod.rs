@@ -59,25 +59,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 
 fn pages(date: Date) -> Vec<ManPage> {
     let mut pages = command_pages::pages(date);
-    pages.push(ManPage {
-        file: "flatcap-ship.1".to_owned(),
-        text: with_title("FLATCAP-SHIP", "1", date, SHIP),
-    });
-    pages.push(ManPage {
-        file: "flatcap.toml.5".to_owned(),
-        text: with_title("FLATCAP.TOML", "5", date, &config_page::text()),
-    });
-    pages.push(ManPage {
-        file: "flatcap-service.8".to_owned(),
-        text: with_title("FLATCAP-SERVICE", "8", date, SERVICE),
-    });
+    let config = config_page::text();
+    for (name, section, text) in
+        [("flatcap-ship", 1, SHIP), ("flatcap.toml", 5, &config), ("flatcap-service", 8, SERVICE)]
+    {
+        let title = name.to_uppercase();
+        let title_line = format!(".TH {title} {section} {date} \"flatcap {}\"", env!("CARGO_PKG_VERSION"));
+        let text = roff::wrap(&format!("{title_line}\n{text}"));
+        pages.push(ManPage { file: format!("{name}.{section}"), text });
+    }
     pages
-}
-
-/// Returns the text with a title line before it.
-fn with_title(title: &str, section: &str, date: Date, text: &str) -> String {
-    let title_line = format!(".TH {title} {section} {date} \"flatcap {}\"", env!("CARGO_PKG_VERSION"));
-    roff::wrap(&format!("{title_line}\n{text}"))
 }
 
 fn today() -> Date {

@@ -345,6 +345,19 @@ pub enum MetricKind {
     Unknown,
 }
 
+impl MetricKind {
+    /// Returns the word for the kind in a schema, or `None` if the schema does not declare one.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Counter => Some("counter"),
+            Self::Gauge => Some("gauge"),
+            Self::State => Some("state"),
+            Self::Text => Some("text"),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// The relation of a field's values to the use of a resource. Only the ranking of suspects needs
 /// the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -141,19 +141,12 @@ fn build_field<'b>(
     (position, field): (usize, &NewField),
     all: &[&NewTable],
 ) -> WIPOffset<reflection::Field<'b>> {
-    let kind = match field.kind {
-        MetricKind::Counter => Some("counter"),
-        MetricKind::Gauge => Some("gauge"),
-        MetricKind::State => Some("state"),
-        MetricKind::Text => Some("text"),
-        MetricKind::Unknown => None,
-    };
     // The attributes are in the order of their keys.
     let attributes = [
         ("absent", field.absent),
         ("bits", field.uses_all_bits.then_some("")),
         ("identity", field.is_identity.then_some("")),
-        ("meaning", kind),
+        ("meaning", field.kind.word()),
         ("unit", field.unit.as_deref()),
     ];
     let mut pairs = Vec::new();

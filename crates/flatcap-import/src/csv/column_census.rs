@@ -66,7 +66,7 @@ impl Sort {
 }
 
 /// The numbers of a column, assuming one decimal mark.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct NumberCensus {
     mark: DecimalMark,
     numbers: u64,
@@ -127,19 +127,7 @@ pub(super) struct ColumnReading {
 
 impl NumberCensus {
     fn new(mark: DecimalMark) -> Self {
-        Self {
-            mark,
-            numbers: 0,
-            holds: [true; 3],
-            uses_all_bits: false,
-            codes: Sort::default(),
-            others: Sort::default(),
-            unit: None,
-            other_units: Sort::default(),
-            bare: Sort::default(),
-            misfits: Sort::default(),
-            before_misfits: None,
-        }
+        Self { mark, holds: [true; 3], ..Self::default() }
     }
 
     /// Adds a cell. Returns whether the cell counts as a number.
@@ -331,14 +319,14 @@ impl ColumnCensus {
         };
         let what = format!("column {title}: {:?} makes it text, though most cells are numbers", first.first);
         let csv_type = numbers.narrowest().or(numbers.before_misfits).unwrap_or(CsvType::Float);
-        let option = type_options(title, CsvType::Text, csv_type.name(), "to leave such cells out");
+        let option = type_options(title, CsvType::Text, csv_type.as_str(), "to leave such cells out");
         findings.add(FindingKind::Type, first.cells, what, Some(option));
     }
 }
 
 /// Returns the option for the type of a column, and the one for another type with its effect.
 fn type_options(title: &str, csv_type: CsvType, other: &str, effect: &str) -> String {
-    let own = option_with("--type", &format!("{title}={}", csv_type.name()));
+    let own = option_with("--type", &format!("{title}={}", csv_type.as_str()));
     format!("{own}, or {} {effect}", shell_word(&format!("{title}={other}")))
 }
 

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 
 use flatcap_format::schema::NewContent;
+use flatcap_os::keyword::Keyword as _;
+use flatcap_os::keywords;
 
 use super::numeral::{DecimalMark, numeral};
 use crate::payload::PayloadValue;
@@ -10,53 +12,31 @@ use crate::payload::PayloadValue;
 /// Largest integer up to which a 64-bit float represents each integer exactly.
 const FLOAT_EXACT_MAX: u64 = 1 << 53;
 
-/// The type of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CsvType {
-    /// `true` and `false`.
-    Bool,
-    /// Integers from 0 on.
-    Unsigned,
-    /// Integers.
-    Signed,
-    /// Numbers with or without a fraction.
-    Float,
-    /// Any text.
-    Text,
+keywords! {
+    /// The type of a column.
+    pub enum CsvType {
+        /// `true` and `false`.
+        Bool = "bool",
+        /// Integers from 0 on.
+        Unsigned = "unsigned",
+        /// Integers.
+        Signed = "integer",
+        /// Numbers with or without a fraction.
+        Float = "float",
+        /// Any text.
+        Text = "text",
+    }
 }
 
-/// The error for an unknown type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such type; use bool, unsigned, integer, float or text")]
-pub struct CsvTypeError;
-
 impl FromStr for CsvType {
-    type Err = CsvTypeError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, CsvTypeError> {
-        Ok(match text {
-            "bool" => Self::Bool,
-            "unsigned" => Self::Unsigned,
-            "integer" => Self::Signed,
-            "float" => Self::Float,
-            "text" => Self::Text,
-            _ => return Err(CsvTypeError),
-        })
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        Self::find(text).ok_or("no such type; use bool, unsigned, integer, float or text")
     }
 }
 
 impl CsvType {
-    /// Returns the name of the type in options and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "bool",
-            Self::Unsigned => "unsigned",
-            Self::Signed => "integer",
-            Self::Float => "float",
-            Self::Text => "text",
-        }
-    }
-
     /// Returns whether values are numbers.
     pub(super) fn is_number(self) -> bool {
         matches!(self, Self::Unsigned | Self::Signed | Self::Float)

@@ -148,7 +148,7 @@ impl Interpretation {
     pub(super) fn described(&self) -> String {
         let count = |wanted: CsvType| self.readings.iter().filter(|own| own.csv_type == wanted).count();
         let all = [CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float, CsvType::Text];
-        let counted = all.map(|kind| (count(kind), kind.name()));
+        let counted = all.map(|kind| (count(kind), kind.as_str()));
         let types = counted.iter().filter(|(count, _)| *count > 0);
         let types: Vec<String> = types.map(|(count, name)| format!("{count} {name}")).collect();
         let places: Vec<String> = self.header.time.iter().map(|at| (at + 1).to_string()).collect();
@@ -186,7 +186,7 @@ impl Interpretation {
         let columns = typed.map(|((column, reading), values)| ColumnCheck {
             title: column.title.clone(),
             name: column.name.clone(),
-            csv_type: reading.csv_type.name(),
+            csv_type: reading.csv_type.as_str(),
             unit: column.unit(reading),
             counter: column.is_counter(),
             absent: reading.absent.clone(),

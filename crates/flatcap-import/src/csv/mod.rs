@@ -29,12 +29,12 @@ use std::path::{Path, PathBuf};
 pub use super::row_times::RowOrder;
 pub use calendar::DateOrder;
 pub use columns::CsvColumns;
-pub use csv_type::{CsvType, CsvTypeError};
+pub use csv_type::CsvType;
 pub use interpretation::{ColumnCheck, CsvCheck, GapCheck, TimeCheck};
-pub use numeral::{DecimalMark, DecimalMarkError};
+pub use numeral::DecimalMark;
 pub use options::CsvOptions;
-pub use text_encoding::{TextEncoding, TextEncodingError};
-pub use time_form::{TimeForm, TimeFormError};
+pub use text_encoding::TextEncoding;
+pub use time_form::TimeForm;
 
 use cells::{Cells, split_line};
 use column_census::ColumnReading;

@@ -15,28 +15,24 @@ const ATTACHED_UNITS: [&str; 40] = [
 ];
 
 /// The character between the integer part and the fraction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecimalMark {
     /// `1,234.5`
+    #[default]
     Point,
     /// `1.234,5`
     Comma,
 }
 
-/// The error for an unknown decimal mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such decimal mark; use . or ,")]
-pub struct DecimalMarkError;
-
 impl FromStr for DecimalMark {
-    type Err = DecimalMarkError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, DecimalMarkError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text {
             "." | "point" => Ok(Self::Point),
             "," | "comma" => Ok(Self::Comma),
-            _ => Err(DecimalMarkError),
+            _ => Err("no such decimal mark; use . or ,"),
         }
     }
 }

@@ -149,7 +149,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         for (column, reading) in interpretation.header.columns.iter().zip(&interpretation.readings) {
             let value = interpretation.value(cells, column, reading);
             if value == Err(()) {
-                let (cell, kind) = (cells.text(column.position), reading.csv_type.name());
+                let (cell, kind) = (cells.text(column.position), reading.csv_type.as_str());
                 let (at, title) = (column.position + 1, &column.title);
                 let what = format!(
                     "line {line}, column {at} ({title}): {:?} is not {kind}; the value is left out",

@@ -32,21 +32,16 @@ pub enum TextEncoding {
     Latin1,
 }
 
-/// The error for an unknown encoding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such encoding; use utf-8, utf-16le, utf-16be or latin1 (Windows-1252)")]
-pub struct TextEncodingError;
-
 impl FromStr for TextEncoding {
-    type Err = TextEncodingError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, TextEncodingError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         Ok(match &*text.to_ascii_lowercase() {
             "utf-8" | "utf8" => Self::Utf8,
             "utf-16" | "utf-16le" | "utf16" | "utf16le" => Self::Utf16Le,
             "utf-16be" | "utf16be" => Self::Utf16Be,
             "latin1" | "latin-1" | "iso-8859-1" | "windows-1252" | "cp1252" => Self::Latin1,
-            _ => return Err(TextEncodingError),
+            _ => return Err("no such encoding; use utf-8, utf-16le, utf-16be or latin1 (Windows-1252)"),
         })
     }
 }

@@ -38,12 +38,8 @@ pub enum TimeForm {
 }
 
 /// The error for an unknown time format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no such form; use iso, ymd, dmy, mdy (dates in this order), s, ms, us, ns (since 1970), or a pattern such as \
-     \"%d.%m.%Y %H:%M:%S\""
-)]
-pub struct TimeFormError;
+const UNKNOWN_FORM: &str = "no such form; use iso, ymd, dmy, mdy (dates in this order), s, ms, us, ns \
+                            (since 1970), or a pattern such as \"%d.%m.%Y %H:%M:%S\"";
 
 /// The time of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +53,9 @@ pub(super) enum CellTime<'c> {
 }
 
 impl FromStr for TimeForm {
-    type Err = TimeFormError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, TimeFormError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         Ok(match text {
             "iso" => Self::Iso,
             "s" => Self::SinceEpoch(NS_PER_S),
@@ -70,7 +66,7 @@ impl FromStr for TimeForm {
             "dmy" => Self::Calendar(DateOrder::Dmy),
             "mdy" => Self::Calendar(DateOrder::Mdy),
             pattern if pattern.contains('%') => Self::Pattern(pattern.to_owned()),
-            _ => return Err(TimeFormError),
+            _ => return Err(UNKNOWN_FORM),
         })
     }
 }

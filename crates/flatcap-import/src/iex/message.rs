@@ -87,53 +87,47 @@ pub(super) struct MessageTarget<'r, 's> {
     pub(super) wall_ns: i64,
 }
 
-/// The templates of all types.
-#[derive(Debug)]
-pub(super) struct IexTemplates {
-    price_level: IexTemplate<24>,
-    trade: IexTemplate<32>,
-    quote: IexTemplate<40>,
-    trading_status: IexTemplate<13>,
-    operational_halt: IexTemplate<9>,
-    short_sale_price_test: IexTemplate<10>,
-    trade_break: IexTemplate<32>,
-    system_event: IexTemplate<1>,
-    security_event: IexTemplate<9>,
-    security_directory: IexTemplate<24>,
-    retail_liquidity: IexTemplate<9>,
-    official_price: IexTemplate<24>,
-    auction: IexTemplate<72>,
+/// Defines the templates of all types, each by the field of its payloads and the structure in it.
+macro_rules! templates {
+    ($($field:ident: $body:ident,)+) => {
+        /// The templates of all types.
+        #[derive(Debug)]
+        pub(super) struct IexTemplates {
+            $($field: IexTemplate<{ size_of::<$body>() }>,)+
+        }
+
+        impl IexTemplates {
+            pub(super) fn new() -> Self {
+                $(let $field = $body::default();)+
+                let none = MessageArgs::default;
+                Self {$(
+                    $field: IexTemplate::new(
+                        stringify!($field),
+                        &MessageArgs { $field: Some(&$field), ..none() },
+                    ),
+                )+}
+            }
+        }
+    };
+}
+
+templates! {
+    price_level: PriceLevel,
+    trade: Trade,
+    quote: Quote,
+    trading_status: TradingStatus,
+    operational_halt: OperationalHalt,
+    short_sale_price_test: ShortSalePriceTest,
+    trade_break: Trade,
+    system_event: SystemEvent,
+    security_event: SecurityEvent,
+    security_directory: SecurityDirectory,
+    retail_liquidity: RetailLiquidity,
+    official_price: OfficialPrice,
+    auction: Auction,
 }
 
 impl IexTemplates {
-    pub(super) fn new() -> Self {
-        /// The template whose payloads have this field.
-        macro_rules! template {
-            ($field:ident: $body:ident) => {{
-                let body = $body::default();
-                IexTemplate::new(
-                    stringify!($field),
-                    &MessageArgs { $field: Some(&body), ..Default::default() },
-                )
-            }};
-        }
-        Self {
-            price_level: template!(price_level: PriceLevel),
-            trade: template!(trade: Trade),
-            quote: template!(quote: Quote),
-            trading_status: template!(trading_status: TradingStatus),
-            operational_halt: template!(operational_halt: OperationalHalt),
-            short_sale_price_test: template!(short_sale_price_test: ShortSalePriceTest),
-            trade_break: template!(trade_break: Trade),
-            system_event: template!(system_event: SystemEvent),
-            security_event: template!(security_event: SecurityEvent),
-            security_directory: template!(security_directory: SecurityDirectory),
-            retail_liquidity: template!(retail_liquidity: RetailLiquidity),
-            official_price: template!(official_price: OfficialPrice),
-            auction: template!(auction: Auction),
-        }
-    }
-
     /// Records one message. `header` must be complete except for the message's time and its number
     /// of unknown bytes.
     #[inline]

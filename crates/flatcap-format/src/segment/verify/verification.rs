@@ -28,7 +28,7 @@ const FINDINGS_KEPT_MAX: usize = 1000;
 const PROGRESS_BYTES: u64 = 1 << 20;
 
 /// A part of a file that differs from the written bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SegmentFlaw {
     /// The file.
     pub path: PathBuf,
@@ -41,7 +41,7 @@ pub struct SegmentFlaw {
 }
 
 /// Samples that are neither recorded nor counted as lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct UnexplainedGap {
     /// The file in which the verification noticed the missing samples.
     pub path: PathBuf,

@@ -1,0 +1,111 @@
+//! The events of an export, and its caller, who receives them and may stop it.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use flatcap_arrow::SampleBatch;
+use flatcap_format::replay::Notice;
+
+use crate::error::ColumnarError;
+use crate::request::ColumnarRequest;
+
+/// An event reported to the progress callback.
+#[derive(Debug)]
+pub(crate) enum ColumnarEvent {
+    /// A notice about the recording, for the user.
+    Notice(Notice),
+    /// The recording is read from its beginning, for a part of the files.
+    Reading {
+        /// Number of the reading, from 0.
+        number: usize,
+        /// The number of readings.
+        count: usize,
+    },
+    /// Samples up to this wall time were exported in this reading, in nanoseconds.
+    Progress(i64),
+}
+
+impl ColumnarEvent {
+    /// Returns the progress after these samples.
+    pub(crate) fn after(samples: &SampleBatch) -> Self {
+        Self::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+    }
+}
+
+/// The caller of an export, who receives its events and may stop it.
+pub(crate) struct ExportWatch<'w> {
+    /// Returns false to stop the export.
+    callback: &'w mut dyn FnMut(ColumnarEvent) -> bool,
+    /// Whether a file could not be read at all.
+    is_unreadable: bool,
+    /// Whether notices are left out: an earlier reading of the files has reported them.
+    is_quiet: bool,
+    /// Set if repeated notices are left out.
+    seen: Option<SeenNotices>,
+}
+
+/// The hashes of the notices so far, not the notices: damaged recordings may have millions of them.
+#[derive(Default)]
+struct SeenNotices {
+    hashes: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl<'w> ExportWatch<'w> {
+    pub(crate) fn new(callback: &'w mut dyn FnMut(ColumnarEvent) -> bool) -> Self {
+        Self { callback, is_unreadable: false, is_quiet: false, seen: None }
+    }
+
+    /// Leaves out all further notices.
+    pub(crate) fn silence_notices(&mut self) {
+        self.is_quiet = true;
+    }
+
+    /// Leaves out repeated notices: several readings find the same damage.
+    pub(crate) fn leave_out_repeated_notices(&mut self) {
+        self.seen = Some(SeenNotices::default());
+    }
+
+    /// Passes an event on.
+    ///
+    /// # Errors
+    /// `Stopped` if the caller stops the export.
+    pub(crate) fn report(&mut self, event: ColumnarEvent) -> Result<(), ColumnarError> {
+        if let ColumnarEvent::Notice(notice) = &event {
+            if self.is_quiet {
+                return Ok(());
+            }
+            self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
+            if self.seen.as_mut().is_some_and(|seen| !seen.is_new(notice)) {
+                return Ok(());
+            }
+        }
+        if (self.callback)(event) { Ok(()) } else { Err(ColumnarError::Stopped) }
+    }
+
+    /// Checks that all files could be read.
+    ///
+    /// # Errors
+    /// `NothingRead`: an export without samples has nothing to say but the notices.
+    pub(crate) fn check_readable(&self) -> Result<(), ColumnarError> {
+        if self.is_unreadable { Err(ColumnarError::NothingRead) } else { Ok(()) }
+    }
+
+    /// Checks that an export has samples, or that no time was selected.
+    ///
+    /// # Errors
+    /// `NothingRead`, `NoSamples`, or an error of reading.
+    pub(crate) fn check_samples(&self, count: u64, request: &ColumnarRequest) -> Result<(), ColumnarError> {
+        if count > 0 {
+            return Ok(());
+        }
+        self.check_readable()?;
+        request.no_samples()?.map_or(Ok(()), Err)
+    }
+}
+
+impl SeenNotices {
+    fn is_new(&mut self, notice: &Notice) -> bool {
+        self.hashes.insert(self.hasher.hash_one(notice.to_string()))
+    }
+}
