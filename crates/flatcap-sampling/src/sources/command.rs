@@ -29,17 +29,15 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in the output of a program that the configuration names.",
     root: "flatcap.host.Command",
     schema: include_bytes!("../../../../generated/host/command.bfbs"),
-    files: &[],
     // Starting a program takes a millisecond or more.
     period: Duration::from_secs(10),
     is_on_by_default: true,
     may_block: true,
     refresh: "at each sample, which runs the program",
     selects: "names of values",
-    needs: &[],
-    hint: "",
     keys: OwnKeys::Command,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

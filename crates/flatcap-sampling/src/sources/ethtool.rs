@@ -15,7 +15,7 @@ use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::network::namespace_path;
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/net/dev";
@@ -41,15 +41,13 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Drivers query their hardware, which can take a millisecond.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
     may_block: true,
     refresh: "depends on the driver: at each packet, or only once a second",
     selects: "interfaces, such as eth0",
-    needs: &[],
     hint: ": drivers answer only within the recorder's network namespace, \
      which is not the host's; run the container in the host's network namespace",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

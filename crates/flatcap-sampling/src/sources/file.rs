@@ -24,17 +24,15 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in a file that the configuration names.",
     root: "flatcap.host.File",
     schema: include_bytes!("../../../../generated/host/file.bfbs"),
-    files: &[],
     // A short file costs 5 us; a file that changes faster can get a shorter period.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     may_block: true,
     refresh: "whenever the file is written",
     selects: "names of values",
-    needs: &[],
-    hint: "",
     keys: OwnKeys::File,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -10,7 +10,7 @@ use flatcap_schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
@@ -33,15 +33,14 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &FILES,
     // Energy counters change every millisecond; power averaged over 100 ms is steady.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
     may_block: true,
     refresh: "energy every millisecond, batteries every second to every minute",
     selects: "zones and supplies, such as intel-rapl:0 and BAT0",
     needs: &["CAP_DAC_READ_SEARCH"],
     hint: ", and no supply in /sys/class/power_supply: usual on virtual machines; \
      other hosts need drivers (intel_rapl_msr)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
