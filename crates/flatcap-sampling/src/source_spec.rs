@@ -88,7 +88,7 @@ pub enum SourceOpener {
 }
 
 impl SourceSpec {
-    /// What most sources have in common: each states only how it differs, and what it measures.
+    /// The values that most sources share. Each states only its differences and what it measures.
     pub(super) const DEFAULTS: Self = Self {
         name: "",
         about: "",
