@@ -7,6 +7,7 @@ use std::time::Duration;
 use comfy_table::Table;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
+use flatcap_format::schema::GapCauseNames;
 use flatcap_metrics::LimitingBudget;
 use flatcap_recorder::{RecorderReport, SourceReport};
 use flatcap_sampling::sources::find;
@@ -290,7 +291,8 @@ fn remarks(source: &SourceReport) -> Vec<String> {
         lines.push(format!("{name}: {thinned} thinned by disk_period; at full rate in the ring only"));
     }
     if source.lost > 0 {
-        lines.push(format!("{name}: {} lost: {}", count(source.lost, "sample"), source.causes));
+        let causes = GapCauseNames(source.causes.bits());
+        lines.push(format!("{name}: {} lost: {causes}", count(source.lost, "sample")));
     }
     if let Some(failure) = &source.failure {
         lines.push(format!(

@@ -8,13 +8,13 @@ use flatcap_control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
     RingStatus, SegmentStatus, SenderStatus, SourceStatus, Status, StorageStatus,
 };
+use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 use flatcap_metrics::{
     CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
 };
 use flatcap_os::clock::{NS_PER_S, process_cpu_ns};
 use flatcap_os::process_usage::ProcessUsage;
-use flatcap_slab::Causes;
 
 /// Interval between two measurements.
 const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
@@ -279,7 +279,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
     let recorded = source.recorded.get();
     let asked_hz = ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default();
     let (stride, limit) = source.stride_and_budget();
-    let causes = Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
+    let causes = GapCauseNames(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
     SourceStatus {
         name: source.name.clone(),
         id,

@@ -347,9 +347,9 @@ mod tests {
             rig.answers.lock().unwrap().pop().unwrap()
         };
         let loss = |first_seq, causes| Loss { source: 1, first_seq, count: 3, causes };
-        rig.recorder.slot.gaps.losses.add(loss(0, Causes::READ_FAILED));
+        rig.recorder.slot.gaps.losses.add(loss(0, Causes::ReadFailed));
         assert!(flush(&mut rig).is_ok());
-        rig.recorder.slot.gaps.losses.add(loss(3, Causes::STORAGE));
+        rig.recorder.slot.gaps.losses.add(loss(3, Causes::Storage));
         assert_eq!(rig.recorder.slot.gaps.losses.pending(), (6, 3));
         let refused = flush(&mut rig).unwrap_err().to_string();
         assert!(refused.starts_with("3 samples could not be written and are lost"), "{refused}");

@@ -245,7 +245,7 @@ impl Recorder {
                     source: run.source,
                     first_seq: run.first_seq,
                     count: run.count(),
-                    causes: Causes::STORAGE,
+                    causes: Causes::Storage,
                 });
             }
         }
@@ -402,7 +402,7 @@ impl Recorder {
                     recorded: source.recorded.get(),
                     lost: source.begun.get() - source.recorded.get() - source.thinned.get(),
                     thinned: source.thinned.get(),
-                    causes: Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
+                    causes: Causes::from_bits_retain(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
                     missed: source.missed.get(),
                     incomplete: source.incomplete.get(),
                     incomplete_flags: source.incomplete_flags.get(),
