@@ -139,7 +139,7 @@ impl Ethtool {
     /// Sends a command to a driver. The answer is left in the buffer.
     fn command(&mut self, name: &[u8; INTERFACE_BYTES], words: &[u32]) -> io::Result<()> {
         for (word, at) in words.iter().zip((0..).step_by(4)) {
-            self.file.write_all_at(&bytes(*word), at)?;
+            self.file.write_all_at(&word.to_ne_bytes(), at)?;
         }
         let mut request = InterfaceRequest { name: *name, data: self.area.as_mut_ptr(), rest: [0; 2] };
         self.call_ioctl::<SIOCETHTOOL, _>(&mut request)
@@ -207,7 +207,7 @@ impl DriverQueries for Ethtool {
         values.clear();
         self.command(name, &[ETHTOOL_GSTATS, count(expected)?])?;
         let items = self.read::<8>(4)?;
-        values.extend(items.iter().map(|value| u64_from_kernel(*value)));
+        values.extend(items.iter().map(|value| u64::from_ne_bytes(*value)));
         Ok(())
     }
 }
@@ -217,19 +217,8 @@ fn count(statistics: usize) -> io::Result<u32> {
     fits.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
 }
 
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
 fn u32_from_kernel(bytes: [u8; 4]) -> usize {
     usize::try_from(u32::from_ne_bytes(bytes)).unwrap_or(usize::MAX)
-}
-
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
-fn u64_from_kernel(bytes: [u8; 8]) -> u64 {
-    u64::from_ne_bytes(bytes)
-}
-
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
-fn bytes(word: u32) -> [u8; 4] {
-    word.to_ne_bytes()
 }
 
 #[cfg(test)]
@@ -262,7 +251,7 @@ mod tests {
         let ethtool = Ethtool::open().unwrap();
         for (space, fits) in [(4, false), (100, false), (4096, true)] {
             let start = AREA_BYTES - space;
-            ethtool.file.write_all_at(&bytes(ETHTOOL_GDRVINFO), start as u64).unwrap();
+            ethtool.file.write_all_at(&ETHTOOL_GDRVINFO.to_ne_bytes(), start as u64).unwrap();
             let data = ethtool.area.as_mut_ptr().wrapping_add(start);
             let Some(name) =
                 ["eth0", "lo"].map(padded_name).into_iter().find(|name| ethtool.index(name).is_ok())
