@@ -401,10 +401,10 @@ impl MergedReader {
         if self.current_run == RunSelection::OfOtherHost {
             return;
         }
-        if !self.has_attachments {
-            self.next_run = Some((header, frame));
-        } else {
+        if self.has_attachments {
             self.queue_new_sources(&header);
+        } else {
+            self.next_run = Some((header, frame));
         }
         if let Some(footer) = footer {
             self.queue_new_sources(&footer);
