@@ -10,11 +10,11 @@ use std::time::Duration;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
+use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
     SegmentReader, SourceSender, markers,
 };
-use flatcap_slab::Causes;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -332,7 +332,7 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         recorded: sum.totals.recorded,
         lost: sum.totals.lost,
         thinned: sum.totals.thinned,
-        lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
+        lost_causes: (sum.totals.lost > 0).then(|| GapCauseNames(sum.totals.causes).to_string()),
         missed: sum.missed,
         incomplete: sum.incomplete,
         is_partly_counted: sum.is_counted == (true, true),

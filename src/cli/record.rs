@@ -11,7 +11,6 @@ use flatcap_format::histogram::TotalHistogram;
 use flatcap_metrics::{LimitingBudget, SourceMetrics};
 use flatcap_recorder::{RecorderReport, SourceReport};
 use flatcap_sampling::sources::find;
-use flatcap_slab::Causes;
 use flatcap_text::quantity::duration_argument;
 
 use super::configuration::{self, layers};
@@ -295,7 +294,7 @@ fn remarks(report: &SourceReport) -> Vec<String> {
         lines.push(format!("{name}: {thinned} thinned by disk_period; at full rate in the ring only"));
     }
     if report.lost() > 0 {
-        lines.push(format!("{name}: {} lost: {}", count(report.lost(), "sample"), Causes::of(source)));
+        lines.push(format!("{name}: {} lost: {}", count(report.lost(), "sample"), source.lost_causes()));
     }
     if let Some(failure) = source.failure() {
         lines.push(format!(

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
+use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{
     ListedSegment, REMOVED_NAME, RemovedSegments, SegmentError, SegmentFlaw, SourceCompleteness,
     UnexplainedGap, Verification, VerificationReport,
 };
 use flatcap_format::storage::open_regular;
-use flatcap_slab::Causes;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -93,7 +93,7 @@ impl VerifyReport {
         let loss = |source: &SourceCompleteness| LossRow {
             source: name_of(source),
             count: source.lost,
-            causes: Causes::from_bits(source.causes).to_string(),
+            causes: GapCauseNames(source.causes).to_string(),
         };
         let sources = verdict.sources.iter().map(|(_, source)| source).chain([&verdict.earlier]);
         Self {

@@ -13,7 +13,6 @@ use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSende
 use flatcap_metrics::{CompressionMetrics, DirectoryMetrics, Metrics, RecorderMetrics, SourceMetrics};
 use flatcap_os::clock::{NS_PER_S, process_cpu_ns};
 use flatcap_os::process_usage::ProcessUsage;
-use flatcap_slab::Causes;
 
 /// Interval between two measurements.
 const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
@@ -141,7 +140,7 @@ impl StatusTracker {
                 .into_iter()
                 .map(|(id, source)| {
                     let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
-                    let causes = (source.lost.get() > 0).then(|| Causes::of(source).to_string());
+                    let causes = (source.lost.get() > 0).then(|| source.lost_causes().to_string());
                     SourceStatus::new(id, source, rates, causes)
                 })
                 .collect(),

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, PoisonError};
 
+use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::SourceSender;
 use flatcap_os::clock::monotonic_ns;
 
@@ -164,6 +165,11 @@ impl SourceMetrics {
     /// Returns whether the budget of the whole process limits it.
     pub(super) fn is_limited_by_recorder(&self) -> bool {
         matches!(self.stride_and_budget(), (2.., LimitingBudget::Recorder))
+    }
+
+    /// Returns the names of the causes of lost samples.
+    pub fn lost_causes(&self) -> GapCauseNames {
+        GapCauseNames(u32::try_from(self.causes.get()).unwrap_or(u32::MAX))
     }
 
     /// Sets the reason why samples are incomplete, in words. Must only be called by the sampler.

@@ -275,23 +275,19 @@ fn read_up_to(
     Ok(length)
 }
 
-#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }
 
-#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]
-#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
 mod tests {
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;

@@ -6,6 +6,7 @@
 //! many statistics are an error (EFAULT) instead of a write into other memory. The result is read
 //! through the mapped file.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -70,6 +71,48 @@ struct InterfaceRequest<Data> {
 // The kernel's structure is a name and a union of 24 bytes, or 16 where pointers have 4.
 const _: () = assert!(size_of::<InterfaceRequest<*mut u8>>() >= INTERFACE_BYTES + 16 + size_of::<*mut u8>());
 
+/// Queries about network interfaces, which the kernel or a driver answers.
+pub trait DriverQueries: Debug + Send {
+    /// Returns the kernel's index of an interface. A later interface of the same name has another
+    /// index.
+    ///
+    /// # Errors
+    /// `NotFound` or ENODEV if there is no such interface, or any error of the underlying system
+    /// call.
+    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32>;
+
+    /// Returns information about the driver of an interface.
+    ///
+    /// # Errors
+    /// `Unsupported` if the driver reports none, or any error of the underlying system call.
+    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo>;
+
+    /// Fills `names` with the names of all statistics. `expected` is their last known number.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
+    /// system call.
+    fn names(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        names: &mut Vec<[u8; NAME_BYTES]>,
+    ) -> io::Result<()>;
+
+    /// Fills `values` with the values of all statistics, in the order of their names. A number of
+    /// values other than `expected` means that the names have changed.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
+    /// system call.
+    fn values(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        values: &mut Vec<u64>,
+    ) -> io::Result<()>;
+}
+
 impl Ethtool {
     /// Opens a socket and maps the buffer.
     ///
@@ -80,77 +123,6 @@ impl Ethtool {
         ftruncate(&file, AREA_BYTES as u64)?;
         let area = MmapOptions::new().len(AREA_BYTES + GUARD_BYTES).map_raw(&file)?;
         Ok(Self { socket: UnixDatagram::unbound()?, area, file, buffer: Vec::new() })
-    }
-
-    /// Returns the kernel's index of an interface. A later interface of the same name has another
-    /// index.
-    ///
-    /// # Errors
-    /// `NotFound` or ENODEV if there is no such interface, or any error of the underlying system
-    /// call.
-    pub fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32> {
-        let mut request = InterfaceRequest { name: *name, data: [0_u32; 2], rest: [0; 2] };
-        self.call_ioctl::<SIOCGIFINDEX, _>(&mut request)?;
-        let [index, _] = request.data;
-        Ok(index)
-    }
-
-    /// Returns information about the driver of an interface.
-    ///
-    /// # Errors
-    /// `Unsupported` if the driver reports none, or any error of the underlying system call.
-    pub fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
-        // struct ethtool_drvinfo: command, five strings of 32 bytes, 12 bytes reserved, five
-        // numbers.
-        self.command(name, &[ETHTOOL_GDRVINFO])?;
-        let mut info = [0; 4 + 5 * 32 + 12 + 5 * 4];
-        self.file.read_exact_at(&mut info, 0)?;
-        let text = |at: usize| *info.get(4 + 32 * at..).unwrap_or_default().first_chunk().unwrap_or(&[0; 32]);
-        let counts = info.get(4 + 5 * 32 + 12 + 4..).unwrap_or_default();
-        Ok(DriverInfo {
-            driver: text(0),
-            version: text(1),
-            firmware: text(2),
-            bus: text(3),
-            statistics: counts.first_chunk().map_or(0, |count| u32_from_kernel(*count)),
-        })
-    }
-
-    /// Fills `names` with the names of all statistics. `expected` is their last known number.
-    ///
-    /// # Errors
-    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
-    /// system call.
-    pub fn names(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        names: &mut Vec<[u8; NAME_BYTES]>,
-    ) -> io::Result<()> {
-        names.clear();
-        self.command(name, &[ETHTOOL_GSTRINGS, ETH_SS_STATS, count(expected)?])?;
-        let items = self.read::<NAME_BYTES>(8)?;
-        names.extend(items.iter());
-        Ok(())
-    }
-
-    /// Fills `values` with the values of all statistics, in the order of their names. A number of
-    /// values other than `expected` means that the names have changed.
-    ///
-    /// # Errors
-    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
-    /// system call.
-    pub fn values(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        values: &mut Vec<u64>,
-    ) -> io::Result<()> {
-        values.clear();
-        self.command(name, &[ETHTOOL_GSTATS, count(expected)?])?;
-        let items = self.read::<8>(4)?;
-        values.extend(items.iter().map(|value| u64_from_kernel(*value)));
-        Ok(())
     }
 
     /// Reads the result of the last command: a count at offset `at`, followed by as many items.
@@ -167,7 +139,7 @@ impl Ethtool {
     /// Sends a command to a driver. The answer is left in the buffer.
     fn command(&mut self, name: &[u8; INTERFACE_BYTES], words: &[u32]) -> io::Result<()> {
         for (word, at) in words.iter().zip((0..).step_by(4)) {
-            self.file.write_all_at(&bytes(*word), at)?;
+            self.file.write_all_at(&word.to_ne_bytes(), at)?;
         }
         let mut request = InterfaceRequest { name: *name, data: self.area.as_mut_ptr(), rest: [0; 2] };
         self.call_ioctl::<SIOCETHTOOL, _>(&mut request)
@@ -188,24 +160,65 @@ impl Ethtool {
     }
 }
 
+impl DriverQueries for Ethtool {
+    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32> {
+        let mut request = InterfaceRequest { name: *name, data: [0_u32; 2], rest: [0; 2] };
+        self.call_ioctl::<SIOCGIFINDEX, _>(&mut request)?;
+        let [index, _] = request.data;
+        Ok(index)
+    }
+
+    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
+        // struct ethtool_drvinfo: command, five strings of 32 bytes, 12 bytes reserved, five
+        // numbers.
+        self.command(name, &[ETHTOOL_GDRVINFO])?;
+        let mut info = [0; 4 + 5 * 32 + 12 + 5 * 4];
+        self.file.read_exact_at(&mut info, 0)?;
+        let text = |at: usize| *info.get(4 + 32 * at..).unwrap_or_default().first_chunk().unwrap_or(&[0; 32]);
+        let counts = info.get(4 + 5 * 32 + 12 + 4..).unwrap_or_default();
+        Ok(DriverInfo {
+            driver: text(0),
+            version: text(1),
+            firmware: text(2),
+            bus: text(3),
+            statistics: counts.first_chunk().map_or(0, |count| u32_from_kernel(*count)),
+        })
+    }
+
+    fn names(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        names: &mut Vec<[u8; NAME_BYTES]>,
+    ) -> io::Result<()> {
+        names.clear();
+        self.command(name, &[ETHTOOL_GSTRINGS, ETH_SS_STATS, count(expected)?])?;
+        let items = self.read::<NAME_BYTES>(8)?;
+        names.extend(items.iter());
+        Ok(())
+    }
+
+    fn values(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        values: &mut Vec<u64>,
+    ) -> io::Result<()> {
+        values.clear();
+        self.command(name, &[ETHTOOL_GSTATS, count(expected)?])?;
+        let items = self.read::<8>(4)?;
+        values.extend(items.iter().map(|value| u64::from_ne_bytes(*value)));
+        Ok(())
+    }
+}
+
 fn count(statistics: usize) -> io::Result<u32> {
     let fits = u32::try_from(statistics).ok().filter(|_| statistics <= STATISTICS_MAX);
     fits.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
 }
 
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
 fn u32_from_kernel(bytes: [u8; 4]) -> usize {
     usize::try_from(u32::from_ne_bytes(bytes)).unwrap_or(usize::MAX)
-}
-
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
-fn u64_from_kernel(bytes: [u8; 8]) -> u64 {
-    u64::from_ne_bytes(bytes)
-}
-
-#[expect(clippy::host_endian_bytes, reason = "numbers of the kernel in this host's memory")]
-fn bytes(word: u32) -> [u8; 4] {
-    word.to_ne_bytes()
 }
 
 #[cfg(test)]
@@ -238,7 +251,7 @@ mod tests {
         let ethtool = Ethtool::open().unwrap();
         for (space, fits) in [(4, false), (100, false), (4096, true)] {
             let start = AREA_BYTES - space;
-            ethtool.file.write_all_at(&bytes(ETHTOOL_GDRVINFO), start as u64).unwrap();
+            ethtool.file.write_all_at(&ETHTOOL_GDRVINFO.to_ne_bytes(), start as u64).unwrap();
             let data = ethtool.area.as_mut_ptr().wrapping_add(start);
             let Some(name) =
                 ["eth0", "lo"].map(padded_name).into_iter().find(|name| ethtool.index(name).is_ok())

@@ -3,6 +3,11 @@
 //!
 //! Never knows about frames, segments or sources; keeps no global state.
 
+#![allow(
+    clippy::host_endian_bytes,
+    reason = "numbers of the kernel and of files as this host writes them, never stored"
+)]
+
 pub mod build_id;
 pub mod clock;
 pub mod control_group;

@@ -84,7 +84,6 @@ impl CounterGroup {
     /// # Errors
     /// `UnexpectedEof` if the kernel returns fewer counts than there are counters, or any error of
     /// the underlying system call.
-    #[allow(clippy::host_endian_bytes, reason = "words of the kernel of this host, never stored")]
     pub fn read(&self, mut count: impl FnMut(CounterValue)) -> io::Result<()> {
         let mut buffer = [0; (HEADER_WORDS + GROUP_MAX) * 8];
         let leader = self.counters.first().ok_or(io::ErrorKind::InvalidInput)?;

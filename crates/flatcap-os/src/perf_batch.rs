@@ -391,7 +391,6 @@ mod tests {
     // Proves that a record after one that is too young is in the next batch, exactly once, and that
     // malformed records are counted once.
     #[test]
-    #[allow(clippy::host_endian_bytes, reason = "a number as the kernel of this host writes it")]
     fn malformed_records_are_counted_once() {
         let mut malformed = record(1, 1);
         malformed.truncate(16);

@@ -62,11 +62,10 @@ pub struct PerfRecord<'b> {
 
 #[cfg(any(test, feature = "testing"))]
 #[allow(
-    clippy::host_endian_bytes,
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "for tests: numbers as the kernel of this host writes them, in records that fit"
+    reason = "for tests, whose records fit"
 )]
 impl PerfRecord<'_> {
     /// Encodes the record as the kernel does, for tests of code that reads records.
@@ -202,7 +201,7 @@ impl CallChain<'_> {
     /// Returns the addresses and contexts.
     pub fn addresses(self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
-        words.iter().map(|word| host_u64(*word))
+        words.iter().map(|word| u64::from_ne_bytes(*word))
     }
 }
 
@@ -258,7 +257,7 @@ impl<'b> PerfRecords<'b> {
         let mut header = RecordFields(record);
         let (kind, _flags, length) = (header.u32()?, header.u16()?, header.u16()?);
         let is_switch = kind == SWITCH_CPU_WIDE && usize::from(length) == SWITCH_BYTES;
-        record.last_chunk().filter(|_| is_switch).map(|time| host_u64(*time))
+        record.last_chunk().filter(|_| is_switch).map(|time| u64::from_ne_bytes(*time))
     }
 
     fn skip_all(&mut self) -> Option<PerfRecord<'b>> {
@@ -398,18 +397,16 @@ impl<'b> RecordFields<'b> {
         Some(*taken)
     }
 
-    #[allow(clippy::host_endian_bytes, reason = "numbers of the kernel of this host, never stored")]
     fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    #[allow(clippy::host_endian_bytes, reason = "numbers of the kernel of this host, never stored")]
     fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_ne_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
-        self.array().map(host_u64)
+        self.array().map(u64::from_ne_bytes)
     }
 
     fn thread(&mut self) -> Option<ThreadId> {
@@ -422,13 +419,7 @@ impl<'b> RecordFields<'b> {
     }
 }
 
-#[allow(clippy::host_endian_bytes, reason = "numbers of the kernel of this host, never stored")]
-fn host_u64(bytes: [u8; 8]) -> u64 {
-    u64::from_ne_bytes(bytes)
-}
-
 #[cfg(test)]
-#[allow(clippy::host_endian_bytes, reason = "numbers of the kernel of this host, never stored")]
 mod tests {
     use proptest::prelude::*;
 

@@ -175,7 +175,6 @@ impl PerfRing {
     }
 
     /// Returns how long the event has been enabled, in nanoseconds.
-    #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel writes them")]
     fn read_enabled_ns(&self) -> io::Result<u64> {
         let mut numbers = [0; 16]; // a count and the time
         let read = rustix::io::read(self.event.as_fd(), &mut numbers)?;

@@ -127,29 +127,24 @@ fn update_plan(
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
     let plan_before = std::mem::replace(&mut slot.plan, plan);
-    match start_next_segment(slot) {
-        Ok(number) => {
-            // Only now, because segments removed for lower limits cannot be restored.
-            slot.storage.set_limits(limits);
-            slot.gaps.resize_sources(sources);
-            slot.latencies.update_sources(sources, latencies, removed);
-            rules.replace(next_rules, &slot.plan.header.sources);
-            Ok(format!("segment {number} is open"))
-        }
+    let answer = match start_next_segment(slot) {
+        Ok(number) => format!("segment {number} is open"),
         // A ring must not delay a reload: it starts a segment when it can.
         Err(_) if slot.is_ring => {
             slot.seal();
-            slot.storage.set_limits(limits);
-            slot.gaps.resize_sources(sources);
-            slot.latencies.update_sources(sources, latencies, removed);
-            rules.replace(next_rules, &slot.plan.header.sources);
-            Ok("no segment is open".to_owned())
+            "no segment is open".to_owned()
         }
         Err(error) => {
             slot.plan = plan_before;
-            Err(error)
+            return Err(error);
         }
-    }
+    };
+    // Only now, because segments removed for lower limits cannot be restored.
+    slot.storage.set_limits(limits);
+    slot.gaps.resize_sources(sources);
+    slot.latencies.update_sources(sources, latencies, removed);
+    rules.replace(next_rules, &slot.plan.header.sources);
+    Ok(answer)
 }
 
 fn no_segment() -> CommandError {
@@ -352,9 +347,9 @@ mod tests {
             rig.answers.lock().unwrap().pop().unwrap()
         };
         let loss = |first_seq, causes| Loss { source: 1, first_seq, count: 3, causes };
-        rig.recorder.slot.gaps.losses.add(loss(0, Causes::READ_FAILED));
+        rig.recorder.slot.gaps.losses.add(loss(0, Causes::ReadFailed));
         assert!(flush(&mut rig).is_ok());
-        rig.recorder.slot.gaps.losses.add(loss(3, Causes::STORAGE));
+        rig.recorder.slot.gaps.losses.add(loss(3, Causes::Storage));
         assert_eq!(rig.recorder.slot.gaps.losses.pending(), (6, 3));
         let refused = flush(&mut rig).unwrap_err().to_string();
         assert!(refused.starts_with("3 samples could not be written and are lost"), "{refused}");

@@ -245,7 +245,7 @@ impl Recorder {
                     source: run.source,
                     first_seq: run.first_seq,
                     count: run.count(),
-                    causes: Causes::STORAGE,
+                    causes: Causes::Storage,
                 });
             }
         }

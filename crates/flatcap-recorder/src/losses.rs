@@ -11,7 +11,7 @@ const LOSSES_MAX: usize = 1024;
 const ADDED_LOSSES_MAX: usize = 64;
 
 /// Consecutive samples that are not in the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LostPart {
     pub(super) first: u64,
     pub(super) count: u64,
@@ -106,7 +106,7 @@ impl LossTracker {
                 add(LostPart { first: next, count: from - next, causes });
             }
             if from < to {
-                add(LostPart { first: from, count: to - from, causes: Causes::THINNED });
+                add(LostPart { first: from, count: to - from, causes: Causes::Thinned });
             }
             next = to;
         }
@@ -117,7 +117,7 @@ impl LossTracker {
     fn thinned(&self, source: u16, first: u64, end: u64) -> Vec<(u64, u64)> {
         let within = |is_thinned: bool| {
             let losses =
-                self.of(source).iter().filter(move |loss| (loss.causes == Causes::THINNED) == is_thinned);
+                self.of(source).iter().filter(move |loss| (loss.causes == Causes::Thinned) == is_thinned);
             let ranges =
                 losses.map(|loss| (loss.first_seq.max(first), (loss.first_seq + loss.count).min(end)));
             ranges.filter(|(from, to)| from < to)
@@ -150,10 +150,10 @@ impl LossTracker {
     /// storage refused. If losses were merged to save space, the numbers between them count too.
     pub(super) fn pending(&self) -> (u64, u64) {
         let sum = |(all, refused), loss: &Loss| {
-            let is_refused = loss.causes | Causes::STORAGE == loss.causes;
+            let is_refused = loss.causes | Causes::Storage == loss.causes;
             (all + loss.count, refused + if is_refused { loss.count } else { 0 })
         };
-        let lost = self.sources.iter().flatten().filter(|loss| loss.causes != Causes::THINNED);
+        let lost = self.sources.iter().flatten().filter(|loss| loss.causes != Causes::Thinned);
         lost.fold((0, 0), sum)
     }
 
@@ -176,14 +176,14 @@ mod tests {
         let ledger = LossLedger::new(1);
         let mut tracker = LossTracker::default();
         tracker.resize_sources(1);
-        ledger.write(loss(5, 2, Causes::QUEUE_FULL));
-        ledger.write(loss(7, 1, Causes::QUEUE_FULL));
-        ledger.write(loss(20, 1, Causes::READ_FAILED));
+        ledger.write(loss(5, 2, Causes::QueueFull));
+        ledger.write(loss(7, 1, Causes::QueueFull));
+        ledger.write(loss(20, 1, Causes::ReadFailed));
         tracker.read(&ledger);
         assert_eq!(tracker.of(0).len(), 2, "neighbours are one");
-        assert_eq!(tracker.causes(0, 5, 8, &ledger), Causes::QUEUE_FULL);
+        assert_eq!(tracker.causes(0, 5, 8, &ledger), Causes::QueueFull);
         assert_eq!(tracker.causes(0, 8, 20, &ledger), Causes::default());
-        assert_eq!(tracker.causes(0, 7, 21, &ledger), Causes::QUEUE_FULL | Causes::READ_FAILED);
+        assert_eq!(tracker.causes(0, 7, 21, &ledger), Causes::QueueFull | Causes::ReadFailed);
         tracker.discard_before(0, 8);
         assert_eq!(tracker.of(0).len(), 1);
     }
@@ -195,29 +195,29 @@ mod tests {
         let ledger = LossLedger::new(1);
         let mut tracker = LossTracker::default();
         tracker.resize_sources(1);
-        tracker.add(loss(2, 3, Causes::THINNED));
-        tracker.add(loss(5, 1, Causes::QUEUE_FULL));
-        tracker.add(loss(6, 1, Causes::STORAGE));
-        tracker.add(loss(7, 3, Causes::THINNED));
+        tracker.add(loss(2, 3, Causes::Thinned));
+        tracker.add(loss(5, 1, Causes::QueueFull));
+        tracker.add(loss(6, 1, Causes::Storage));
+        tracker.add(loss(7, 3, Causes::Thinned));
         let parts = |tracker: &LossTracker, first, end| {
             let mut parts = Vec::new();
             tracker.parts(0, (first, end), &ledger, |part| parts.push((part.first, part.count, part.causes)));
             parts
         };
-        let lost = Causes::QUEUE_FULL | Causes::STORAGE;
-        assert_eq!(parts(&tracker, 2, 5), [(2, 3, Causes::THINNED)]);
-        assert_eq!(parts(&tracker, 2, 10), [(2, 3, Causes::THINNED), (5, 2, lost), (7, 3, Causes::THINNED)]);
-        assert_eq!(parts(&tracker, 8, 12), [(8, 2, Causes::THINNED), (10, 2, Causes::default())]);
-        assert_eq!(parts(&tracker, 0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
+        let lost = Causes::QueueFull | Causes::Storage;
+        assert_eq!(parts(&tracker, 2, 5), [(2, 3, Causes::Thinned)]);
+        assert_eq!(parts(&tracker, 2, 10), [(2, 3, Causes::Thinned), (5, 2, lost), (7, 3, Causes::Thinned)]);
+        assert_eq!(parts(&tracker, 8, 12), [(8, 2, Causes::Thinned), (10, 2, Causes::default())]);
+        assert_eq!(parts(&tracker, 0, 3), [(0, 2, Causes::default()), (2, 1, Causes::Thinned)]);
         assert_eq!(parts(&tracker, 20, 21), [(20, 1, Causes::default())]);
         assert_eq!(tracker.pending().0, 2);
         // Recorded late and overlapping thinned samples: a lost sample does not count as thinned.
-        tracker.add(loss(3, 1, Causes::READ_FAILED));
-        tracker.add(loss(0, 1, Causes::READ_FAILED));
-        let (failed, both) = (Causes::READ_FAILED, Causes::READ_FAILED | Causes::THINNED);
+        tracker.add(loss(3, 1, Causes::ReadFailed));
+        tracker.add(loss(0, 1, Causes::ReadFailed));
+        let (failed, both) = (Causes::ReadFailed, Causes::ReadFailed | Causes::Thinned);
         assert_eq!(
             parts(&tracker, 0, 5),
-            [(0, 2, failed), (2, 1, Causes::THINNED), (3, 1, both), (4, 1, Causes::THINNED)]
+            [(0, 2, failed), (2, 1, Causes::Thinned), (3, 1, both), (4, 1, Causes::Thinned)]
         );
     }
 
@@ -228,14 +228,14 @@ mod tests {
         let mut tracker = LossTracker::default();
         tracker.resize_sources(1);
         for k in 0..2 * LOSSES_MAX as u64 {
-            tracker.add(loss(k * 2, 1, Causes::POOL_EMPTY));
+            tracker.add(loss(k * 2, 1, Causes::PoolEmpty));
         }
-        tracker.add(loss(10_000, 1, Causes::TOO_LARGE));
+        tracker.add(loss(10_000, 1, Causes::TooLarge));
         assert_eq!(tracker.of(0).len(), LOSSES_MAX);
-        assert_eq!(tracker.causes(0, 9999, 10_001, &ledger), Causes::POOL_EMPTY | Causes::TOO_LARGE);
+        assert_eq!(tracker.causes(0, 9999, 10_001, &ledger), Causes::PoolEmpty | Causes::TooLarge);
         tracker.add_source();
         for k in 0..2 * ADDED_LOSSES_MAX as u64 {
-            tracker.add(Loss { source: 1, ..loss(k * 2, 1, Causes::POOL_EMPTY) });
+            tracker.add(Loss { source: 1, ..loss(k * 2, 1, Causes::PoolEmpty) });
         }
         assert_eq!(tracker.of(1).len(), ADDED_LOSSES_MAX);
     }

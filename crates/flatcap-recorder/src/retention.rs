@@ -1,8 +1,6 @@
 //! Retention: decides which files to remove (evict) for lack of space or for their age, from names,
 //! sizes and ages. No clock, no file.
 
-use std::fmt;
-
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
 
@@ -151,41 +149,31 @@ pub(super) fn kept_bytes(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits
 }
 
 /// The limit that is exceeded even if every removable file is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Shortage {
+    #[error(
+        "retain_bytes is {limit} bytes; files that are not closed segments or cannot be removed occupy {held} \
+         bytes{}; raise retain_bytes or remove foreign files from the directory",
+        wanted(*more)
+    )]
     Bytes { limit: u64, held: u64, more: u64 },
+    #[error(
+        "min_free is {limit} bytes; without closed segments only {available} bytes of the file system would be \
+         free{}; free space on it or lower min_free",
+        wanted(*more)
+    )]
     Free { limit: u64, available: u64, more: u64 },
+    #[error(
+        "only {available} bytes of the file system are free{}; retain_min protects {kept} bytes of the {history} \
+         bytes of history, so new samples are lost instead; free space on it or lower retain_min",
+        wanted(*more)
+    )]
     History { kept: u64, history: u64, available: u64, more: u64 },
 }
 
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wanted =
-            |more: &u64| if *more > 0 { format!(", and {more} more are needed") } else { String::new() };
-        match self {
-            Self::Bytes { limit, held, more } => write!(
-                f,
-                "retain_bytes is {limit} bytes; files that are not closed segments or cannot be removed occupy {held} \
-                 bytes{}; raise retain_bytes or remove foreign files from the directory",
-                wanted(more)
-            ),
-            Self::Free { limit, available, more } => write!(
-                f,
-                "min_free is {limit} bytes; without closed segments only {available} bytes of the file system would be \
-                 free{}; free space on it or lower min_free",
-                wanted(more)
-            ),
-            Self::History { kept, history, available, more } => write!(
-                f,
-                "only {available} bytes of the file system are free{}; retain_min protects {kept} bytes of the {history} \
-                 bytes of history, so new samples are lost instead; free space on it or lower retain_min",
-                wanted(more)
-            ),
-        }
-    }
+fn wanted(more: u64) -> String {
+    if more > 0 { format!(", and {more} more are needed") } else { String::new() }
 }
-
-impl std::error::Error for Shortage {}
 
 /// Sums that change while space is made for `more` bytes.
 #[derive(Debug, Clone, Copy)]

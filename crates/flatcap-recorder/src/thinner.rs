@@ -113,7 +113,7 @@ impl Thinner {
         if keeps {
             self.producer.append_frame(sample, frame, self.checksum);
         } else {
-            self.producer.lose(*sample, Causes::THINNED);
+            self.producer.lose(*sample, Causes::Thinned);
         }
     }
 

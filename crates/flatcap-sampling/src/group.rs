@@ -259,7 +259,7 @@ impl SamplerGroup {
         }
         if !offloaded.begin(sample) {
             // Only a bug of ours can end the thread.
-            self.producer.lose(sample, Causes::READ_FAILED);
+            self.producer.lose(sample, Causes::ReadFailed);
         }
     }
 
@@ -314,7 +314,7 @@ impl SamplerGroup {
         if let Some(source) = self.sources.get(index) {
             source.metrics.note_failure(&failure.error);
         }
-        self.producer.lose(*sample, Causes::READ_FAILED);
+        self.producer.lose(*sample, Causes::ReadFailed);
     }
 
     /// Builds the frame of a sample whose read ended at `end_ns`.
@@ -358,7 +358,7 @@ impl SamplerGroup {
                 });
             }
             // Unreachable: the sampler is back when its sample is built.
-            None => self.producer.lose(*sample, Causes::READ_FAILED),
+            None => self.producer.lose(*sample, Causes::ReadFailed),
         }
         // 0 means not timed, or not built because no slab had space for it.
         if build_end > 0 {
@@ -410,7 +410,7 @@ impl SamplerGroup {
                 }
                 ReadPoll::TimedOut(reading) => {
                     source.metrics.timed_out.add(1);
-                    self.producer.lose(reading, Causes::TIMED_OUT);
+                    self.producer.lose(reading, Causes::TimedOut);
                 }
             }
         }
@@ -431,7 +431,7 @@ impl SamplerGroup {
     fn abandon_offloaded(&mut self) {
         for source in &mut self.sources {
             if let Some(reading) = source.abandon_read() {
-                self.producer.lose(reading, Causes::TIMED_OUT);
+                self.producer.lose(reading, Causes::TimedOut);
             }
         }
     }
@@ -517,7 +517,7 @@ impl SamplerGroup {
         for source in &mut *sources {
             source.offloaded().inspect(|offloaded| offloaded.interrupt());
             if let Some(reading) = source.abandon_read() {
-                self.producer.lose(reading, Causes::TIMED_OUT);
+                self.producer.lose(reading, Causes::TimedOut);
             }
             self.producer.flush_loss(source.id());
         }

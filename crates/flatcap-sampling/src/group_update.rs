@@ -390,7 +390,7 @@ mod tests {
         assert!(retired.0.len() == 1 && monotonic_ns() >= begin_ns + OFFLOADED_END_NS);
         drop(retired);
         let loss = rig.ledger.take().unwrap();
-        assert_eq!((loss.source, loss.first_seq, loss.count, loss.causes), (0, 0, 1, Causes::TIMED_OUT));
+        assert_eq!((loss.source, loss.first_seq, loss.count, loss.causes), (0, 0, 1, Causes::TimedOut));
         until(&mut group, &rig, [1, rig.metrics.sources.get(1).unwrap().begun.get() + 4, 0]);
         drop(held);
     }

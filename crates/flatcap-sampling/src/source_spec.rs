@@ -88,6 +88,24 @@ pub enum SourceOpener {
 }
 
 impl SourceSpec {
+    /// The values that most sources share. Each states only its differences and what it measures.
+    pub(super) const DEFAULTS: Self = Self {
+        name: "",
+        about: "",
+        root: "",
+        schema: &[],
+        files: &[],
+        period: Duration::ZERO,
+        is_on_by_default: false,
+        may_block: false,
+        refresh: "",
+        selects: "",
+        needs: &[],
+        hint: "",
+        keys: OwnKeys::None,
+        opener: SourceOpener::Recorder,
+    };
+
     /// Whether the configuration defines the instances of this source: `[source.file.NAME]`.
     pub fn has_instances(&self) -> bool {
         matches!(self.keys, OwnKeys::File | OwnKeys::Command)

@@ -198,18 +198,7 @@ impl Lake {
     /// `File` if it cannot be read; `Request`, `Timeout` and `Stopped`.
     pub(crate) fn upload(&self, name: &str, file: &File) -> Result<(), LakeError> {
         let path = object_path(name)?;
-        let mut attempt = 0;
-        loop {
-            let result = self.upload_once(name, &path, file);
-            let is_last = attempt + 1 >= self.patience.attempts;
-            match result {
-                Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}
-                Err(LakeError::Timeout { .. }) if !is_last => {}
-                result => return result,
-            }
-            self.pause(self.patience.pause(attempt))?;
-            attempt += 1;
-        }
+        self.attempts(|| self.upload_once(name, &path, file))
     }
 
     fn upload_once(&self, name: &str, path: &Path, file: &File) -> Result<(), LakeError> {
@@ -409,9 +398,14 @@ impl Lake {
         F: Future<Output = object_store::Result<T>>,
     {
         let path = object_path(name)?;
+        self.attempts(|| self.once(name, request(Arc::clone(&self.store), path.clone())))
+    }
+
+    /// Makes attempts, with growing pauses, until one succeeds or fails for good.
+    fn attempts<T>(&self, once: impl Fn() -> Result<T, LakeError>) -> Result<T, LakeError> {
         let mut attempt = 0;
         loop {
-            let result = self.once(name, request(Arc::clone(&self.store), path.clone()));
+            let result = once();
             let is_last = attempt + 1 >= self.patience.attempts;
             match result {
                 Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}

@@ -1,85 +1,24 @@
 //! The losses that the samplers record and the recorder reads, with their causes.
 
-use std::fmt;
-use std::ops::{BitOr, BitOrAssign};
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(flatcap_model))]
 use crossbeam_queue::ArrayQueue;
-use flatcap_format::schema::GapCauseNames;
-use flatcap_metrics::SourceMetrics;
 
 #[cfg(flatcap_model)]
 use flatcap_os::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
+
+/// A set of causes of a loss, as gaps state them.
+pub use flatcap_format::schema::segment::GapCause as Causes;
 
 /// Maximum number of queued losses; beyond it only the causes and one range of sequence numbers per
 /// source are kept. The recorder polls every few milliseconds, and consecutive losses are one
 /// entry.
 const ENTRIES_MAX: usize = 4096;
 
-/// A set of causes of a loss, with the bits of `GapCause` in schemas/segment.fbs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Causes(u32);
-
-impl Causes {
-    /// The queue of slabs was full.
-    pub const QUEUE_FULL: Self = Self(1);
-    /// No slab was free.
-    pub const POOL_EMPTY: Self = Self(1 << 1);
-    /// The frame was longer than the limit.
-    pub const TOO_LARGE: Self = Self(1 << 2);
-    /// The source could not be read.
-    pub const READ_FAILED: Self = Self(1 << 3);
-    /// The storage refused the write.
-    pub const STORAGE: Self = Self(1 << 4);
-    /// The writer ended in the middle of the sample.
-    pub const CRASH: Self = Self(1 << 5);
-    /// The bytes differed from the bytes that were written.
-    pub const DAMAGED: Self = Self(1 << 6);
-    /// The source did not answer in time.
-    pub const TIMED_OUT: Self = Self(1 << 7);
-    /// Omitted on purpose, to record the source less often.
-    pub const THINNED: Self = Self(1 << 9);
-
-    /// Returns the set with these bits.
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the causes of the losses of a source that the files report.
-    pub fn of(source: &SourceMetrics) -> Self {
-        Self(u32::try_from(source.causes.get()).unwrap_or(u32::MAX))
-    }
-
-    /// Returns the bits.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-}
-
-impl BitOr for Causes {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for Causes {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = *self | other;
-    }
-}
-
-impl fmt::Display for Causes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        GapCauseNames(self.0).fmt(f)
-    }
-}
-
 /// Consecutive samples of one source, lost for one reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
     /// The source's id.
     pub source: u16,
@@ -168,7 +107,7 @@ impl Overflow {
     }
 
     fn causes(&self, first: u64, end: u64) -> Causes {
-        let causes = Causes::from_bits(self.causes.load(Ordering::Acquire));
+        let causes = Causes::from_bits_retain(self.causes.load(Ordering::Acquire));
         let overlaps =
             self.first_seq.load(Ordering::Relaxed) < end && self.end_seq.load(Ordering::Relaxed) > first;
         if overlaps { causes } else { Causes::default() }
@@ -177,29 +116,16 @@ impl Overflow {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_format::schema::segment::GapCause;
+    use flatcap_format::schema::GapCauseNames;
 
     use super::*;
 
-    // Proves that the bits match the file format.
+    // Proves that a set of causes has the names of the format.
     #[test]
-    fn bits_are_those_of_the_format() {
-        let pairs = [
-            (Causes::QUEUE_FULL, GapCause::QueueFull),
-            (Causes::POOL_EMPTY, GapCause::PoolEmpty),
-            (Causes::TOO_LARGE, GapCause::TooLarge),
-            (Causes::READ_FAILED, GapCause::ReadFailed),
-            (Causes::STORAGE, GapCause::Storage),
-            (Causes::CRASH, GapCause::Crash),
-            (Causes::DAMAGED, GapCause::Damaged),
-            (Causes::TIMED_OUT, GapCause::TimedOut),
-            (Causes::THINNED, GapCause::Thinned),
-        ];
-        for (ours, format) in pairs {
-            assert_eq!(ours.bits(), format.bits());
-        }
-        assert_eq!((Causes::QUEUE_FULL | Causes::STORAGE).to_string(), "queue_full+storage");
-        assert_eq!(Causes::default().to_string(), "unknown");
+    fn causes_have_the_names_of_the_format() {
+        let names = |causes: Causes| GapCauseNames(causes.bits()).to_string();
+        assert_eq!(names(Causes::QueueFull | Causes::Storage), "queue_full+storage");
+        assert_eq!(names(Causes::default()), "unknown");
     }
 
     // Proves that a full ledger loses single ranges but no cause, and that no other numbers get a
@@ -208,11 +134,11 @@ mod tests {
     fn a_full_ledger_keeps_the_causes() {
         let ledger = LossLedger::new(2);
         for seq in 0..=ENTRIES_MAX as u64 {
-            ledger.write(Loss { source: 1, first_seq: seq * 2, count: 1, causes: Causes::POOL_EMPTY });
+            ledger.write(Loss { source: 1, first_seq: seq * 2, count: 1, causes: Causes::PoolEmpty });
         }
-        ledger.write(Loss { source: 1, first_seq: 9000, count: 5, causes: Causes::QUEUE_FULL });
-        assert_eq!(ledger.overflowed(1, 9004, 9010), Causes::POOL_EMPTY | Causes::QUEUE_FULL);
-        assert_eq!(ledger.overflowed(1, 8192, 8193), Causes::POOL_EMPTY | Causes::QUEUE_FULL);
+        ledger.write(Loss { source: 1, first_seq: 9000, count: 5, causes: Causes::QueueFull });
+        assert_eq!(ledger.overflowed(1, 9004, 9010), Causes::PoolEmpty | Causes::QueueFull);
+        assert_eq!(ledger.overflowed(1, 8192, 8193), Causes::PoolEmpty | Causes::QueueFull);
         assert_eq!(ledger.overflowed(1, 0, 8192), Causes::default());
         assert_eq!(ledger.overflowed(1, 9005, 9010), Causes::default());
         assert_eq!(ledger.overflowed(0, 0, u64::MAX), Causes::default());

@@ -11,7 +11,7 @@ use super::ledger::{Causes, Loss, LossLedger};
 use super::queue::{OnFull, QueueReceiver, TryRecvError, slab_queue};
 
 fn loss(first_seq: u64) -> Loss {
-    Loss { source: 0, first_seq, count: 1, causes: Causes::QUEUE_FULL }
+    Loss { source: 0, first_seq, count: 1, causes: Causes::QueueFull }
 }
 
 /// Receives until the group has ended. The ledger must explain each jump, by its entries or by its
@@ -32,7 +32,7 @@ fn take(mut queue: QueueReceiver<u64>, ledger: &LossLedger) -> (u64, Vec<u64>) {
                 for missing in next..seq {
                     let causes = ledger.overflowed(0, missing, missing + 1);
                     assert!(
-                        lost.contains(&missing) || causes == Causes::QUEUE_FULL,
+                        lost.contains(&missing) || causes == Causes::QueueFull,
                         "{missing} is not explained"
                     );
                 }

@@ -136,7 +136,7 @@ impl ReceivedSlabs {
         let next = of(&self.next);
         assert_eq!(explained(&self.losses, source, next, begun), begun - next, "the end of source {source}");
         let seen = self.causes.get(&source).copied().unwrap_or_default();
-        assert_eq!(seen & !causes.bits(), 0, "source {source}: {}", Causes::from_bits(seen));
+        assert_eq!(seen & !causes.bits(), 0, "source {source}: {:?}", Causes::from_bits_retain(seen));
     }
 }
 
@@ -151,10 +151,8 @@ fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
 fn causes_of(policy: OnFull) -> Causes {
     match policy {
         // Two groups may hold both large slabs.
-        OnFull::DropNewest | OnFull::DropOldest => {
-            Causes::QUEUE_FULL | Causes::POOL_EMPTY | Causes::READ_FAILED
-        }
-        OnFull::Block => Causes::READ_FAILED,
+        OnFull::DropNewest | OnFull::DropOldest => Causes::QueueFull | Causes::PoolEmpty | Causes::ReadFailed,
+        OnFull::Block => Causes::ReadFailed,
     }
 }
 
@@ -194,7 +192,7 @@ proptest! {
             let seq = next[usize::from(source)];
             next[usize::from(source)] += 1;
             match kind {
-                0 => group.lose(SampleMeta { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::READ_FAILED),
+                0 => group.lose(SampleMeta { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::ReadFailed),
                 // On one thread a large slab would never be returned.
                 1 if policies[index] != OnFull::Block => append(group, source, seq, clock, LARGE_BYTES),
                 _ => append(group, source, seq, clock, 60),
@@ -334,7 +332,7 @@ fn the_pool_covers_every_queue_slot() {
     fill(&mut groups);
     assert!(end.inbox.len() >= policies.len() * QUEUED);
     let losses: Vec<Loss> = std::iter::from_fn(|| end.ledger.take()).collect();
-    assert!(losses.iter().all(|loss| loss.causes == Causes::QUEUE_FULL), "{losses:?}");
+    assert!(losses.iter().all(|loss| loss.causes == Causes::QueueFull), "{losses:?}");
     assert!(end.pool.free() <= 1, "{} are free: the rig has not filled every slot", end.pool.free());
 }
 
@@ -408,7 +406,7 @@ fn a_wait_ends_with_the_run() {
                 seen.take(&slab, &end.ledger);
                 end.pool.give_back(slab);
             }
-            seen.check(&end.ledger, 0, 5, Causes::QUEUE_FULL | Causes::POOL_EMPTY);
+            seen.check(&end.ledger, 0, 5, Causes::QueueFull | Causes::PoolEmpty);
             assert_eq!(seen.lost.is_empty(), makes_room, "{:?}", seen.lost);
         }
     }

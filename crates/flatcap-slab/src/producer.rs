@@ -107,7 +107,7 @@ impl SlabProducer {
     #[inline(always)]
     pub fn append(&mut self, sample: &SampleMeta, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) {
         if payload_bytes > self.settings.frame_max as usize {
-            return self.lose(*sample, Causes::TOO_LARGE);
+            return self.lose(*sample, Causes::TooLarge);
         }
         let kind = self.settings.checksum;
         let bytes = kind.frame_bytes(payload_bytes);
@@ -120,7 +120,7 @@ impl SlabProducer {
             }
         }
         let Some(slab) = self.open.as_mut() else {
-            return self.lose(*sample, Causes::POOL_EMPTY);
+            return self.lose(*sample, Causes::PoolEmpty);
         };
         let (frame, header) = slab.reserve(bytes).expect("a slab just taken, or found to have space");
         fill(frame.split_at_mut(bytes - payload_bytes).1);
@@ -144,7 +144,7 @@ impl SlabProducer {
             return self.lose(*sample, Causes::default());
         };
         if payload.len() > self.settings.frame_max as usize {
-            return self.lose(*sample, Causes::TOO_LARGE);
+            return self.lose(*sample, Causes::TooLarge);
         }
         let bytes = frame.len();
         if self.open.as_ref().is_none_or(|slab| !slab.fits(bytes)) {
@@ -155,7 +155,7 @@ impl SlabProducer {
             }
         }
         let Some((space, header)) = self.open.as_mut().and_then(|slab| slab.reserve(bytes)) else {
-            return self.lose(*sample, Causes::POOL_EMPTY);
+            return self.lose(*sample, Causes::PoolEmpty);
         };
         space.copy_from_slice(frame);
         header.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
@@ -213,7 +213,7 @@ impl SlabProducer {
             Ok(()) => self.note_queued(),
             Err(TrySendError::Full(slab)) => self.handle_full_queue(slab),
             // The recorder has ended before its samplers: nothing reaches the storage any more.
-            Err(TrySendError::Disconnected(slab)) => self.drop_slab(slab, Causes::STORAGE),
+            Err(TrySendError::Disconnected(slab)) => self.drop_slab(slab, Causes::Storage),
         }
     }
 
@@ -238,8 +238,8 @@ impl SlabProducer {
         };
         match sent {
             Ok(()) => self.note_queued(),
-            Err(TrySendError::Full(slab)) => self.drop_slab(slab, Causes::QUEUE_FULL),
-            Err(TrySendError::Disconnected(slab)) => self.drop_slab(slab, Causes::STORAGE),
+            Err(TrySendError::Full(slab)) => self.drop_slab(slab, Causes::QueueFull),
+            Err(TrySendError::Disconnected(slab)) => self.drop_slab(slab, Causes::Storage),
         }
     }
 
@@ -249,7 +249,7 @@ impl SlabProducer {
     fn evict_oldest(&mut self) {
         let Self { settings, .. } = self;
         let oldest = settings.queue.evict_oldest(|slab| {
-            losses(slab, Causes::QUEUE_FULL).for_each(|loss| settings.ledger.write(loss));
+            losses(slab, Causes::QueueFull).for_each(|loss| settings.ledger.write(loss));
         });
         if let Some(oldest) = oldest {
             self.settings.metrics.slabs_dropped.add(1);
@@ -515,7 +515,7 @@ mod tests {
                 next[usize::from(source)] += 1;
                 let reading = SampleMeta { source, seq, mono_ns: clock as u64, wall_offset_ns: 0 };
                 match size {
-                    0 => producer.lose(reading, Causes::READ_FAILED),
+                    0 => producer.lose(reading, Causes::ReadFailed),
                     1 => append(&mut producer, reading, 4000), // above the limit
                     2 => append(&mut producer, reading, 1500), // needs a large slab
                     _ => append(&mut producer, reading, PAYLOAD_BYTES),

@@ -8,17 +8,21 @@ use std::io;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a stream. It has the size of a pointer, so that results on hot paths stay small.
+#[derive(thiserror::Error)]
+#[error(transparent)]
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
 pub struct Error(Box<ErrorKind>);
 
 /// The kinds of [`Error`], the same as in flatstream 0.2.7, so that a `match` over them needs no
 /// change.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ErrorKind {
     /// The sink or the source failed.
-    Io(io::Error),
+    #[error("I/O error: {0}")]
+    Io(#[from] io::Error),
     /// The payload is not the one that was written: its bytes, its checksum or its length changed,
     /// or the stream has another checksum than the deframer.
+    #[error("checksum mismatch: stored {expected:#x}, computed {calculated:#x}")]
     ChecksumMismatch {
         /// The checksum stored in the stream.
         expected: u64,
@@ -27,6 +31,7 @@ pub enum ErrorKind {
     },
     /// A frame that the format or a limit does not allow. On reading: a damaged length, another
     /// format, or too low a limit. On writing: split the payload or raise the limit.
+    #[error("invalid frame: {message}{}", known_lengths([*declared_len, *buffer_len, *limit]))]
     InvalidFrame {
         /// The problem.
         message: Cow<'static, str>,
@@ -38,8 +43,11 @@ pub enum ErrorKind {
         limit: Option<usize>,
     },
     /// The verifier of `flatbuffers` rejected a payload.
-    FlatbuffersError(flatbuffers::InvalidFlatbuffer),
+    // The verifier ends its message with empty lines.
+    #[error("not a valid FlatBuffer: {}", .0.to_string().trim_end())]
+    FlatbuffersError(#[from] flatbuffers::InvalidFlatbuffer),
     /// A validator rejected a payload.
+    #[error("rejected by validator {validator}: {reason}")]
     ValidationFailed {
         /// Name of the validator.
         validator: &'static str,
@@ -47,6 +55,7 @@ pub enum ErrorKind {
         reason: Cow<'static, str>,
     },
     /// The stream ends within a frame.
+    #[error("the stream ends within a frame")]
     UnexpectedEof,
 }
 
@@ -162,66 +171,12 @@ impl From<flatbuffers::InvalidFlatbuffer> for Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "I/O error: {error}"),
-            Self::ChecksumMismatch { expected, calculated } => {
-                write!(f, "checksum mismatch: stored {expected:#x}, computed {calculated:#x}")
-            }
-            Self::InvalidFrame { message, declared_len, buffer_len, limit } => {
-                write!(f, "invalid frame: {message}")?;
-                let known = [("declared", declared_len), ("available", buffer_len), ("limit", limit)];
-                let known = known.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-                for (index, (name, value)) in known.enumerate() {
-                    write!(f, "{} {name} {value}", if index == 0 { ":" } else { "," })?;
-                }
-                Ok(())
-            }
-            // The verifier ends its message with empty lines.
-            Self::FlatbuffersError(error) => {
-                write!(f, "not a valid FlatBuffer: {}", error.to_string().trim_end())
-            }
-            Self::ValidationFailed { validator, reason } => {
-                write!(f, "rejected by validator {validator}: {reason}")
-            }
-            Self::UnexpectedEof => f.write_str("the stream ends within a frame"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
-    }
-}
-
-impl std::error::Error for ErrorKind {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            Self::FlatbuffersError(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for ErrorKind {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<flatbuffers::InvalidFlatbuffer> for ErrorKind {
-    fn from(error: flatbuffers::InvalidFlatbuffer) -> Self {
-        Self::FlatbuffersError(error)
-    }
+/// Returns the lengths that are known, as the end of a message.
+fn known_lengths(lengths: [Option<usize>; 3]) -> String {
+    let known = ["declared", "available", "limit"].into_iter().zip(lengths);
+    let known: Vec<String> =
+        known.filter_map(|(name, length)| length.map(|length| format!("{name} {length}"))).collect();
+    if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
 }
 
 #[cfg(test)]

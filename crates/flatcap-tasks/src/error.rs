@@ -1,16 +1,16 @@
 //! Errors of reading a payload.
 
-use std::fmt;
-
 use flatbuffers::InvalidFlatbuffer;
 
 /// A payload that cannot be read: its writer has a bug, or the file is damaged.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
     /// The bytes are not a FlatBuffer of this schema.
-    Malformed(InvalidFlatbuffer),
+    #[error("the payload is not valid by its schema")]
+    Malformed(#[from] InvalidFlatbuffer),
     /// An index is out of range.
+    #[error("{list} has the index {index} of {of}, which has {length} elements")]
     Index {
         /// The list that contains the index.
         list: &'static str,
@@ -22,6 +22,7 @@ pub enum PayloadError {
         length: usize,
     },
     /// The end of the payload is before its begin.
+    #[error("the payload begins at {begin_ns} ns and ends at {end_ns} ns")]
     Backwards {
         /// The payload's `begin`, in monotonic nanoseconds.
         begin_ns: u64,
@@ -29,44 +30,13 @@ pub enum PayloadError {
         end_ns: u64,
     },
     /// The payload covers more time than a source records at once.
+    #[error("the payload is about {length_ns} ns, the limit is {limit_ns} ns")]
     TooLong {
         /// The payload's length in nanoseconds.
         length_ns: u64,
         /// The limit in nanoseconds.
         limit_ns: u64,
     },
-}
-
-impl fmt::Display for PayloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(_) => f.write_str("the payload is not valid by its schema"),
-            Self::Index { list, of, index, length } => {
-                write!(f, "{list} has the index {index} of {of}, which has {length} elements")
-            }
-            Self::Backwards { begin_ns, end_ns } => {
-                write!(f, "the payload begins at {begin_ns} ns and ends at {end_ns} ns")
-            }
-            Self::TooLong { length_ns, limit_ns } => {
-                write!(f, "the payload is about {length_ns} ns, the limit is {limit_ns} ns")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PayloadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Malformed(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<InvalidFlatbuffer> for PayloadError {
-    fn from(error: InvalidFlatbuffer) -> Self {
-        Self::Malformed(error)
-    }
 }
 
 /// Maximum time that a payload covers, in nanoseconds: it bounds the work and the memory for steps.

@@ -21,7 +21,7 @@ pub struct ThreadInfo {
 }
 
 /// One life of a thread: a reused thread id is another task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Task {
     /// Number of the task in its timeline, from 1; 0 for the idle loops.
     pub number: u64,

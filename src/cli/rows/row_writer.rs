@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use flatcap_format::replay::RecordedHosts;
-use flatcap_format::schema::{FieldValue, FlatColumns, FlatRow, append_json_value, to_visible_json};
+use flatcap_format::schema::{
+    FieldValue, FlatColumns, FlatRow, GapCauseNames, append_json_value, to_visible_json,
+};
 use flatcap_format::segment::{Gap, Marker, list};
 use flatcap_query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStamp, RunInfo};
-use flatcap_slab::Causes;
 use flatcap_text::human::printable;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -297,7 +298,7 @@ struct GapRow<'a> {
 
 impl<'a> GapRow<'a> {
     fn new(gap: &Gap, source: &'a str, host: &'a str) -> Self {
-        let causes = Causes::from_bits(gap.causes).to_string();
+        let causes = GapCauseNames(gap.causes).to_string();
         let Gap { first, count, after_mono_ns, before_mono_ns, .. } = *gap;
         Self { source, host, first, count, causes, after_mono_ns, before_mono_ns }
     }
@@ -305,7 +306,7 @@ impl<'a> GapRow<'a> {
 
 /// Returns what a table says of lost samples.
 fn gap_text(gap: &Gap, source: &str) -> String {
-    let (source, count, causes) = (printable(source), gap.count, Causes::from_bits(gap.causes));
+    let (source, count, causes) = (printable(source), gap.count, GapCauseNames(gap.causes));
     let samples = if count == 1 { "sample" } else { "samples" };
     if gap.is_thinned() {
         return format!("gap: {count} {samples} of {source} thinned");

@@ -5,7 +5,7 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use super::template::FrameTemplate;
 
 /// Creates a template from the table that `build` builds, with a slot for each field in `paths`
-/// (see [`FrameTemplate::new`]). `schema` is a binary schema, `root` the name of the payload's
+/// (see [`FrameTemplate::with_root`]). `schema` is a binary schema, `root` the name of the payload's
 /// table in it.
 ///
 /// # Panics

@@ -10,7 +10,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use flatcap_stream::short_bytes::copy_small;
-use flatcap_stream::{Error, Result, SliceFramer};
 
 #[cfg(any(test, feature = "testing"))]
 use super::fixed_bytes::FixedBytes;
@@ -24,7 +23,7 @@ pub use super::template_path::{Scalar, TemplateError};
 /// use flatbuffers::FlatBufferBuilder;
 /// use flatcap_format::frame::FrameTemplate;
 /// use flatcap_format::schema::segment::{Trailer, TrailerArgs};
-/// use flatcap_stream::{DefaultDeframer, DefaultFramer, SliceReader};
+/// use flatcap_stream::{DefaultDeframer, DefaultFramer, SliceFramer, SliceReader};
 ///
 /// let mut builder = FlatBufferBuilder::new();
 /// builder.force_defaults(true); // otherwise a value that equals its default is omitted
@@ -37,13 +36,14 @@ pub use super::template_path::{Scalar, TemplateError};
 /// let segment = template.field::<u64>("segment")?;
 /// let length = template.field::<u32>("footer_length")?;
 ///
+/// let mut payload = vec![0; template.payload_bytes()];
 /// let mut output = [0; 1024];
 /// let mut end = 0;
 /// for number in 0..3 {
-///     end += template.frame_into(&DefaultFramer, &mut output[end..], |patch| {
-///         patch.set(segment, number);
-///         patch.set(length, 1000 + number as u32);
-///     })?;
+///     let mut patch = template.fill(&mut payload);
+///     patch.set(segment, number);
+///     patch.set(length, 1000 + number as u32);
+///     end += DefaultFramer.frame_into(&mut output[end..], &payload)?;
 /// }
 ///
 /// let payloads = SliceReader::new(&output[..end], DefaultDeframer::new());
@@ -82,53 +82,38 @@ pub struct TemplateList {
 
 impl FrameTemplate {
     /// Creates a template from a finished FlatBuffer, the binary schema (.bfbs) of its root table,
-    /// and the paths of the values that change: `field`, `structure.field`, `table.field`,
-    /// `vector[2]`, `vector[2].field`, or `vector[]` for all elements.
+    /// the name of the table with its namespace, and the paths of the values that change: `field`,
+    /// `structure.field`, `table.field`, `vector[2]`, `vector[2].field`, or `vector[]` for all
+    /// elements.
     ///
     /// # Errors
-    /// `Path` for a wrong path, `Schema` for a wrong schema. A field must be present in the buffer:
-    /// build with `force_defaults(true)`.
-    pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
-        Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
-    }
-
-    /// Creates a template of a root table that is not the schema's `root_type`. `root` is the name
-    /// of the table with its namespace.
-    ///
-    /// # Errors
-    /// The same errors as [`new`](Self::new); `Root` if the schema has no such table.
+    /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such table.
+    /// A field must be present in the buffer: build with `force_defaults(true)`.
     pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
         paths: &[&str],
-    ) -> std::result::Result<Self, TemplateError> {
-        Ok(Self::from_locations(
-            finished,
-            template_path::resolve(finished, schema, Some(root), paths)?,
-            paths,
-        ))
-    }
-
-    fn from_locations(finished: &[u8], locations: Vec<FieldLocation>, paths: &[&str]) -> Self {
+    ) -> Result<Self, TemplateError> {
+        let locations = template_path::resolve(finished, (schema, root), paths)?;
         let mut hasher = DefaultHasher::new();
         (finished, paths).hash(&mut hasher);
         for location in &locations {
             location.range().hash(&mut hasher);
         }
-        Self {
+        Ok(Self {
             #[cfg(any(test, feature = "testing"))]
             fixed: FixedBytes::of(finished, super::template_view::mask(finished, &locations)),
             payload: finished.into(),
             locations: paths.iter().map(|path| Box::from(*path)).zip(locations).collect(),
             fingerprint: hasher.finish(),
-        }
+        })
     }
 
     /// Returns the handle of a path that the template was created with.
     ///
     /// # Errors
     /// `Path` if the template does not have the path, or if its value is not a `T`.
-    pub fn field<T: Scalar>(&self, path: &str) -> std::result::Result<TemplateField<T>, TemplateError> {
+    pub fn field<T: Scalar>(&self, path: &str) -> Result<TemplateField<T>, TemplateError> {
         let location = self.location(path)?;
         if !location.holds::<T>() {
             return Err(TemplateError::type_mismatch(path, location, T::NAME));
@@ -140,7 +125,7 @@ impl FrameTemplate {
     ///
     /// # Errors
     /// `Path` if the template does not have the path, or if it leads to a single scalar.
-    pub fn list(&self, path: &str) -> std::result::Result<TemplateList, TemplateError> {
+    pub fn list(&self, path: &str) -> Result<TemplateList, TemplateError> {
         let location = self.location(path)?;
         if !location.is_list() {
             return Err(TemplateError::type_mismatch(
@@ -152,7 +137,7 @@ impl FrameTemplate {
         Ok(TemplateList { range: location.range(), fingerprint: self.fingerprint })
     }
 
-    fn location(&self, path: &str) -> std::result::Result<&FieldLocation, TemplateError> {
+    fn location(&self, path: &str) -> Result<&FieldLocation, TemplateError> {
         let known = self.locations.iter().find(|(known, _)| **known == *path);
         known.map(|(_, place)| place).ok_or_else(|| {
             TemplateError::unknown_path(path, self.locations.iter().map(|(known, _)| &**known))
@@ -187,27 +172,6 @@ impl FrameTemplate {
     pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> TemplatePatch<'p> {
         assert!(payload.len() == self.payload.len(), "a copy of the template's payload must have its length");
         TemplatePatch { template: self, payload }
-    }
-
-    /// Writes a frame with a patched copy to the start of `output` and returns its length.
-    ///
-    /// # Errors
-    /// The errors of the framer; `InvalidFrame` if `output` is too short.
-    #[inline]
-    pub fn frame_into<F: SliceFramer>(
-        &self,
-        framer: &F,
-        output: &mut [u8],
-        patch: impl FnOnce(&mut TemplatePatch<'_>),
-    ) -> Result<usize> {
-        let header_bytes = framer.header_bytes();
-        let needed = header_bytes + self.payload.len();
-        let available = output.len();
-        let Some(frame) = output.get_mut(..needed) else { return Err(buffer_too_small(needed, available)) };
-        let (_, payload) = frame.split_at_mut(header_bytes);
-        patch(&mut self.fill(payload));
-        framer.frame_in_place(frame)?;
-        Ok(needed)
     }
 
     /// Returns the range of a field's value.
@@ -263,12 +227,6 @@ impl<T> fmt::Debug for TemplateField<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("at", &self.at).finish_non_exhaustive()
     }
-}
-
-#[cold]
-#[inline(never)]
-fn buffer_too_small(needed: usize, available: usize) -> Error {
-    Error::invalid_frame_with("buffer too small for the frame", Some(needed), Some(available), None)
 }
 
 #[cfg(test)]

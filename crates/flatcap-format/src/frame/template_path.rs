@@ -1,6 +1,5 @@
 //! Resolves paths of field names to locations in a finished FlatBuffer, by its binary schema.
 
-use std::fmt;
 use std::ops::Range;
 
 use flatbuffers::InvalidFlatbuffer;
@@ -114,14 +113,17 @@ impl<const N: usize> Scalar for [u8; N] {
 }
 
 /// An error in creating or using a template.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
     /// Not a binary schema (.bfbs), or one without a root table.
-    Schema(Option<InvalidFlatbuffer>),
+    #[error("template schema: {}", schema_fault(.0.as_ref()))]
+    Schema(#[source] Option<InvalidFlatbuffer>),
     /// The schema has no table of this name.
+    #[error("template schema: no table {0}; write its name with its namespace")]
     Root(String),
     /// A path that does not exist, or whose value cannot be patched.
+    #[error("template path `{path}`: {reason}")]
     Path {
         /// The path.
         path: String,
@@ -142,54 +144,26 @@ impl TemplateError {
     }
 }
 
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // The verifier ends its message with empty lines.
-            Self::Schema(Some(error)) => {
-                write!(f, "template schema: not a binary schema (.bfbs): {}", error.to_string().trim_end())
-            }
-            Self::Schema(None) => f.write_str("template schema: no root table; add `root_type`"),
-            Self::Root(name) => {
-                write!(f, "template schema: no table {name}; write its name with its namespace")
-            }
-            Self::Path { path, reason } => write!(f, "template path `{path}`: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for TemplateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Schema(error) => error.as_ref().map(|error| error as _),
-            Self::Root(_) | Self::Path { .. } => None,
-        }
-    }
+fn schema_fault(error: Option<&InvalidFlatbuffer>) -> String {
+    error.map_or("no root table; add `root_type`".to_owned(), |error| {
+        // The verifier ends its message with empty lines.
+        format!("not a binary schema (.bfbs): {}", error.to_string().trim_end())
+    })
 }
 
 fn path_error(path: &str, reason: impl Into<String>) -> TemplateError {
     TemplateError::Path { path: path.to_owned(), reason: reason.into() }
 }
 
-/// Returns the locations of the values that the paths name.
-///
-/// `root` names the root table if it is not the schema's `root_type`.
+/// Returns the locations of the values that the paths name, from the root table of this name on.
 pub(super) fn resolve(
     finished: &[u8],
-    schema: &[u8],
-    root: Option<&str>,
+    (schema, root): (&[u8], &str),
     paths: &[&str],
 ) -> Result<Vec<FieldLocation>, TemplateError> {
     let schema = reflection::root_as_schema(schema).map_err(|error| TemplateError::Schema(Some(error)))?;
-    let root = match root {
-        None => schema.root_table().ok_or(TemplateError::Schema(None))?,
-        Some(name) => {
-            let mut objects = schema.objects().iter();
-            objects
-                .find(|object| object.name() == name)
-                .ok_or_else(|| TemplateError::Root(name.to_owned()))?
-        }
-    };
+    let named = schema.objects().iter().find(|object| object.name() == root);
+    let root = named.ok_or_else(|| TemplateError::Root(root.to_owned()))?;
     let buffer = CheckedBuffer(finished);
     paths
         .iter()

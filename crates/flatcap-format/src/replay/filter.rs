@@ -52,8 +52,9 @@ impl ReplayFilter {
 }
 
 /// Whether the frames of a run are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RunSelection {
+    #[default]
     Wanted,
     OfOtherHost,
 }

@@ -1,6 +1,5 @@
 //! Items that a reader of recordings returns.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -38,19 +37,38 @@ pub struct ReplaySample<'a> {
 }
 
 /// A problem with a file. Reading continues after the problem.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Notice {
     /// Damaged bytes.
+    #[error(
+        "{}: damage at offset {}, {} bytes: {}; reading continues after it",
+        .0.display(), .1.offset, .1.length, .1.what
+    )]
     Damaged(PathBuf, Damage),
     /// An unsealed segment ends within a frame.
+    #[error(
+        "{}: ends in the middle of a write, at offset {} ({} bytes)",
+        .0.display(), .1.offset, .1.length
+    )]
     Torn(PathBuf, Damage),
     /// A file that cannot be read at all.
+    #[error(transparent)]
     Unreadable(SegmentError),
     /// A segment of a killed run that was not recovered in time. A later recovery adds frames to it
     /// that are not read.
+    #[error(
+        "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, \
+         without the samples that recovery adds",
+        .0.display()
+    )]
     Unrecovered(PathBuf),
     /// The recorder took back an incomplete write: data returned from this offset on is no longer
     /// in the file.
+    #[error(
+        "{}: the recorder undid an incomplete write: samples already output from offset {} on are not \
+         in the file",
+        .0.display(), .1
+    )]
     Truncated(PathBuf, u64),
 }
 
@@ -63,41 +81,6 @@ impl Notice {
             | Self::Unrecovered(path)
             | Self::Truncated(path, _) => Some(path),
             Self::Unreadable(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged(path, damage) => write!(
-                f,
-                "{}: damage at offset {}, {} bytes: {}; reading continues after it",
-                path.display(),
-                damage.offset,
-                damage.length,
-                damage.what
-            ),
-            Self::Torn(path, tail) => write!(
-                f,
-                "{}: ends in the middle of a write, at offset {} ({} bytes)",
-                path.display(),
-                tail.offset,
-                tail.length
-            ),
-            Self::Unreadable(error) => error.fmt(f),
-            Self::Unrecovered(path) => write!(
-                f,
-                "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, \
-                 without the samples that recovery adds",
-                path.display()
-            ),
-            Self::Truncated(path, offset) => write!(
-                f,
-                "{}: the recorder undid an incomplete write: samples already output from offset {offset} on \
-                 are not in the file",
-                path.display()
-            ),
         }
     }
 }

@@ -30,7 +30,7 @@ const HELD_BYTES_MAX: usize = 256 << 20;
 const RECOVERY_REFRESHES: u64 = 100;
 
 /// Reads segments one after the other and returns their frames in the order of time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MergedReader {
     paths: Vec<PathBuf>,
     filter: ReplayFilter,
@@ -50,7 +50,7 @@ pub struct MergedReader {
     next_run: Option<(SegmentHeader, Vec<u8>)>, // once no frame of the previous run is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
     current_source: Option<(SourceInfo, Vec<u8>)>,
-    wants_attachments: bool,    // each segment of a run begins with the same
+    has_attachments: bool, // of the current run; each of its segments begins with the same
     times: Option<WantedTimes>, // wanted of the current run
     window_ns: u64,
     newest_ns: u64,
@@ -105,35 +105,7 @@ impl MergedReader {
 
     /// Creates a reader of these segments alone.
     pub fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
-        Self {
-            paths: Vec::new(),
-            filter,
-            run_id: None,
-            pending_segments: segments.into(),
-            last_numbers: BTreeMap::new(),
-            current: None,
-            is_live: false,
-            current_run: RunSelection::Wanted,
-            wanted_ns: None,
-            end: None,
-            has_ended: false,
-            refreshes: 0,
-            later_run_since: None,
-            header: None,
-            next_run: None,
-            new_sources: VecDeque::new(),
-            current_source: None,
-            wants_attachments: true,
-            times: None,
-            reads: 0,
-            window_ns: 0,
-            newest_ns: 0,
-            arrivals: 0,
-            held: BinaryHeap::new(),
-            held_bytes: 0,
-            current_frame: Vec::new(),
-            free_buffers: Vec::new(),
-        }
+        Self { pending_segments: segments.into(), filter, ..Self::default() }
     }
 
     /// Looks for new segments, to follow a running recorder. Segments are read one after the other,
@@ -313,7 +285,7 @@ impl MergedReader {
                         if self.current_run == RunSelection::Wanted {
                             self.times = Some(WantedTimes::of(&self.filter, &header));
                             self.next_run = Some((header, frame));
-                            self.wants_attachments = true;
+                            self.has_attachments = false;
                         }
                     }
                     _ if self.current_run == RunSelection::OfOtherHost => {}
@@ -424,15 +396,15 @@ impl MergedReader {
         self.later_run_since = None;
         self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
         self.current = Some(reader);
-        self.wants_attachments = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
+        self.has_attachments = self.header.as_ref().is_some_and(|(last, _)| last.run_id == header.run_id);
         self.current_run = RunSelection::of(&header, &self.filter);
         if self.current_run == RunSelection::OfOtherHost {
             return;
         }
-        if self.wants_attachments {
-            self.next_run = Some((header, frame));
-        } else {
+        if self.has_attachments {
             self.queue_new_sources(&header);
+        } else {
+            self.next_run = Some((header, frame));
         }
         if let Some(footer) = footer {
             self.queue_new_sources(&footer);
@@ -515,7 +487,7 @@ impl MergedReader {
                 }
                 _ => return,
             },
-            FrameKind::Attachment if self.wants_attachments => (HeldKind::Attachment, 0),
+            FrameKind::Attachment if !self.has_attachments => (HeldKind::Attachment, 0),
             FrameKind::ClockSync => match ClockSync::decode(reader.payload(at)) {
                 Some(sync) => (HeldKind::ClockSync, sync.clocks.mono_ns),
                 None => return,

@@ -1,6 +1,5 @@
 //! Results of compressing a segment, and the reasons for leaving one unchanged.
 
-use std::fmt;
 use std::io;
 
 use flatcap_format::block::RAW_BYTES_MAX;
@@ -30,9 +29,10 @@ pub enum CompressOutcome {
 }
 
 /// The reason why a segment is unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompressSkipReason {
     /// The segment is compressed already.
+    #[error("it is already compressed")]
     AlreadyCompressed {
         /// Bytes of the segment as it was recorded.
         raw_bytes: u64,
@@ -40,8 +40,12 @@ pub enum CompressSkipReason {
         stored_bytes: u64,
     },
     /// The segment is not compressed.
+    #[error("it is not compressed")]
     NotCompressed,
     /// Less than a tenth would be saved.
+    #[error(
+        "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
+    )]
     SavesTooLittle {
         /// Raw bytes compressed in the attempt.
         raw_bytes: u64,
@@ -49,8 +53,14 @@ pub enum CompressSkipReason {
         stored_bytes: u64,
     },
     /// The segment has no footer: it is still being written, or was truncated.
+    #[error(
+        "it has no footer: it is being written, or was cut off; in that case, run flatcap recover on this file"
+    )]
     Unsealed,
     /// Some bytes differ from the bytes that were written.
+    #[error(
+        "it is damaged at offset {offset}: {what}; flatcap recover on this file rewrites it without the damaged range"
+    )]
     Damaged {
         /// Offset of the damage.
         offset: u64,
@@ -58,8 +68,12 @@ pub enum CompressSkipReason {
         what: &'static str,
     },
     /// The segment cannot be read as a segment, for this reason.
+    #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// The segment has a frame that is too long for a block.
+    #[error(
+        "a frame of {bytes} bytes at offset {offset} is too long for a block: at most {RAW_BYTES_MAX} bytes"
+    )]
     FrameTooLong {
         /// Offset of the frame.
         offset: u64,
@@ -67,11 +81,14 @@ pub enum CompressSkipReason {
         bytes: u64,
     },
     /// The segment was removed during the compression.
+    #[error("it was removed meanwhile")]
     Removed,
     /// The segment's name leads to another file than the one that was read, or the file is longer
     /// now.
+    #[error("it was changed meanwhile by another program")]
     Changed,
     /// The file system has too little free space for the compressed file.
+    #[error("too little free space for its new file: {available} bytes are free, and min_free is {min_free}")]
     TooLittleSpace {
         /// Free bytes.
         available: u64,
@@ -79,8 +96,12 @@ pub enum CompressSkipReason {
         min_free: u64,
     },
     /// The disk has no space left for the compressed file.
+    #[error("no space for its new file: the disk or a quota is full")]
     DiskFull,
     /// The file system cannot exchange two names.
+    #[error(
+        "the file system cannot exchange two file names; run flatcap compress while no recorder is running"
+    )]
     NoExchange,
 }
 
@@ -88,41 +109,6 @@ impl CompressSkipReason {
     /// Returns whether the segment itself is damaged.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Unreadable(_) | Self::Unsealed)
-    }
-}
-
-impl fmt::Display for CompressSkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AlreadyCompressed { .. } => f.write_str("it is already compressed"),
-            Self::NotCompressed => f.write_str("it is not compressed"),
-            Self::SavesTooLittle { raw_bytes, stored_bytes } => write!(
-                f,
-                "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
-            ),
-            Self::Unsealed => {
-                f.write_str("it has no footer: it is being written, or was cut off; in that case, run flatcap recover on this file")
-            }
-            Self::Damaged { offset, what } => write!(
-                f,
-                "it is damaged at offset {offset}: {what}; flatcap recover on this file rewrites it without the damaged range"
-            ),
-            Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
-            Self::FrameTooLong { offset, bytes } => write!(
-                f,
-                "a frame of {bytes} bytes at offset {offset} is too long for a block: at most {RAW_BYTES_MAX} bytes"
-            ),
-            Self::Removed => f.write_str("it was removed meanwhile"),
-            Self::Changed => f.write_str("it was changed meanwhile by another program"),
-            Self::TooLittleSpace { available, min_free } => write!(
-                f,
-                "too little free space for its new file: {available} bytes are free, and min_free is {min_free}"
-            ),
-            Self::DiskFull => f.write_str("no space for its new file: the disk or a quota is full"),
-            Self::NoExchange => f.write_str(
-                "the file system cannot exchange two file names; run flatcap compress while no recorder is running",
-            ),
-        }
     }
 }
 

@@ -40,7 +40,7 @@ impl FrameSink {
     /// between, the run does not account for the frame, and the lane still has it.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
-        self.lose(source, frame.missing, Causes::QUEUE_FULL);
+        self.lose(source, frame.missing, Causes::QueueFull);
         source.last_mono_ns = sample.mono_ns;
         let meta = SampleMeta {
             source: source.id,

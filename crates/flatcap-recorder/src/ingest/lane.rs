@@ -214,8 +214,8 @@ impl Lane {
             // Ignore an impossible number.
             let end = if account.begun <= bound { account.begun } else { 0 };
             let missing = end.saturating_sub(source.next_seq);
-            let counted = if causes == Causes::DAMAGED { 0 } else { missing.min(account.lost) };
-            sink.lose(source, counted, Causes::QUEUE_FULL);
+            let counted = if causes == Causes::Damaged { 0 } else { missing.min(account.lost) };
+            sink.lose(source, counted, Causes::QueueFull);
             sink.lose(source, missing - counted, causes);
         }
         for (_, LaneSource { registered, source, .. }) in self.sources {

@@ -446,7 +446,7 @@ impl PushWorker {
                 LaneProgress::Empty if is_idle => {}
                 // The client of the lane has disconnected.
                 LaneProgress::Empty => {
-                    self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
+                    self.registry.finish_lane(number, Causes::Crash, &mut self.reading.sink);
                 }
                 LaneProgress::Frames => self.busy_ns = now_ns,
                 LaneProgress::Blocked => {
@@ -484,7 +484,7 @@ impl PushWorker {
         if let Some(client) = client {
             client.tell_ended(number, defect);
         }
-        self.registry.finish_lane(number, Causes::DAMAGED, &mut self.reading.sink);
+        self.registry.finish_lane(number, Causes::Damaged, &mut self.reading.sink);
     }
 
     /// Reads the lanes for the last time, accounts for begun samples, and ends.
@@ -514,7 +514,7 @@ impl PushWorker {
         }
         let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
         for number in numbers {
-            self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
+            self.registry.finish_lane(number, Causes::Crash, &mut self.reading.sink);
         }
         for id in self.registry.clients.keys().copied().collect::<Vec<_>>() {
             self.registry.remove_client(id);

@@ -202,7 +202,7 @@ impl ImageChecker<'_> {
                     let failed = |seq| self.script.payload(gap.source, seq).is_none();
                     let thinned = |seq| !failed(seq) && !self.script.keeps(gap.source, seq);
                     let is_named = |seq| if gap.is_thinned() { thinned(seq) } else { failed(seq) };
-                    let other_causes = !(Causes::READ_FAILED.bits() | GapCause::Thinned.bits());
+                    let other_causes = !(Causes::ReadFailed.bits() | GapCause::Thinned.bits());
                     let has_other_cause = self.is_faulty && gap.causes & other_causes != 0;
                     assert!(has_other_cause || (gap.first..gap.first + gap.count).all(is_named), "{gap:?}");
                     if *offset < end {

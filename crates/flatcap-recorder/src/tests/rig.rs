@@ -180,7 +180,7 @@ impl Script {
                 let reading = SampleMeta { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
                 metrics.sources.get(usize::from(source)).unwrap().begun.set(seq + 1);
                 let Some(payload) = self.payload(source, seq) else {
-                    producer.lose(reading, Causes::READ_FAILED);
+                    producer.lose(reading, Causes::ReadFailed);
                     continue;
                 };
                 let stamp = Stamp {

@@ -7,7 +7,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{Buddy, BuddyArgs, BuddyZone};
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/buddyinfo";
@@ -25,14 +25,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Fragmentation builds up over minutes.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "whenever memory is allocated or freed",
     selects: "zones, such as Normal",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

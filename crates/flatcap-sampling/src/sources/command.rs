@@ -8,17 +8,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatbuffers::FlatBufferBuilder;
 use flatcap_os::program::{KillHandle, ProgramEnd, ProgramRun, run};
 use flatcap_os::program_guard::ProgramGuard;
-use flatcap_schemas::host::{
-    Command, CommandArgs, CommandCounter, CommandCounterArgs, CommandEnd, CommandGauge, CommandGaugeArgs,
-    CommandValue,
-};
+use flatcap_schemas::host::{Command, CommandArgs, CommandEnd};
 
-use super::named_series::{SeriesFields, SeriesSchema};
 use super::text::ABSENT;
-use super::text_values::{ABSENT_INTEGER, NAME_BYTES, TextSchema, TextValues};
+use super::text_values::{ABSENT_INTEGER, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
@@ -29,17 +25,15 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in the output of a program that the configuration names.",
     root: "flatcap.host.Command",
     schema: include_bytes!("../../../../generated/host/command.bfbs"),
-    files: &[],
     // Starting a program takes a millisecond or more.
     period: Duration::from_secs(10),
     is_on_by_default: true,
     may_block: true,
     refresh: "at each sample, which runs the program",
     selects: "names of values",
-    needs: &[],
-    hint: "",
     keys: OwnKeys::Command,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -68,7 +62,7 @@ struct CommandSampler {
     kill_handle: KillHandle,
     output: Vec<u8>, // reused
     outcome: CommandOutcome,
-    values: TextValues<CommandSchema>,
+    values: TextValues,
 }
 
 /// The result of a run.
@@ -118,7 +112,7 @@ impl Sampler for CommandSampler {
         if !matches!(self.outcome, CommandOutcome::Ended(_)) {
             self.values.clear();
         }
-        let values = Some(builder.create_vector(self.values.rows()));
+        let values = Some(self.values.rows(builder));
         let counters = self.values.counters(builder);
         let gauges = self.values.gauges(builder);
         let skipped = self.values.skipped();
@@ -176,33 +170,6 @@ fn arguments(outcome: CommandOutcome, printed: usize) -> CommandArgs<'static> {
 /// Converts a timeout, which is at most a minute.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The tables of this source.
-#[derive(Debug)]
-struct CommandSchema;
-
-impl TextSchema for CommandSchema {
-    type Value = CommandValue;
-
-    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> CommandValue {
-        CommandValue::new(name, number, integer)
-    }
-}
-
-impl SeriesSchema for CommandSchema {
-    type Counter = CommandCounter<'static>;
-    type Gauge = CommandGauge<'static>;
-
-    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter> {
-        let SeriesFields { name, labels, value } = *fields;
-        CommandCounter::create(builder, &CommandCounterArgs { name: Some(name), labels: Some(labels), value })
-    }
-
-    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
-        let SeriesFields { name, labels, value } = *fields;
-        CommandGauge::create(builder, &CommandGaugeArgs { name: Some(name), labels: Some(labels), value })
-    }
 }
 
 #[cfg(test)]

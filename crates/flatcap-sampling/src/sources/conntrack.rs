@@ -9,7 +9,7 @@ use flatcap_schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 use super::counters::{CounterKeys, CounterOrder, CounterWriter};
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
@@ -30,14 +30,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE, COUNT, COUNT_MAX],
     // A table fills over seconds.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each connection",
-    selects: "",
-    needs: &[],
     hint: ": connection tracking is not active here (module nf_conntrack)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -9,7 +9,7 @@ use flatcap_schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/stat";
@@ -27,13 +27,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // 100 Hz shows what a tool that samples once a second averages away; a sample costs 6 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
-    may_block: false,
     refresh: "times in steps of 10 ms, counts immediately",
     selects: "cores, such as cpu0",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

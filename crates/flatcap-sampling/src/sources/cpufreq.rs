@@ -8,7 +8,7 @@ use flatcap_schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::text::ABSENT;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
@@ -35,14 +35,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DIRECTORY],
     // Frequency governors decide every few milliseconds; a sample queries each core.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "every few milliseconds, as the governor decides",
     selects: "cores, such as cpu0; hardware, by this name, also reads the frequency from the processor itself",
-    needs: &[],
     hint: ": usual on virtual machines; other hosts need a driver for their processor",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

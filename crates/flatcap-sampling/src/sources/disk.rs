@@ -8,7 +8,7 @@ use flatcap_schemas::host::{Disk, DiskArgs, DiskCounters};
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/diskstats";
@@ -34,13 +34,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // The counters change several hundred times a second under load; a sample costs 8 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
-    may_block: false,
     refresh: "at each request; hundreds of times a second under load",
     selects: "devices, such as nvme0n1; without include, loop devices and RAM disks (loop*, ram*, zram*) are recorded once they had a request",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

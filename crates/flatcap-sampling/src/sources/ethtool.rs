@@ -1,13 +1,12 @@
 //! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces come from
 //! /proc/net/dev; their drivers are queried through `os::ethtool`.
 
-use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap_os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
+use flatcap_os::ethtool::{DriverInfo, DriverQueries, Ethtool, INTERFACE_BYTES, NAME_BYTES};
 use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
@@ -15,7 +14,7 @@ use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::network::namespace_path;
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/net/dev";
@@ -41,15 +40,13 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Drivers query their hardware, which can take a millisecond.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
     may_block: true,
     refresh: "depends on the driver: at each packet, or only once a second",
     selects: "interfaces, such as eth0",
-    needs: &[],
     hint: ": drivers answer only within the recorder's network namespace, \
      which is not the host's; run the container in the host's network namespace",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -68,52 +65,6 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 
 fn open_queries() -> io::Result<Box<dyn DriverQueries>> {
     Ok(Box::new(Ethtool::open()?))
-}
-
-/// Queries about interfaces, which the kernel or a driver answers.
-trait DriverQueries: Debug + Send {
-    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32>;
-    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo>;
-    fn names(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        names: &mut Vec<[u8; NAME_BYTES]>,
-    ) -> io::Result<()>;
-    fn values(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        values: &mut Vec<u64>,
-    ) -> io::Result<()>;
-}
-
-impl DriverQueries for Ethtool {
-    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32> {
-        self.index(name)
-    }
-
-    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
-        self.driver(name)
-    }
-
-    fn names(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        names: &mut Vec<[u8; NAME_BYTES]>,
-    ) -> io::Result<()> {
-        self.names(name, expected, names)
-    }
-
-    fn values(
-        &mut self,
-        name: &[u8; INTERFACE_BYTES],
-        expected: usize,
-        values: &mut Vec<u64>,
-    ) -> io::Result<()> {
-        self.values(name, expected, values)
-    }
 }
 
 /// Sockets for queries. A query that hangs keeps its socket, so others open another one: there are
@@ -399,17 +350,13 @@ impl InterfaceQuery {
             values.len() as u64,
         ));
         for (statistic, value) in names.iter().zip(values) {
-            statistics.push(EthtoolStatistic::new(name, &padded_name(statistic), *value));
+            statistics.push(EthtoolStatistic::new(
+                name,
+                &devices::truncated(devices::until_zero(statistic)),
+                *value,
+            ));
         }
     }
-}
-
-/// Returns a name, which may fill all its bytes, padded with zero bytes.
-fn padded_name(name: &[u8; NAME_BYTES]) -> [u8; 40] {
-    let mut text = [0; 40];
-    let used = name.iter().take_while(|byte| **byte != 0);
-    text.iter_mut().zip(used).for_each(|(place, byte)| *place = *byte);
-    text
 }
 
 #[cfg(test)]
@@ -455,6 +402,7 @@ mod tests {
     // ignored.
     #[test]
     fn names_are_whole() {
+        let padded_name = |name: &[u8]| devices::truncated::<40>(devices::until_zero(name));
         assert_eq!(shown(&padded_name(&[b'a'; NAME_BYTES])), "a".repeat(NAME_BYTES));
         let mut name = [b'x'; NAME_BYTES];
         name[3] = 0;

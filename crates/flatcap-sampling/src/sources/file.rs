@@ -4,14 +4,11 @@ use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatbuffers::FlatBufferBuilder;
 use flatcap_os::host::HostFile;
-use flatcap_schemas::host::{
-    File, FileArgs, FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs, FileValue,
-};
+use flatcap_schemas::host::{File, FileArgs};
 
-use super::named_series::{SeriesFields, SeriesSchema};
-use super::text_values::{NAME_BYTES, TextSchema, TextValues};
+use super::text_values::TextValues;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
@@ -24,17 +21,15 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in a file that the configuration names.",
     root: "flatcap.host.File",
     schema: include_bytes!("../../../../generated/host/file.bfbs"),
-    files: &[],
     // A short file costs 5 us; a file that changes faster can get a shorter period.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     may_block: true,
     refresh: "whenever the file is written",
     selects: "names of values",
-    needs: &[],
-    hint: "",
     keys: OwnKeys::File,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -60,7 +55,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct FileSampler {
     path: CString,
     file: HostFile,
-    values: TextValues<FileSchema>,
+    values: TextValues,
 }
 
 impl Sampler for FileSampler {
@@ -72,7 +67,7 @@ impl Sampler for FileSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = self.values.parse(self.file.content(), builder);
-        let values = Some(builder.create_vector(self.values.rows()));
+        let values = Some(self.values.rows(builder));
         let counters = self.values.counters(builder);
         let gauges = self.values.gauges(builder);
         let skipped = self.values.skipped();
@@ -82,39 +77,13 @@ impl Sampler for FileSampler {
     }
 }
 
-/// The tables of this source.
-#[derive(Debug)]
-struct FileSchema;
-
-impl TextSchema for FileSchema {
-    type Value = FileValue;
-
-    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> FileValue {
-        FileValue::new(name, number, integer)
-    }
-}
-
-impl SeriesSchema for FileSchema {
-    type Counter = FileCounter<'static>;
-    type Gauge = FileGauge<'static>;
-
-    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter> {
-        let SeriesFields { name, labels, value } = *fields;
-        FileCounter::create(builder, &FileCounterArgs { name: Some(name), labels: Some(labels), value })
-    }
-
-    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
-        let SeriesFields { name, labels, value } = *fields;
-        FileGauge::create(builder, &FileGaugeArgs { name: Some(name), labels: Some(labels), value })
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
 mod tests {
     use std::path::Path;
 
     use flatcap_format::schema::{CompiledSchema, JsonWriter};
+    use flatcap_schemas::host::FileValue;
 
     use super::*;
     use crate::sources::tests::{decoded, open_sampler, sample_under};

@@ -12,7 +12,7 @@ use flatcap_schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::odd_text::{self, OddText};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 
@@ -63,14 +63,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE_OF_HOST, FILE_OF_SELF],
     // Disks fill over minutes, and a dead file server can delay a sample.
     period: Duration::from_secs(10),
-    is_on_by_default: false,
     may_block: true,
     refresh: "at each write; some file systems update their totals every few seconds",
     selects: "mount points, such as /var",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

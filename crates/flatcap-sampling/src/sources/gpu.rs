@@ -15,7 +15,7 @@ use super::devices;
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text::{self, ABSENT};
 use super::text_values::ABSENT_INTEGER;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const DRM: &str = "sys/class/drm";
@@ -40,14 +40,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DRM, NVIDIA],
     // Drivers refresh their figures a few times a second.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
     may_block: true,
     refresh: "a few times a second, as the driver polls",
     selects: "bus addresses, such as 0000:09:00.0",
-    needs: &[],
     hint: ": no amdgpu card and no NVIDIA driver (/proc/driver/nvidia/version)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -7,7 +7,7 @@ use flatcap_schemas::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const DIRECTORY: &str = "sys/kernel/mm/hugepages";
@@ -35,14 +35,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DIRECTORY],
     // Pools change only when an administrator changes them.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "whenever a huge page is allocated or freed",
     selects: "pools, such as hugepages-2048kB",
-    needs: &[],
     hint: ": this kernel has no huge pages (CONFIG_HUGETLBFS)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -12,7 +12,7 @@ use flatcap_schemas::host::{
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, FileName, NumberFile};
 use super::guarded_reads::{GuardedElement, GuardedReads};
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const DIRECTORY: &str = "sys/class/hwmon";
@@ -33,14 +33,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DIRECTORY],
     // Sensors are refreshed once or twice a second, and some buses are slow.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
     may_block: true,
     refresh: "depends on the chip: most once or twice a second, some at each read",
     selects: "sensors, such as coretemp/temp1",
-    needs: &[],
     hint: ": usual on virtual machines; other hosts need a driver for each chip (CONFIG_HWMON)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 /// Kinds of sensors, in the order of the schema.

@@ -7,7 +7,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/interrupts";
@@ -33,14 +33,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // An expensive sample, 50 us; the total is in cpu.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each interrupt",
     selects: "devices, such as eth0-rx-0, or names of lines, such as LOC",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -32,14 +32,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // The last lines before a crash count most, and those that the kernel overwrites are lost. A
     // sample without lines costs one system call.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each line",
-    selects: "",
     needs: &["CAP_SYSLOG (if kernel.dmesg_restrict is 1)"],
     hint: ": the kernel log needs /dev/kmsg, and CAP_SYSLOG unless kernel.dmesg_restrict is 0",
     keys: OwnKeys::Batches,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

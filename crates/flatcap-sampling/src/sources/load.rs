@@ -7,7 +7,7 @@ use flatcap_os::host::{HostFile, RecordStructure};
 use flatcap_schemas::host::{Load, LoadArgs};
 
 use super::text;
-use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OWN_SCHEMA, OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{FixedSampler, Incomplete, OpenedSampler, ReadError, odd_text};
 
 const FILE: &str = "proc/loadavg";
@@ -21,13 +21,9 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // The kernel computes load averages every 5 s; the count of runnable tasks changes faster.
     period: Duration::from_secs(1),
     is_on_by_default: true,
-    may_block: false,
     refresh: "averages every 5 s, tasks immediately",
-    selects: "",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -6,7 +6,7 @@ use flatcap_os::host::RecordStructure;
 
 use super::counter_tables::{CounterTableSampler, LINES};
 use super::counters::CounterFile;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/meminfo";
@@ -21,13 +21,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // As cpu, so that the two line up; a sample costs 5 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
-    may_block: false,
     refresh: "some values hundreds of times a second, as memory is used",
     selects: "fields, such as mem_free",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -1,8 +1,7 @@
 //! Series of a text: values that are identified by a name and labels, as tables of a payload.
 
-use std::fmt::Debug;
-
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
 
 use super::skipped_values::{SkipReason, SkippedValues};
 use crate::NameFilter;
@@ -12,27 +11,6 @@ const SERIES_MAX: usize = 4096;
 /// Maximum length of a name, and of labels, in bytes. The longest label sets of Kubernetes have
 /// some 600; the series of a sample fit into the default `frame_max` in any case.
 const IDENTITY_BYTES_MAX: usize = 1024;
-
-/// The tables of a schema that hold series.
-pub(super) trait SeriesSchema: Debug + Send + 'static {
-    /// A series that only grows.
-    type Counter: Debug + Send;
-    /// Any other.
-    type Gauge: Debug + Send;
-
-    /// Writes a counter.
-    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter>;
-    /// Writes a gauge.
-    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge>;
-}
-
-/// The fields of a series in the payload.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SeriesFields {
-    pub(super) name: WIPOffset<&'static str>,
-    pub(super) labels: WIPOffset<&'static str>,
-    pub(super) value: f64,
-}
 
 /// A series as it is found in a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,15 +32,16 @@ pub(super) enum SeriesKind {
     Gauge,
 }
 
-/// Writes series into a payload and keeps their offsets until the next one.
-#[derive(Debug)]
-pub(super) struct NamedSeries<S: SeriesSchema> {
+/// Writes series into a payload and keeps their offsets until the next one. Every source writes
+/// the tables of `file`, whose layout all schemas share.
+#[derive(Debug, Default)]
+pub(super) struct NamedSeries {
     filter: NameFilter,
     found: usize, // wanted or not
     last: LastName,
     no_labels: Option<WIPOffset<&'static str>>,
-    counters: Vec<WIPOffset<S::Counter>>, // reused
-    gauges: Vec<WIPOffset<S::Gauge>>,     // reused
+    counters: Vec<WIPOffset<FileCounter<'static>>>, // reused
+    gauges: Vec<WIPOffset<FileGauge<'static>>>,     // reused
 }
 
 /// The name of the series before: a metric's series follow each other, so its name is written and
@@ -74,17 +53,10 @@ struct LastName {
     offset: Option<WIPOffset<&'static str>>,
 }
 
-impl<S: SeriesSchema> NamedSeries<S> {
+impl NamedSeries {
     /// Creates an empty list; the filter selects names.
     pub(super) fn new(filter: NameFilter) -> Self {
-        Self {
-            filter,
-            found: 0,
-            last: LastName::default(),
-            no_labels: None,
-            counters: Vec::new(),
-            gauges: Vec::new(),
-        }
+        Self { filter, ..Self::default() }
     }
 
     /// Forgets all series, and where their names are in the payload.
@@ -132,10 +104,16 @@ impl<S: SeriesSchema> NamedSeries<S> {
             "" => *self.no_labels.get_or_insert_with(|| builder.create_string("")),
             labels => builder.create_string(labels),
         };
-        let fields = SeriesFields { name, labels, value: found.value };
+        let (name, labels, value) = (Some(name), Some(labels), found.value);
         match found.kind {
-            SeriesKind::Counter => self.counters.push(S::counter(builder, &fields)),
-            SeriesKind::Gauge => self.gauges.push(S::gauge(builder, &fields)),
+            SeriesKind::Counter => {
+                let counter = FileCounterArgs { name, labels, value };
+                self.counters.push(FileCounter::create(builder, &counter));
+            }
+            SeriesKind::Gauge => {
+                let gauge = FileGaugeArgs { name, labels, value };
+                self.gauges.push(FileGauge::create(builder, &gauge));
+            }
         }
     }
 
@@ -145,12 +123,12 @@ impl<S: SeriesSchema> NamedSeries<S> {
     }
 
     /// Returns the counters, in the order of the text.
-    pub(super) fn counters(&self) -> &[WIPOffset<S::Counter>] {
+    pub(super) fn counters(&self) -> &[WIPOffset<FileCounter<'static>>] {
         &self.counters
     }
 
     /// Returns the gauges, in the order of the text.
-    pub(super) fn gauges(&self) -> &[WIPOffset<S::Gauge>] {
+    pub(super) fn gauges(&self) -> &[WIPOffset<FileGauge<'static>>] {
         &self.gauges
     }
 }

@@ -9,7 +9,7 @@ use flatcap_schemas::host::{InterfaceCounters, Network, NetworkArgs};
 
 use super::cursor::Cursor;
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 /// The file of the recorder's own network namespace.
@@ -39,13 +39,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // Bursts last milliseconds; a sample costs 5 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
-    may_block: false,
     refresh: "at each packet",
     selects: "interfaces, such as eth0",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

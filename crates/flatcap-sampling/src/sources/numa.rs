@@ -7,7 +7,7 @@ use flatbuffers::{FlatBufferBuilder, VOffsetT};
 use super::by_schema::{create_structs, slot, values_of};
 use super::counters::{CounterKeys, CounterLayout, CounterOrder, CounterWriter};
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 
 const DIRECTORY: &str = "sys/devices/system/node";
@@ -37,14 +37,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DIRECTORY],
     // Placement shifts slowly; a sample queries each node.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "hundreds of times a second, as memory is used; some counters are summed up once a second",
     selects: "nodes, such as node0",
-    needs: &[],
     hint: ": this kernel was built without NUMA support (CONFIG_NUMA)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

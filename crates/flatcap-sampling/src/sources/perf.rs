@@ -27,14 +27,13 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[PARANOID, ONLINE],
     // Each counter costs one system call per sample.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "immediately",
     selects: "events, such as cycles",
     needs: &["CAP_PERFMON"],
     hint: ": this kernel has no performance counters (CONFIG_PERF_EVENTS)",
     keys: OwnKeys::Perf,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 /// Interval at which counters that the kernel has refused are tried again.

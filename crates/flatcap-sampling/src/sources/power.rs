@@ -1,6 +1,7 @@
 //! `power`: energy meters, batteries and adapters, from `/sys/class/powercap` and
 //! `/sys/class/power_supply`.
 
+use std::fmt::Debug;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use flatcap_schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
@@ -33,15 +34,14 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &FILES,
     // Energy counters change every millisecond; power averaged over 100 ms is steady.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
     may_block: true,
     refresh: "energy every millisecond, batteries every second to every minute",
     selects: "zones and supplies, such as intel-rapl:0 and BAT0",
     needs: &["CAP_DAC_READ_SEARCH"],
     hint: ", and no supply in /sys/class/power_supply: usual on virtual machines; \
      other hosts need drivers (intel_rapl_msr)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -51,15 +51,13 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         (Err(error), Err(_)) => return Err(unavailable(error, SPEC.hint)),
         (zones, supplies) => (zones.ok(), supplies.ok()),
     };
+    let selection = context.selection();
     let mut sampler = PowerSampler {
-        zones: PowerDevices::new(zones),
-        supplies: PowerDevices::new(supplies),
-        selection: context.selection(),
-        zone_samples: Vec::new(),
-        supply_samples: Vec::new(),
+        zones: PowerDevices::new(zones, selection.clone()),
+        supplies: PowerDevices::new(supplies, selection),
     };
-    sampler.zones.open_new(&sampler.selection, zone);
-    sampler.supplies.open_new(&sampler.selection, supply);
+    sampler.zones.open_new();
+    sampler.supplies.open_new();
     if sampler.zones.is_empty() && sampler.supplies.is_empty() {
         return Err(unavailable(devices::none_found("no zone"), SPEC.hint));
     }
@@ -79,17 +77,16 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct PowerSampler {
     zones: PowerDevices<PowerZone>,
     supplies: PowerDevices<Supply>,
-    selection: NameFilter,
-    zone_samples: Vec<EnergyZone>,    // reused
-    supply_samples: Vec<PowerSupply>, // reused
 }
 
 /// The devices of one class, which may be missing.
 #[derive(Debug)]
-struct PowerDevices<Device> {
+struct PowerDevices<Device: PowerDevice> {
     listing: Option<DeviceListing>,
+    selection: NameFilter,
     open: Vec<OpenDevice<Device>>, // ascending by name
     reads: GuardedReads<Device>,
+    samples: Vec<Device::Sample>, // reused
 }
 
 #[derive(Debug)]
@@ -105,45 +102,46 @@ impl<Device> OpenDevice<Device> {
 }
 
 /// A device whose files are read.
-trait ReadDevice: BlockingRead {
+trait PowerDevice: BlockingRead {
+    type Sample: Debug;
+
+    /// Opens the files of the device of this name.
+    fn open(directory: &HostDirectory, name: &[u8]) -> Self;
+
     /// Whether the last read reported that it is gone.
     fn is_gone(&self) -> bool;
+
+    /// Returns what the last read found.
+    fn sample(&self, name: &[u8], incomplete: &mut Incomplete) -> Self::Sample;
 }
 
-impl<Device: ReadDevice> PowerDevices<Device> {
-    fn new(listing: Option<DeviceListing>) -> Self {
-        Self { listing, open: Vec::new(), reads: GuardedReads::new(SPEC.name) }
+impl<Device: PowerDevice> PowerDevices<Device> {
+    fn new(listing: Option<DeviceListing>, selection: NameFilter) -> Self {
+        let reads = GuardedReads::new(SPEC.name);
+        Self { listing, selection, open: Vec::new(), reads, samples: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
         self.listing.as_ref().is_none_or(DeviceListing::is_empty)
     }
 
-    fn incomplete(&self) -> Incomplete {
-        self.listing.as_ref().map_or(Incomplete::NONE, DeviceListing::incomplete)
-    }
-
-    fn open_new(&mut self, selection: &NameFilter, open: fn(&HostDirectory, &[u8]) -> Device) {
-        let Self { listing: Some(listing), open: opened, reads } = self else { return };
-        reads.retain(opened, |one| listing.keeps(&one.key), |one| &mut one.device);
+    fn open_new(&mut self) {
+        let Self { listing: Some(listing), selection, open, reads, .. } = self else { return };
+        reads.retain(open, |one| listing.keeps(&one.key), |one| &mut one.device);
         listing.each_new(|directory, key| {
             if selection.matches(key.name.bytes()) {
-                let device = reads.element(open(directory, key.name.bytes()));
-                opened.push(OpenDevice { key, device });
+                let device = reads.element(Device::open(directory, key.name.bytes()));
+                open.push(OpenDevice { key, device });
             }
         });
-        opened.sort_unstable_by_key(|one| one.key.name);
+        open.sort_unstable_by_key(|one| one.key.name);
     }
 
     /// Lists the class again if that is due, then reads each device.
-    fn read(
-        &mut self,
-        selection: &NameFilter,
-        open: fn(&HostDirectory, &[u8]) -> Device,
-    ) -> Result<(), ReadError> {
+    fn read(&mut self) -> Result<(), ReadError> {
         let Some(listing) = &mut self.listing else { return Ok(()) };
         if listing.refresh()? {
-            self.open_new(selection, open);
+            self.open_new();
         }
         let Some(listing) = &mut self.listing else { return Ok(()) };
         let read = self.reads.read(&mut self.open, |one| &mut one.device, OpenDevice::name);
@@ -155,6 +153,23 @@ impl<Device: ReadDevice> PowerDevices<Device> {
         }
         Ok(())
     }
+
+    /// Samples the devices that do not hang.
+    fn sample(&mut self) -> Incomplete {
+        let mut incomplete = self.listing.as_ref().map_or(Incomplete::NONE, DeviceListing::incomplete);
+        self.samples.clear();
+        for one in &self.open {
+            let mut lacks = Incomplete::NONE;
+            let sample = one.device.with(|device| device.sample(one.key.name.bytes(), &mut lacks));
+            incomplete |= odd_text::of_element(lacks, || one.name());
+            if sample.is_none() {
+                incomplete |= Incomplete::UNREADABLE;
+                odd_text::note_hanging(&one.name());
+            }
+            self.samples.extend(sample);
+        }
+        incomplete
+    }
 }
 
 #[derive(Debug)]
@@ -165,15 +180,6 @@ struct PowerZone {
     power: NumberFile,
 }
 
-fn zone(directory: &HostDirectory, name: &[u8]) -> PowerZone {
-    PowerZone {
-        name: devices::read_line(directory, &[name, b"/name"]).unwrap_or_default(),
-        energy: NumberFile::open(directory, &[name, b"/energy_uj"]),
-        energy_max: NumberFile::read_once(directory, &[name, b"/max_energy_range_uj"]),
-        power: NumberFile::open(directory, &[name, b"/power_uw"]),
-    }
-}
-
 impl BlockingRead for PowerZone {
     fn read(&mut self) {
         self.energy.read();
@@ -181,13 +187,22 @@ impl BlockingRead for PowerZone {
     }
 }
 
-impl ReadDevice for PowerZone {
+impl PowerDevice for PowerZone {
+    type Sample = EnergyZone;
+
+    fn open(directory: &HostDirectory, name: &[u8]) -> Self {
+        Self {
+            name: devices::read_line(directory, &[name, b"/name"]).unwrap_or_default(),
+            energy: NumberFile::open(directory, &[name, b"/energy_uj"]),
+            energy_max: NumberFile::read_once(directory, &[name, b"/max_energy_range_uj"]),
+            power: NumberFile::open(directory, &[name, b"/power_uw"]),
+        }
+    }
+
     fn is_gone(&self) -> bool {
         self.energy.is_gone() || self.power.is_gone()
     }
-}
 
-impl PowerZone {
     fn sample(&self, zone: &[u8], incomplete: &mut Incomplete) -> EnergyZone {
         let energy = self.energy.unsigned(incomplete);
         let power = self.power.unsigned(incomplete);
@@ -222,14 +237,6 @@ const PROPERTIES: [&[u8]; 14] = [
     b"/temp",
 ];
 
-fn supply(directory: &HostDirectory, name: &[u8]) -> Supply {
-    Supply {
-        kind: devices::read_line(directory, &[name, b"/type"]).unwrap_or_default(),
-        status: NumberFile::open(directory, &[name, b"/status"]),
-        numbers: PROPERTIES.map(|property| NumberFile::open(directory, &[name, property])),
-    }
-}
-
 impl BlockingRead for Supply {
     fn read(&mut self) {
         self.status.read();
@@ -237,16 +244,24 @@ impl BlockingRead for Supply {
     }
 }
 
-impl ReadDevice for Supply {
+impl PowerDevice for Supply {
+    type Sample = PowerSupply;
+
+    fn open(directory: &HostDirectory, name: &[u8]) -> Self {
+        Self {
+            kind: devices::read_line(directory, &[name, b"/type"]).unwrap_or_default(),
+            status: NumberFile::open(directory, &[name, b"/status"]),
+            numbers: PROPERTIES.map(|property| NumberFile::open(directory, &[name, property])),
+        }
+    }
+
     /// Each file of a supply that is gone reports that. A bay without its battery reports it in
     /// some files only.
     fn is_gone(&self) -> bool {
         let numbers = || self.numbers.iter();
         numbers().all(|number| number.is_gone() || !number.exists()) && numbers().any(NumberFile::is_gone)
     }
-}
 
-impl Supply {
     fn sample(&self, supply: &[u8], incomplete: &mut Incomplete) -> PowerSupply {
         let mut lacks = Incomplete::NONE;
         let [online, present, capacity, cycles, signed @ ..] = &self.numbers;
@@ -287,8 +302,8 @@ impl Supply {
 
 impl Sampler for PowerSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.zones.read(&self.selection, zone)?;
-        self.supplies.read(&self.selection, supply)
+        self.zones.read()?;
+        self.supplies.read()
     }
 
     fn helper_cpu_ns(&self) -> u64 {
@@ -296,32 +311,9 @@ impl Sampler for PowerSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let mut incomplete = self.zones.incomplete() | self.supplies.incomplete();
-        self.zone_samples.clear();
-        // A device that hangs is left out.
-        for one in &self.zones.open {
-            let mut lacks = Incomplete::NONE;
-            let sample = one.device.with(|zone| zone.sample(one.key.name.bytes(), &mut lacks));
-            incomplete |= odd_text::of_element(lacks, || one.name());
-            if sample.is_none() {
-                incomplete |= Incomplete::UNREADABLE;
-                odd_text::note_hanging(&one.name());
-            }
-            self.zone_samples.extend(sample);
-        }
-        self.supply_samples.clear();
-        for one in &self.supplies.open {
-            let mut lacks = Incomplete::NONE;
-            let sample = one.device.with(|supply| supply.sample(one.key.name.bytes(), &mut lacks));
-            incomplete |= odd_text::of_element(lacks, || one.name());
-            if sample.is_none() {
-                incomplete |= Incomplete::UNREADABLE;
-                odd_text::note_hanging(&one.name());
-            }
-            self.supply_samples.extend(sample);
-        }
-        let zones = builder.create_vector(&self.zone_samples);
-        let supplies = builder.create_vector(&self.supply_samples);
+        let incomplete = self.zones.sample() | self.supplies.sample();
+        let zones = builder.create_vector(&self.zones.samples);
+        let supplies = builder.create_vector(&self.supplies.samples);
         let root = Power::create(builder, &PowerArgs { zones: Some(zones), supplies: Some(supplies) });
         builder.finish_minimal(root);
         incomplete

@@ -9,7 +9,7 @@ use flatcap_os::host::{HostFile, RecordStructure};
 use flatcap_schemas::host::{Pressure, PressureArgs, PressureLine};
 
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 /// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
@@ -27,13 +27,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // The kernel updates these totals 25 to 30 times a second.
     period: Duration::from_millis(50),
     is_on_by_default: true,
-    may_block: false,
     refresh: "totals 25 to 30 times a second, averages every 2 s",
     selects: "resources: cpu, memory, io, irq",
-    needs: &[],
     hint: ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -9,7 +9,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/schedstat";
@@ -30,14 +30,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // The scheduler's totals change at every context switch, and are used as rates.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each task switch",
     selects: "cores, such as cpu0",
-    needs: &[],
     hint: ": this kernel was built without scheduler statistics (CONFIG_SCHEDSTATS)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

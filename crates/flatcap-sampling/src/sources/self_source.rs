@@ -11,7 +11,7 @@ use flatcap_metrics::Metrics;
 use flatcap_os::host::HostFile;
 use flatcap_schemas::agent as wire;
 
-use super::{OwnKeys, SourceOpener, SourceSpec};
+use super::{SourceOpener, SourceSpec};
 use crate::{Incomplete, ReadError, Sampler};
 
 /// Not under the host's root: the recorder appears in its own /proc.
@@ -23,17 +23,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "flatcap's own counters and latencies.",
     root: "flatcap.agent.Agent",
     schema: include_bytes!("../../../../generated/agent.bfbs"),
-    files: &[],
     // The recorder's own figures are for an operator, not for a burst.
     period: Duration::from_secs(1),
     is_on_by_default: true,
-    may_block: false,
     refresh: "at each sample",
-    selects: "",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Recorder,
+    ..SourceSpec::DEFAULTS
 };
 
 /// The sampler of `self`.

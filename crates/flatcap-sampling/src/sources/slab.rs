@@ -8,7 +8,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{Slab, SlabArgs, SlabCache};
 
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/slabinfo";
@@ -33,14 +33,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // An expensive sample that takes the kernel's lock of its caches.
     period: Duration::from_secs(10),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "whenever a slab is filled or emptied",
     selects: "caches, such as dentry",
     needs: &["CAP_DAC_READ_SEARCH"],
     hint: ": only root or CAP_DAC_READ_SEARCH may read it, and not every kernel has it",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -10,7 +10,7 @@ use super::by_schema::{create_structs, push_struct, slot, values_of};
 use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
 use super::network::namespace_path;
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const SNMP: &str = "proc/net/snmp";
@@ -33,14 +33,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[SNMP, SNMP6],
     // Counted per packet, used as rates.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each packet",
     selects: "fields, such as tcp_in_errs and icmp_types",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -7,7 +7,7 @@ use flatcap_os::host::RecordStructure;
 use super::counter_tables::CounterTableSampler;
 use super::counters::{CounterFile, CounterLayout};
 use super::network::namespace_path;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/net/sockstat";
@@ -23,14 +23,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE, FILE6],
     // One short file; leaks and bursts of connections show at this rate.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "whenever a socket is opened or closed",
     selects: "fields, such as tcp_inuse",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -7,7 +7,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
 
 use super::text;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/softirqs";
@@ -40,14 +40,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Counts per core are used as rates; the total is in cpu.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each software interrupt",
     selects: "cores, such as CPU0",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -7,7 +7,7 @@ use flatcap_os::host::HostFile;
 use flatcap_schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 /// Has the same content in each network namespace.
@@ -29,14 +29,9 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Drops come in bursts of milliseconds; the counters accumulate them.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each round of packets",
-    selects: "",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

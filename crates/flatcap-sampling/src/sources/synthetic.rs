@@ -31,17 +31,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Generated values, to measure what flatcap and this host can do.",
     root: POINT_ROOT,
     schema: SCHEMA,
-    files: &[],
     // A load worth measuring: 1,000 frames a second.
     period: Duration::from_millis(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each sample",
-    selects: "",
-    needs: &[],
-    hint: "",
     keys: OwnKeys::Synthetic,
     opener: SourceOpener::Synthetic(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -1,13 +1,12 @@
 //! Values in any text, as the configuration describes it: pairs of name and number, matches of a
 //! regular expression, the Prometheus format, or JSON.
 
-use std::fmt::Debug;
-
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+use flatcap_schemas::host::FileValue;
 use regex::bytes::CaptureLocations;
 
 use super::json_numbers::JsonParser;
-use super::named_series::{NamedSeries, SeriesSchema};
+use super::named_series::NamedSeries;
 use super::prometheus::PrometheusParser;
 use super::skipped_values::{SkipReason, SkippedValues};
 use super::text;
@@ -16,43 +15,35 @@ use crate::{CachedNameFilter, Expression, Incomplete, NameFilter, ValueFormat};
 /// Maximum number of values in one sample.
 const VALUES_MAX: usize = 4096;
 /// Bytes of a name of a pair or match in the schemas, its terminating zero byte included.
-pub(super) const NAME_BYTES: usize = 56;
+const NAME_BYTES: usize = 56;
 /// Marks an integer that is missing: schemas mark such fields `absent: "min"`.
 pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
 
-/// The structs and tables of a schema that hold values from text files.
-pub(super) trait TextSchema: SeriesSchema {
-    /// A value with its name.
-    type Value: Debug + Send;
-
-    /// Builds the value from name, number and integer.
-    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> Self::Value;
-}
-
-/// Finds values and keeps them until the next text.
+/// Finds values and keeps them until the next text. Every source writes the structs and tables
+/// of `file`, whose layout all schemas share.
 #[derive(Debug)]
-pub(super) struct TextValues<S: TextSchema> {
+pub(super) struct TextValues {
     format: ValueFormat,
     locations: Option<CaptureLocations>, // reused
     default_name: String,                // if the text has no names
     prometheus: PrometheusParser,
     json: JsonParser,
-    rows: ValueRows<S>,
-    series: NamedSeries<S>,
+    rows: ValueRows,
+    series: NamedSeries,
     skipped: SkippedValues,
 }
 
 #[derive(Debug)]
-struct ValueRows<S: TextSchema> {
+struct ValueRows {
     filter: CachedNameFilter,
-    found: usize,          // wanted or not
-    values: Vec<S::Value>, // reused
+    found: usize,           // wanted or not
+    values: Vec<FileValue>, // reused
 }
 
 /// A list of tables in the payload.
 type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 
-impl<S: TextSchema> TextValues<S> {
+impl TextValues {
     /// Creates the parser of an instance of the source, by the format of its values and its name.
     pub(super) fn new(source: &str, (format, instance): (&ValueFormat, &str), selection: NameFilter) -> Self {
         let locations = match format {
@@ -117,19 +108,25 @@ impl<S: TextSchema> TextValues<S> {
         cut | skipped.incomplete() | Incomplete::CUT.unless(rows.found + series.found() > 0)
     }
 
-    /// Returns the pairs or matches of the last text.
-    pub(super) fn rows(&self) -> &[S::Value] {
-        &self.rows.values
+    /// Writes the pairs or matches of the last text.
+    pub(super) fn rows<Value>(
+        &self,
+        builder: &mut FlatBufferBuilder<'static>,
+    ) -> WIPOffset<Vector<'static, Value>> {
+        in_layout(builder.create_vector(&self.rows.values))
     }
 
     /// Writes the counters of the last text, if its format has any.
-    pub(super) fn counters(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Counter>> {
-        self.has_series().then(|| builder.create_vector(self.series.counters()))
+    pub(super) fn counters<Counter>(
+        &self,
+        builder: &mut FlatBufferBuilder<'static>,
+    ) -> Option<Tables<Counter>> {
+        self.has_series().then(|| in_layout(builder.create_vector(self.series.counters())))
     }
 
     /// Writes the gauges of the last text, if its format has any.
-    pub(super) fn gauges(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Gauge>> {
-        self.has_series().then(|| builder.create_vector(self.series.gauges()))
+    pub(super) fn gauges<Gauge>(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<Gauge>> {
+        self.has_series().then(|| in_layout(builder.create_vector(self.series.gauges())))
     }
 
     fn has_series(&self) -> bool {
@@ -145,7 +142,12 @@ impl<S: TextSchema> TextValues<S> {
     }
 }
 
-impl<S: TextSchema> ValueRows<S> {
+/// Returns the place of a value as the place of another type, which has the same layout.
+fn in_layout<Written, Same>(written: WIPOffset<Written>) -> WIPOffset<Same> {
+    WIPOffset::new(written.value())
+}
+
+impl ValueRows {
     /// Adds a value if it is wanted. Returns false if no more values fit.
     fn add(&mut self, name: &[u8], value: &[u8], skipped: &mut SkippedValues) -> bool {
         if self.found == VALUES_MAX {
@@ -166,7 +168,7 @@ impl<S: TextSchema> ValueRows<S> {
         if number.is_nan() {
             skipped.add(SkipReason::NotANumber, name);
         }
-        self.values.push(S::value(&fixed, number, integer));
+        self.values.push(FileValue::new(&fixed, number, integer));
         true
     }
 }
@@ -224,49 +226,42 @@ fn number(text: &[u8]) -> (f64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
+    use flatbuffers_reflection::reflection::root_as_schema;
 
     use super::*;
     use crate::OwnSettings;
-    use crate::sources::file;
-    use crate::sources::named_series::SeriesFields;
-    use crate::sources::tests::assert_damage_is_marked;
+    use crate::sources::tests::{assert_damage_is_marked, fixed_text};
+    use crate::sources::{SourceSpec, command, file};
     use crate::test_settings::TestSettings;
 
     type TestRow = (String, f64, i64);
 
-    /// A schema whose values are rows, and whose series are strings.
-    #[derive(Debug)]
-    struct TestSchema;
-
-    impl TextSchema for TestSchema {
-        type Value = TestRow;
-
-        fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> TestRow {
-            let end = name.iter().position(|byte| *byte == 0).unwrap();
-            (String::from_utf8_lossy(&name[..end]).into_owned(), number, integer)
+    /// Returns the fields of the structs and tables that hold values, without the source's name.
+    fn layouts(spec: &SourceSpec, source: &str) -> Vec<String> {
+        let schema = root_as_schema(spec.schema).unwrap();
+        let mut layouts = Vec::new();
+        for name in ["Value", "Counter", "Gauge"] {
+            let name = format!("flatcap.host.{source}{name}");
+            let object = schema.objects().iter().find(|object| object.name() == name).unwrap();
+            layouts.push(format!("{} {} {}", object.is_struct(), object.minalign(), object.bytesize()));
+            layouts.extend(object.fields().iter().map(|field| {
+                let (kind, element) = (field.type_().base_type(), field.type_().element());
+                let length = field.type_().fixed_length();
+                let default = (field.default_integer(), field.default_real(), field.required());
+                format!("{} {} {kind:?} {element:?} {length} {default:?}", field.name(), field.offset())
+            }));
         }
+        layouts
     }
 
-    impl SeriesSchema for TestSchema {
-        type Counter = FileCounter<'static>;
-        type Gauge = FileGauge<'static>;
-
-        fn counter(
-            builder: &mut FlatBufferBuilder<'static>,
-            fields: &SeriesFields,
-        ) -> WIPOffset<Self::Counter> {
-            let SeriesFields { name, labels, value } = *fields;
-            FileCounter::create(builder, &FileCounterArgs { name: Some(name), labels: Some(labels), value })
-        }
-
-        fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
-            let SeriesFields { name, labels, value } = *fields;
-            FileGauge::create(builder, &FileGaugeArgs { name: Some(name), labels: Some(labels), value })
-        }
+    // Proves that what is written for one source is what the schema of the other says.
+    #[test]
+    fn all_sources_have_the_same_layout() {
+        let file = layouts(&file::SPEC, "File");
+        assert_eq!((layouts(&command::SPEC, "Command"), file.len()), (file, 3 + 3 * 3));
     }
 
-    fn values(keys: &str) -> TextValues<TestSchema> {
+    fn values(keys: &str) -> TextValues {
         let settings = TestSettings::new(&file::SPEC, &format!("path = \"/x\"\n{keys}"));
         let settings = settings.get();
         let OwnSettings::Text(text, instance) = settings.own else { panic!() };
@@ -276,7 +271,8 @@ mod tests {
     fn parsed(keys: &str, text: &str) -> (Vec<TestRow>, Incomplete) {
         let mut values = values(keys);
         let incomplete = values.parse(text.as_bytes(), &mut FlatBufferBuilder::new());
-        (values.rows().to_vec(), incomplete)
+        let rows = values.rows.values.iter();
+        (rows.map(|row| (fixed_text(row.name()), row.number(), row.integer())).collect(), incomplete)
     }
 
     fn rows(expected: &[(&str, f64, i64)]) -> Vec<TestRow> {
@@ -347,7 +343,7 @@ mod tests {
         for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {
             let mut values = values(keys);
             assert_damage_is_marked(b"first 1\nsecond 22\n", |text| {
-                values.parse(text, &mut FlatBufferBuilder::new()).is_none() && values.rows().len() == 2
+                values.parse(text, &mut FlatBufferBuilder::new()).is_none() && values.rows.values.len() == 2
             });
         }
         let long = "x".repeat(NAME_BYTES);

@@ -8,7 +8,7 @@ use flatcap_schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::guarded_reads::{GuardedElement, GuardedReads};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const DIRECTORY: &str = "sys/class/thermal";
@@ -29,14 +29,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[DIRECTORY],
     // Temperatures change in seconds, and some zones query slow firmware.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
     may_block: true,
     refresh: "depends on the zone: some at each read, others every 2 s",
     selects: "types of zones, such as x86_pkg_temp",
-    needs: &[],
     hint: ": usual on virtual machines and on hosts whose kernel measures no temperatures",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

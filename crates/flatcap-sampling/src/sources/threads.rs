@@ -24,7 +24,7 @@ const NAME_BYTES: usize = 16;
 const COMM_BYTES: usize = 64;
 
 /// The processes that the configuration names, if they exist.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CountedProcesses {
     /// Processes of the host; `None` if no process is chosen.
     directory: Option<HostDirectory>,
@@ -58,15 +58,7 @@ struct CountedThread {
 impl CountedProcesses {
     /// Opens what is needed to find the processes.
     pub(super) fn open(host: &HostRoot, chosen: &[String]) -> Result<Self, Unavailable> {
-        let mut this = Self {
-            directory: None,
-            numbers: Vec::new(),
-            names: Vec::new(),
-            processes: Vec::new(),
-            searched_ns: 0,
-            present: Vec::new(),
-            incomplete: Incomplete::NONE,
-        };
+        let mut this = Self::default();
         if chosen.is_empty() {
             return Ok(this);
         }

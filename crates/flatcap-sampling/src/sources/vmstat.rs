@@ -6,7 +6,7 @@ use flatcap_os::host::RecordStructure;
 
 use super::counter_tables::{CounterTableSampler, LINES};
 use super::counters::CounterFile;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/vmstat";
@@ -23,13 +23,10 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // The most expensive default sample, 16 us, and used for rates rather than bursts.
     period: Duration::from_millis(100),
     is_on_by_default: true,
-    may_block: false,
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",
     selects: "fields, such as pgfault",
-    needs: &[],
-    hint: "",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -8,7 +8,7 @@ use flatcap_os::host::RecordStructure;
 use super::counter_tables::{CounterTableSampler, LINES};
 use super::counters::CounterFile;
 use super::network::namespace_path;
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/net/xfrm_stat";
@@ -22,14 +22,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     files: &[FILE],
     // Errors are rare, and each is counted.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each packet that is dropped",
     selects: "fields, such as in_no_states",
-    needs: &[],
     hint: ": this kernel was built without IPsec statistics (CONFIG_XFRM_STATISTICS)",
-    keys: OwnKeys::None,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -21,7 +21,7 @@ const OBJECTS_MAX: usize = 1 << 12;
 const NOWHERE: &str = "[unknown]";
 
 /// Sums samples of call chains. Equal call chains of one process are merged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StackTotals {
     window: Range<u64>,
     objects: Vec<CodeObjectInfo>,
@@ -140,20 +140,7 @@ pub struct FrameTotal {
 impl StackTotals {
     /// Sums samples in a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
-        Self {
-            window,
-            objects: Vec::new(),
-            object_numbers: HashMap::new(),
-            frames: Vec::new(),
-            frame_numbers: HashMap::new(),
-            stacks: Vec::new(),
-            stack_numbers: HashMap::new(),
-            total_ns: 0,
-            samples: 0,
-            left_out_ns: 0,
-            lost: 0,
-            last_lost: None,
-        }
+        Self { window, ..Self::default() }
     }
 
     /// Adds the samples of a payload that are in the window.

@@ -18,7 +18,7 @@ const PAIRS_MAX: usize = 1 << 18;
 
 /// Times of threads in a window. Exact as far as the recording is complete: the part of an interval
 /// within the window counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TaskTimes {
     window: Range<u64>,
     /// Everything before this time was counted.
@@ -38,7 +38,7 @@ struct ThreadCount {
 }
 
 /// Times of a thread in the window, in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
     /// The thread, with its last name.
     pub task: Task,
@@ -62,7 +62,7 @@ pub struct ThreadTimes {
 }
 
 /// Times of a process in the window, in nanoseconds: the sum over its threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessTimes {
     /// Process id.
     pub process: u32,
@@ -104,14 +104,7 @@ pub struct CpuTimes {
 impl TaskTimes {
     /// Counts times within a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
-        Self {
-            window,
-            counted_until_ns: 0,
-            lost_until_ns: 0,
-            threads: HashMap::new(),
-            pairs: HashMap::new(),
-            cpus: BTreeMap::new(),
-        }
+        Self { window, ..Self::default() }
     }
 
     /// Counts the intervals that are open in a timeline, up to now. Their rest is counted later, so
@@ -143,16 +136,8 @@ impl TaskTimes {
         let mut processes = BTreeMap::<u32, ProcessTimes>::new();
         for times in self.threads() {
             let ThreadInfo { thread, process, name } = times.task.info;
-            let own = processes.entry(process).or_insert(ProcessTimes {
-                process,
-                name,
-                threads: 0,
-                on_cpu_ns: 0,
-                ready_ns: 0,
-                longest_ready_ns: 0,
-                switches: 0,
-                migrations: 0,
-            });
+            let new = ProcessTimes { process, name, ..ProcessTimes::default() };
+            let own = processes.entry(process).or_insert(new);
             if thread == process || own.name.is_empty() {
                 own.name = name;
             }
@@ -251,10 +236,10 @@ impl TimelineObserver for TaskTimes {
         if is_full && !self.threads.contains_key(&interval.task.number) {
             return;
         }
-        let count = self
-            .threads
-            .entry(interval.task.number)
-            .or_insert_with(|| ThreadCount { times: ThreadTimes::new(interval.task), last_cpu: None });
+        let count = self.threads.entry(interval.task.number).or_insert_with(|| ThreadCount {
+            times: ThreadTimes { task: interval.task, ..ThreadTimes::default() },
+            last_cpu: None,
+        });
         let times = &mut count.times;
         times.task = interval.task;
         match interval.state {
@@ -284,22 +269,6 @@ impl TimelineObserver for TaskTimes {
                     times.longest_sleeping_ns = times.longest_sleeping_ns.max(whole);
                 }
             }
-        }
-    }
-}
-
-impl ThreadTimes {
-    fn new(task: Task) -> Self {
-        Self {
-            task,
-            on_cpu_ns: 0,
-            ready_ns: 0,
-            sleeping_ns: 0,
-            longest_ready_ns: 0,
-            longest_sleeping_ns: 0,
-            switches: 0,
-            preemptions: 0,
-            migrations: 0,
         }
     }
 }

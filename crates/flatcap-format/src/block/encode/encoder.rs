@@ -30,6 +30,7 @@ const FOOTER: &[u8] = b"FCFT";
 
 /// Compresses frames into blocks. An encoder reuses the memory of the blocks before. Encoding is
 /// deterministic: the same frames give the same block.
+#[derive(Default)]
 pub struct BlockEncoder {
     compression: SourceCompression,
     schemas: HashMap<u16, CompiledSchema>,
@@ -71,17 +72,7 @@ impl fmt::Debug for BlockEncoder {
 impl BlockEncoder {
     /// Creates an encoder with these compression options.
     pub fn new(compression: SourceCompression) -> Self {
-        Self {
-            compression,
-            schemas: HashMap::new(),
-            grouper: FrameGrouper::default(),
-            matrix: MatrixEncoder::default(),
-            encoded: EncodedMatrix::default(),
-            parts: PartWriter::default(),
-            groups: Vec::new(),
-            out: Vec::new(),
-            sizes: Vec::new(),
-        }
+        Self { compression, ..Self::default() }
     }
 
     /// Sets the binary schema and root table of a source's payloads. Fields of four and eight bytes

@@ -48,6 +48,7 @@ pub struct CompressedSegment {
 }
 
 /// The decoder, the table of blocks, and the decompressed blocks.
+#[derive(Default)]
 struct BlockCache {
     // Consecutive from raw offset 0 on; missing blocks have `bytes` 0.
     blocks: Vec<BlockEntry>,
@@ -128,12 +129,7 @@ impl CompressedSegment {
                 end,
                 may_grow: table.is_none(),
                 decoder,
-                selector: None,
-                frame: BlockFrame::default(),
-                open: Vec::new(),
-                damaged: BTreeMap::new(),
-                checks_bounds: false,
-                wrong_bounds: BTreeMap::new(),
+                ..BlockCache::default()
             }),
         })
     }

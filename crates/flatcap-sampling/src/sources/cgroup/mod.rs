@@ -59,13 +59,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // A sample costs tens of microseconds per group.
     period: Duration::from_secs(1),
     is_on_by_default: true,
-    may_block: false,
     refresh: "time, tasks and pages immediately or in batches; memory.stat every 2 s unless it is read; new groups are found once a second",
     selects: "paths below the root, such as system.slice/*; the root itself is /",
-    needs: &[],
     hint: ": no control groups are mounted there",
     keys: OwnKeys::Cgroup,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

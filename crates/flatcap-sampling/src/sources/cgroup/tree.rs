@@ -61,7 +61,7 @@ pub(super) struct CgroupTree {
 }
 
 /// One control group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ControlGroup {
     /// Inode of the group's directory.
     pub(super) id: u64,
@@ -89,22 +89,6 @@ struct ListedChild {
 }
 
 impl ControlGroup {
-    fn empty() -> Self {
-        Self {
-            id: 0,
-            listed_inode: 0,
-            path: Vec::new(),
-            node: None,
-            files: [const { None }; FILE_COUNT],
-            is_absent: [false; FILE_COUNT],
-            is_wanted: false,
-            is_read: false,
-            at: 0,
-            lengths: [None; FILE_COUNT],
-            values_max: [0; FILE_COUNT],
-        }
-    }
-
     /// Returns the path without the root's `.` and without the zero byte.
     pub(super) fn path(&self) -> &[u8] {
         let path = self.path.strip_suffix(b"\0").unwrap_or(&self.path);
@@ -282,7 +266,7 @@ impl CgroupTree {
         let node = self.root.open_directory(path)?;
         let id = node.ownership()?.inode;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.groups.push(ControlGroup::empty());
+            self.groups.push(ControlGroup::default());
             self.free.reserve(self.groups.len());
             self.groups.len() - 1
         });
@@ -310,7 +294,7 @@ impl CgroupTree {
         let Some(group) = self.groups.get_mut(index) else { return };
         self.files_open -= group.open_files() + usize::from(group.node.is_some());
         let path = std::mem::take(&mut group.path);
-        *group = ControlGroup { path, ..ControlGroup::empty() };
+        *group = ControlGroup { path, ..ControlGroup::default() };
         self.free.push(index);
     }
 

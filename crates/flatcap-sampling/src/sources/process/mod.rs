@@ -78,16 +78,15 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // most are read once a second, 1 % of a core.
     period: Duration::from_millis(100),
     is_on_by_default: true,
-    may_block: false,
     refresh: "run_time and counts as they happen, user_time and system_time in steps of 10 ms",
     selects: "names, as the kernel cuts them to 15 bytes",
     needs: &[
         "CAP_SYS_PTRACE (I/O of others' processes)",
         "CAP_NET_ADMIN (exits, and names of short-lived processes, before Linux 6.6)",
     ],
-    hint: "",
     keys: OwnKeys::Process,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -58,14 +58,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // A batch: each call chain has its own time. Shorter periods would repeat the files and threads
     // that most of them mention; longer ones would delay the data.
     period: Duration::from_millis(100),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each sample, 99 times per second of CPU time by default (`frequency`)",
-    selects: "",
     needs: &["CAP_PERFMON", "CAP_SYS_PTRACE (code of others' processes that were already running)"],
     hint: ": this kernel has no performance events (CONFIG_PERF_EVENTS)",
     keys: OwnKeys::Profile,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -43,14 +43,12 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     // A frame contains the events of one period. A shorter period would cost more without adding
     // information, because each event has its own time.
     period: Duration::from_millis(10),
-    is_on_by_default: false,
-    may_block: false,
     refresh: "at each context switch; each event has its own time",
-    selects: "",
     needs: &["CAP_PERFMON"],
     hint: ": this kernel has no performance events (CONFIG_PERF_EVENTS)",
     keys: OwnKeys::Sched,
     opener: SourceOpener::Host(open),
+    ..SourceSpec::DEFAULTS
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

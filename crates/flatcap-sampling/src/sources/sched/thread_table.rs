@@ -33,7 +33,7 @@ const IDLE_NAME: &[u8] = b"idle";
 pub(super) type ThreadName = [u8; THREAD_NAME_BYTES];
 
 /// The threads of the host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ThreadTable {
     threads: HashMap<u32, KnownThread>, // by thread id
     ended: VecDeque<(u64, u32)>,        // when, and which; in the order of time
@@ -56,15 +56,7 @@ struct KnownThread {
 impl ThreadTable {
     /// Creates a table of the idle loop alone.
     pub(super) fn new() -> Self {
-        let mut table = Self {
-            threads: HashMap::new(),
-            ended: VecDeque::new(),
-            sample: 0,
-            swept: 0,
-            mentioned: Vec::new(),
-            rows: Vec::new(),
-            is_full: false,
-        };
+        let mut table = Self::default();
         table.set_name(ThreadId { process: 0, thread: 0 }, truncated(IDLE_NAME));
         table
     }
