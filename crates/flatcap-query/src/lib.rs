@@ -17,12 +17,15 @@ mod compared;
 mod computed;
 mod counter_columns;
 mod counter_fields;
+mod drawn_value;
 mod element_ends;
 mod elements;
 mod error;
 mod fields;
 mod filter;
 mod fixed_content;
+mod formula_fold;
+mod formula_history;
 mod frame_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -85,10 +88,12 @@ mod whole_samples;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, ValidRows, ValueColumn};
+pub use drawn_value::{DrawnValue, Formula, FormulaField};
 pub use element_ends::{ElementEnds, EndedElement, SampleEnds, end_fields, unnamed_end_list};
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
+pub use formula_history::{ChangeTime, FieldReading, FormulaHistory};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
 pub use kernel_reader::{KernelItem, KernelReader, KernelSource};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::SegmentError;
 
+use super::drawn_value::DrawnFields;
 use super::error::QueryError;
 use super::overview::{OverviewRequest, SERIES_MAX, reach_ns};
 use super::overview_rows::{OverviewSeries, SeriesKey};
@@ -38,7 +39,7 @@ struct FeedRows {
 }
 
 impl Recording {
-    /// Follows fields while the recording grows. The feed returns the pixels of an
+    /// Follows values while the recording grows. The feed returns the pixels of an
     /// [`overview`](Self::overview) of the request, and continues after the end of its range with
     /// pixels of the same length. It returns a pixel after the pixel has ended.
     ///
@@ -54,11 +55,12 @@ impl Recording {
             host: request.host.clone(),
             ..ReplayFilter::default()
         };
-        let query = Query { fields: request.fields.clone(), filter, ..Query::default() };
-        let series_max = SERIES_MAX.saturating_mul(request.fields.len());
+        let fields = Arc::new(DrawnFields::new(&request.values));
+        let query = Query { fields: fields.paths(), filter, ..Query::default() };
+        let series_max = SERIES_MAX.saturating_mul(request.values.len());
         Ok(OverviewFeed {
             results: self.query(&query)?,
-            request: SegmentRequest { is_rate: request.is_rate, bits, series_max, periods },
+            request: SegmentRequest { fields, is_rate: request.is_rate, bits, series_max, periods },
             run: None,
             ended: Vec::new(),
             rows: FeedRows { first, last: HashMap::new() },
@@ -79,7 +81,7 @@ impl OverviewFeed {
     /// Reads new data, and returns the pixels that ended at or before a wall time and were not yet
     /// returned, with the gaps before them. Returns no pixels yet if `has_time` returns false.
     ///
-    /// The series are in the order of the fields. A series that occurs in two runs is returned
+    /// The series are in the order of the request. A series that occurs in two runs is returned
     /// twice, with the earlier run first. A sample that was written after its pixel was returned is
     /// in another pixel of the same time.
     ///

@@ -140,7 +140,8 @@ impl OverviewRows {
 /// Adds types, units and kinds to the names of fields that have several of them.
 fn name_meanings(series: &mut [OverviewSeries]) {
     let mut meanings: HashMap<_, Vec<ColumnMeaning>> = HashMap::new();
-    for own in &*series {
+    // Formulas have no name.
+    for own in series.iter().filter(|own| !own.column.name.is_empty()) {
         let all = meanings.entry((own.host.clone(), own.column.name.clone())).or_default();
         let meaning = own.column.meaning();
         if !all.contains(&meaning) {

@@ -5,12 +5,10 @@ use std::ops::Range;
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
-use flatcap_query::{ElementName, Recording, exact_path};
+use flatcap_query::{ChangeTime, ElementName, FieldReading, FormulaHistory, Recording, exact_path};
 
 use super::catalog::Chart;
 use super::error::ViewError;
-use super::formula::Number;
-use super::history::{ChangeTime, History};
 use super::step_columns::{StepColumn, StepColumns};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
@@ -55,7 +53,7 @@ struct ChartFold {
     bindings: Vec<Vec<BoundChart>>,
     series: Vec<ChartSeries>,
     /// By chart, source id and element.
-    histories: HashMap<(usize, u16, Option<u32>), (i64, History)>,
+    histories: HashMap<(usize, u16, Option<u32>), (i64, FormulaHistory)>,
     swept_ns: i64,
     markers: VecDeque<Marker>,
 }
@@ -190,16 +188,6 @@ impl ChartSeries {
         (first..=last).map(column).collect()
     }
 
-    /// Returns the steps with these numbers, as far as they were read.
-    pub(super) fn known_columns(&self, first: i64, last: i64) -> Vec<StepColumn> {
-        (first..=last).map(|number| self.columns.get(number)).collect()
-    }
-
-    /// Returns the wall time of the newest value.
-    pub(super) fn newest_ns(&self) -> Option<i64> {
-        self.recent.back().map(|(wall_ns, ..)| *wall_ns)
-    }
-
     /// Returns the value and the element at a wall time.
     fn at(&self, wall_ns: i64) -> Option<(f64, Option<ElementName>)> {
         let after = self.recent.partition_point(|(at, ..)| *at <= wall_ns);
@@ -291,15 +279,16 @@ impl StreamVisitor for ChartFold {
                     continue;
                 };
                 let element = batch.element(row);
-                let number = |column: &Option<usize>| Number::of(batch.columns.get((*column)?)?.get(row));
-                let numbers = bound.columns.iter().map(number).collect();
+                let number =
+                    |column: &Option<usize>| FieldReading::of(batch.columns.get((*column)?)?.get(row));
+                let numbers: Vec<Option<FieldReading>> = bound.columns.iter().map(number).collect();
                 let key = (bound.chart, batch.source, element);
                 if histories.len() >= ELEMENTS_MAX && !histories.contains_key(&key) {
                     continue;
                 }
                 let (seen_ns, history) = histories.entry(key).or_default();
                 *seen_ns = *wall_ns;
-                let value = history.value(&chart.formula, *mono_ns, numbers, time);
+                let value = history.value(&chart.formula, *mono_ns, &numbers, time);
                 if let Some(value) = value.filter(|value| largest.is_none_or(|(_, most, _)| *value > most)) {
                     largest = Some((sample, value, batch.name(row)));
                 }

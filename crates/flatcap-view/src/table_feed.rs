@@ -6,13 +6,13 @@ use std::ops::Range;
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::Marker;
-use flatcap_query::{ElementIdentity, ElementName, Recording, exact_path};
+use flatcap_query::{
+    ChangeTime, ElementIdentity, ElementName, FieldReading, Formula, FormulaHistory, Recording, exact_path,
+};
 
 use super::catalog::{ColumnValue, ElementTable};
 use super::element_shape::ElementShape;
 use super::error::ViewError;
-use super::formula::{Formula, Number};
-use super::history::{ChangeTime, History};
 use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
 /// Maximum time over which a change is computed, whatever the step.
@@ -68,7 +68,7 @@ struct FollowedElement {
 
 #[derive(Debug, Default)]
 struct FollowedCell {
-    history: History,
+    history: FormulaHistory,
     number: Option<f64>,
     text: String,
 }
@@ -247,12 +247,13 @@ impl StreamVisitor for TableFold {
                 {
                     let mut numbers = vec![None; formula.fields.len()];
                     for (place, _, field) in own() {
-                        let value = batch.columns.get(*place).and_then(|column| Number::of(column.get(row)));
+                        let value =
+                            batch.columns.get(*place).and_then(|column| FieldReading::of(column.get(row)));
                         if let Some(number) = numbers.get_mut(*field) {
                             *number = value;
                         }
                     }
-                    cell.number = cell.history.value(formula, *mono_ns, numbers.into(), time);
+                    cell.number = cell.history.value(formula, *mono_ns, &numbers, time);
                 } else if let Some(FieldValue::Text(text)) =
                     own().find_map(|(place, ..)| Some(batch.columns.get(*place)?.get(row)))
                     && cell.text != text
