@@ -1,6 +1,6 @@
 //! Summarizes the values of a formula in one table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use flatcap_format::schema::ElementPresence;
@@ -15,6 +15,9 @@ use super::series_cells::{HoleLimits, SamplePoint, SeriesFold};
 /// removal by more than this.
 const OLD_MAX: usize = 1 << 10;
 
+/// Maximum number of changes of the largest element that are kept.
+const LARGEST_MAX: usize = 1 << 10;
+
 /// The series of a formula in one table.
 #[derive(Debug)]
 pub(super) struct FormulaFold {
@@ -28,6 +31,8 @@ pub(super) struct FormulaFold {
     /// Number of elements at which old readings are removed.
     sweep_at: usize,
     pub(super) series: SeriesFold,
+    /// The element with the largest value, and the wall time since which it has it.
+    largest: VecDeque<(i64, ElementName)>,
     now: Vec<Option<FieldReading>>,
 }
 
@@ -40,6 +45,7 @@ impl FormulaFold {
             histories: HashMap::new(),
             sweep_at: OLD_MAX,
             series: SeriesFold::new(bits, false),
+            largest: VecDeque::new(),
             now: Vec::new(),
         }
     }
@@ -67,9 +73,10 @@ impl FormulaFold {
             while row < rows.end && batch.sample(row) == sample {
                 row += 1;
             }
-            if let Some((value, _)) = self.largest(batch, (first..row, kinds), (*mono_ns, limits), names) {
+            if let Some((value, name)) = self.largest(batch, (first..row, kinds), (*mono_ns, limits), names) {
                 let point = SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted: None };
                 self.series.add(point, value, (limits, hole_end_ns), false);
+                self.note(*wall_ns, name);
             }
         }
     }
@@ -108,6 +115,23 @@ impl FormulaFold {
             }
         }
         largest
+    }
+
+    /// Records the element with the largest value.
+    fn note(&mut self, wall_ns: i64, name: Option<ElementName>) {
+        let Some(name) = name.filter(|name| self.largest.back().is_none_or(|(_, last)| last != name)) else {
+            return;
+        };
+        if self.largest.len() >= LARGEST_MAX {
+            self.largest.pop_front();
+        }
+        self.largest.push_back((wall_ns, name));
+    }
+
+    /// Returns the element with the largest value at a wall time.
+    pub(super) fn largest_at(&self, wall_ns: i64) -> Option<ElementName> {
+        let after = self.largest.partition_point(|(since_ns, _)| *since_ns <= wall_ns);
+        self.largest.get(after.checked_sub(1)?).map(|(_, name)| *name)
     }
 
     /// Removes readings that are too old for a change.

@@ -103,7 +103,7 @@ pub use losses::SourceLosses;
 pub use name_remarks::NameRemark;
 pub use overview::{Overview, OverviewRequest};
 pub use overview_cache::OverviewCache;
-pub use overview_feed::OverviewFeed;
+pub use overview_feed::{FeedEvent, FeedPart, OverviewFeed};
 pub use overview_rows::OverviewSeries;
 pub use path::FieldPath;
 pub use path_text::{exact_path, instance_name, quoted_value, source_path};

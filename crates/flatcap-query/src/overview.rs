@@ -15,8 +15,9 @@ use super::drawn_value::{DrawnFields, DrawnValue};
 use super::error::QueryError;
 use super::overview_cache::{OverviewCache, SummaryKey};
 use super::overview_rows::{OverviewRows, OverviewSeries};
+use super::path::FieldPath;
 use super::pixel::PixelGrid;
-use super::recording::Recording;
+use super::recording::{RecordedSource, Recording};
 use super::request::Query;
 use super::segment_overview::{SegmentOverview, SegmentRequest};
 use super::series_cells::HoleLimits;
@@ -110,7 +111,7 @@ impl Recording {
             return Ok(Overview::empty(request.wall_ns.clone()));
         };
         let wall_ns = grid.wall_ns();
-        let periods = Arc::new(self.periods());
+        let periods = Arc::new(self.periods(&whole.fields));
         // The first rates and gaps of the range depend on earlier samples.
         let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
         let mut part = whole.clone();
@@ -159,10 +160,11 @@ impl Recording {
         Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable, is_complete })
     }
 
-    /// Returns the longest period of each source.
-    pub(super) fn periods(&self) -> BTreeMap<String, u64> {
+    /// Returns the longest period of each source that may have one of these fields.
+    pub(super) fn periods(&self, fields: &[FieldPath]) -> BTreeMap<String, u64> {
         let mut periods = BTreeMap::new();
-        for source in self.sources() {
+        let is_wanted = |source: &&RecordedSource| fields.iter().any(|path| path.may_be_of(&source.name));
+        for source in self.sources().iter().filter(is_wanted) {
             let known: &mut u64 = periods.entry(source.name.clone()).or_default();
             *known = (*known).max(source.period_ns);
         }

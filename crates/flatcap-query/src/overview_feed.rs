@@ -1,10 +1,11 @@
 //! Follows an overview of a recording that grows: returns each of its pixels once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use flatcap_format::replay::ReplayFilter;
-use flatcap_format::segment::SegmentError;
+use flatcap_format::segment::{Marker, SegmentError};
 
 use super::drawn_value::DrawnFields;
 use super::error::QueryError;
@@ -26,7 +27,36 @@ pub struct OverviewFeed {
     run: Option<RunFold>,
     /// Series of runs that have ended.
     ended: Vec<OverviewSeries>,
+    events: Vec<FeedEvent>,
     rows: FeedRows,
+    /// Wall time minus monotonic time of the last sample.
+    offset_ns: i64,
+    /// Wall time of the last sample.
+    newest_ns: i64,
+    /// Everything before this wall time was read.
+    complete_ns: i64,
+}
+
+/// An event between values.
+#[derive(Debug)]
+pub enum FeedEvent {
+    /// Samples of a source were lost, in wall nanoseconds: from the last sample before the loss to
+    /// the first one after it.
+    Loss(String, Range<i64>),
+    /// A note at a point in time.
+    Marker(Marker),
+}
+
+/// New pixels of a feed.
+#[derive(Debug, Default)]
+pub struct FeedPart {
+    /// The series that have new pixels, in the order of the request. A series that occurs in two
+    /// runs is returned twice, with the earlier run first.
+    pub series: Vec<OverviewSeries>,
+    /// The events that were read. They may be later than the pixels.
+    pub events: Vec<FeedEvent>,
+    /// Whether everything up to the wanted time, or to the end of the recording, was returned.
+    pub is_complete: bool,
 }
 
 /// Makes rows of cells.
@@ -48,14 +78,14 @@ impl Recording {
     pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
         let grid = PixelGrid::of(&request.wall_ns, request.pixels);
         let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
-        let periods = Arc::new(self.periods());
+        let fields = Arc::new(DrawnFields::new(&request.values));
+        let periods = Arc::new(self.periods(&fields.paths()));
         let filter = ReplayFilter {
             // The first rates and gaps of the range depend on earlier samples.
             since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
             host: request.host.clone(),
             ..ReplayFilter::default()
         };
-        let fields = Arc::new(DrawnFields::new(&request.values));
         let query = Query { fields: fields.paths(), filter, ..Query::default() };
         let series_max = SERIES_MAX.saturating_mul(request.values.len());
         Ok(OverviewFeed {
@@ -63,7 +93,11 @@ impl Recording {
             request: SegmentRequest { fields, is_rate: request.is_rate, bits, series_max, periods },
             run: None,
             ended: Vec::new(),
+            events: Vec::new(),
             rows: FeedRows { first, last: HashMap::new() },
+            offset_ns: 0,
+            newest_ns: i64::MIN,
+            complete_ns: i64::MIN,
         })
     }
 }
@@ -78,12 +112,11 @@ impl OverviewFeed {
         self.results.refresh()
     }
 
-    /// Reads new data, and returns the pixels that ended at or before a wall time and were not yet
-    /// returned, with the gaps before them. Returns no pixels yet if `has_time` returns false.
+    /// Reads new data while `has_time` returns true, and returns the pixels that ended at or before
+    /// a wall time and were not yet returned, with the gaps before them. Reads little more than
+    /// that.
     ///
-    /// The series are in the order of the request. A series that occurs in two runs is returned
-    /// twice, with the earlier run first. A sample that was written after its pixel was returned is
-    /// in another pixel of the same time.
+    /// A sample that was written after its pixel was returned is in another pixel of the same time.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
@@ -91,29 +124,60 @@ impl OverviewFeed {
         &mut self,
         until_ns: i64,
         has_time: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<OverviewSeries>, QueryError> {
-        while let Some(item) = self.results.next()? {
-            match (item, &mut self.run) {
-                (QueryItem::Run(run), _) => self.begin_run(run),
-                (QueryItem::Batch(batch), Some(run)) => {
-                    run.add(&batch, self.results.tables(), self.results.elements());
-                }
-                (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
-                _ => {}
-            }
-            // Values that were read stay in the run, and the next call continues there.
+    ) -> Result<FeedPart, QueryError> {
+        let mut reached_ns = until_ns;
+        while self.complete_ns < until_ns {
+            let Some(item) = self.results.next()? else { break };
+            self.add(item);
             if !has_time() {
-                return Ok(Vec::new());
+                reached_ns = until_ns.min(self.complete_ns);
+                break;
             }
         }
         let mut series = std::mem::take(&mut self.ended);
         if let Some(run) = &mut self.run {
-            series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
+            series.extend(self.rows.take(run, reached_ns >> self.request.bits, &self.results));
         }
         // The sort is stable, so the series of an earlier run stay before the series of a later
         // run.
         series.sort_by_key(|series| series.column.order);
-        Ok(series)
+        let is_complete = reached_ns == until_ns;
+        Ok(FeedPart { series, events: std::mem::take(&mut self.events), is_complete })
+    }
+
+    fn add(&mut self, item: QueryItem) {
+        match (item, &mut self.run) {
+            (QueryItem::Run(run), _) => self.begin_run(run),
+            (QueryItem::Batch(batch), Some(run)) => {
+                if let Some((wall_ns, mono_ns)) = batch.times.wall_ns.last().zip(batch.times.mono_ns.last()) {
+                    self.offset_ns = wall_ns.wrapping_sub_unsigned(*mono_ns);
+                    self.newest_ns = self.newest_ns.max(*wall_ns);
+                }
+                run.add(&batch, self.results.tables(), self.results.elements());
+            }
+            (QueryItem::Gap(source, gap), Some(run)) => {
+                run.add_gap(&source, &gap);
+                if !gap.is_thinned() {
+                    let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
+                    let lost_ns = wall_ns(gap.after_mono_ns)..wall_ns(gap.before_mono_ns);
+                    self.events.push(FeedEvent::Loss(source, lost_ns));
+                }
+            }
+            (QueryItem::Marker(marker), _) => self.events.push(FeedEvent::Marker(marker)),
+            // The run has ended, and the next one is later.
+            (QueryItem::Complete(u64::MAX), _) => self.complete_ns = self.newest_ns,
+            (QueryItem::Complete(mono_ns), _) => {
+                self.complete_ns = self.offset_ns.saturating_add_unsigned(mono_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the label of the element with the value of a formula at a wall time, or `None` if
+    /// the formula is not over a list. The latest few elements are known.
+    pub fn largest_element(&self, value: usize, wall_ns: i64) -> Option<&str> {
+        let name = self.run.as_ref()?.largest_element(value, wall_ns)?;
+        Some(self.results.elements().label(name))
     }
 
     /// Returns a lower bound on the number of series of the run that are left out, because there
@@ -123,6 +187,8 @@ impl OverviewFeed {
     }
 
     fn begin_run(&mut self, run: RunInfo) {
+        // The clock may have been set back between the runs.
+        (self.offset_ns, self.complete_ns) = (run.wall_offset_ns, i64::MIN);
         // The run has ended, so its last pixels are complete, too.
         if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
             self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));
@@ -138,7 +204,7 @@ impl FeedRows {
     }
 
     fn rows(&mut self, run: &RunFold, series: SeriesCells) -> Option<OverviewSeries> {
-        let SeriesCells { field, column, element, label, identity, cells, .. } = series;
+        let SeriesCells { field, column, element, label, identity, limits, cells, .. } = series;
         let host = run.host.clone();
         let last = self.last.entry((host.clone(), field, element)).or_insert((run.run_id, i64::MAX));
         let mut rows = Vec::new();
@@ -155,6 +221,13 @@ impl FeedRows {
             }
             rows.push(OverviewRow::Pixel(cell.values));
         }
-        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+        (!rows.is_empty()).then_some(OverviewSeries {
+            host,
+            column,
+            label,
+            identity,
+            held_ns: limits.series_ns(),
+            rows,
+        })
     }
 }

@@ -476,7 +476,7 @@ proptest! {
             let mut calls = 0;
             let mut has_time = || { calls += 1; calls % 2 == 0 };
             for _ in 0..100 {
-                for series in feed.advance(until_ns, &mut has_time).unwrap() {
+                for series in feed.advance(until_ns, &mut has_time).unwrap().series {
                     rows.entry(name_of(&series)).or_default().extend(series.rows);
                 }
             }

@@ -245,6 +245,12 @@ impl RunFold {
         self.limit.left_out
     }
 
+    /// Returns the element with the value of a formula at a wall time.
+    pub(super) fn largest_element(&self, value: usize, wall_ns: i64) -> Option<ElementName> {
+        let formulas = self.tables.values().flat_map(|table| &table.formulas);
+        formulas.filter(|own| own.value == value).find_map(|own| own.largest_at(wall_ns))
+    }
+
     /// Removes the cells below a number from all series, and returns the series that had such
     /// cells.
     pub(super) fn take_before(

@@ -1,10 +1,8 @@
 //! Reads fields of a recording forward, up to a moving time.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use flatcap_format::replay::{HostIdentity, ReplayFilter};
-use flatcap_format::segment::{Gap, Marker};
 use flatcap_query::{
     ColumnBatch, ElementNames, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
 };
@@ -28,12 +26,6 @@ pub(super) trait StreamVisitor {
     fn begin_run(&mut self);
     /// Rows of a batch.
     fn add_rows(&mut self, rows: StreamedRows<'_>);
-    /// Samples of a source were lost between two wall times.
-    fn add_gap(&mut self, source: &str, lost_ns: Range<i64>);
-    /// A source was thinned on purpose: `count` consecutive samples were dropped, in `time_ns`.
-    fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64);
-    /// A marker of the recording.
-    fn add_marker(&mut self, marker: Marker);
 }
 
 /// Rows of a batch, with the tables and elements that describe them.
@@ -75,8 +67,6 @@ enum PendingPart {
     /// A batch, and the first row that was not delivered.
     Rows(Box<ColumnBatch>, usize),
     Run,
-    Gap(String, Gap),
-    Marker(Marker),
 }
 
 impl SampleStream {
@@ -141,23 +131,18 @@ impl SampleStream {
                     }
                     self.pending.push_back(PendingPart::Rows(Box::new(batch), 0));
                 }
-                Some(QueryItem::Notice(_)) => {}
                 // The run has ended, and the next one is later.
                 Some(QueryItem::Complete(u64::MAX)) => self.complete_ns = self.newest_ns,
                 Some(QueryItem::Complete(mono_ns)) => {
                     self.complete_ns = self.offset_ns.unwrap_or(i64::MIN).saturating_add_unsigned(mono_ns);
                 }
-                Some(QueryItem::Gap(source, gap)) => self.pending.push_back(PendingPart::Gap(source, gap)),
-                Some(QueryItem::Marker(marker)) => self.pending.push_back(PendingPart::Marker(marker)),
+                Some(QueryItem::Gap(..) | QueryItem::Marker(_) | QueryItem::Notice(_)) => {}
             }
         }
     }
 
     /// Delivers the pending items up to a wall time.
     fn pass_on(&mut self, until_ns: i64, visitor: &mut impl StreamVisitor) {
-        let offset_ns = self.offset_ns;
-        // A gap is pending before the batches around it.
-        let wall_ns = |mono_ns: u64| Some(offset_ns?.saturating_add_unsigned(mono_ns));
         let mut is_waiting = false;
         let mut kept = VecDeque::new();
         while let Some(mut part) = self.pending.pop_front() {
@@ -179,26 +164,6 @@ impl SampleStream {
                 PendingPart::Run => {
                     visitor.begin_run();
                     true
-                }
-                PendingPart::Gap(source, gap) if gap.is_thinned() => {
-                    let time_ns = gap.before_mono_ns.saturating_sub(gap.after_mono_ns);
-                    visitor.add_thinned(source, gap.count, time_ns);
-                    true
-                }
-                PendingPart::Gap(source, gap) => {
-                    let lost_ns = wall_ns(gap.after_mono_ns).zip(wall_ns(gap.before_mono_ns));
-                    let lost_ns = lost_ns.filter(|(after_ns, _)| *after_ns <= until_ns);
-                    if let Some((after_ns, before_ns)) = lost_ns {
-                        visitor.add_gap(source, after_ns..before_ns);
-                    }
-                    lost_ns.is_some()
-                }
-                PendingPart::Marker(marker) => {
-                    let is_past = marker.wall_ns <= until_ns;
-                    if is_past {
-                        visitor.add_marker(marker.clone());
-                    }
-                    is_past
                 }
             };
             if !is_done {

@@ -1,11 +1,9 @@
 //! Reads the elements of a list up to a moving time.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
-use flatcap_format::segment::Marker;
 use flatcap_query::{
     ChangeTime, ElementIdentity, ElementName, FieldReading, Formula, FormulaHistory, Recording, exact_path,
 };
@@ -269,10 +267,4 @@ impl StreamVisitor for TableFold {
             self.elements.retain(|_, element| element.seen_ns >= oldest_ns);
         }
     }
-
-    fn add_gap(&mut self, _source: &str, _lost_ns: Range<i64>) {}
-
-    fn add_thinned(&mut self, _source: &str, _count: u64, _time_ns: u64) {}
-
-    fn add_marker(&mut self, _marker: Marker) {}
 }

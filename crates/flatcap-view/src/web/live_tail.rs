@@ -185,7 +185,7 @@ impl LiveFeeds {
         let Some(feed) = &mut self.feed else { return Ok(Vec::new()) };
         let titles = self.charts.iter().map(|chart| chart.title.clone());
         let mut read: Vec<ReadChart> = titles.map(|title| (title, Vec::new())).collect();
-        for series in feed.advance(until_ns, &mut has_time)? {
+        for series in feed.advance(until_ns, &mut has_time)?.series {
             // The order of a series is the index of its value in the request.
             if let Some((_, own)) = read.get_mut(series.column.order.0) {
                 own.push(RangeSeries::of_overview(series));
