@@ -12,6 +12,7 @@ use super::error::QueryError;
 use super::overview::{OverviewRequest, SERIES_MAX, reach_ns};
 use super::overview_rows::{OverviewSeries, SeriesKey};
 use super::pixel::{OverviewRow, PixelGrid};
+use super::read_progress::ReadProgress;
 use super::recording::Recording;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
@@ -29,12 +30,7 @@ pub struct OverviewFeed {
     ended: Vec<OverviewSeries>,
     events: Vec<FeedEvent>,
     rows: FeedRows,
-    /// Wall time minus monotonic time of the last sample.
-    offset_ns: i64,
-    /// Wall time of the last sample.
-    newest_ns: i64,
-    /// Everything before this wall time was read.
-    complete_ns: i64,
+    progress: ReadProgress,
 }
 
 /// An event between values.
@@ -95,9 +91,7 @@ impl Recording {
             ended: Vec::new(),
             events: Vec::new(),
             rows: FeedRows { first, last: HashMap::new() },
-            offset_ns: 0,
-            newest_ns: i64::MIN,
-            complete_ns: i64::MIN,
+            progress: ReadProgress::default(),
         })
     }
 }
@@ -126,11 +120,12 @@ impl OverviewFeed {
         has_time: &mut dyn FnMut() -> bool,
     ) -> Result<FeedPart, QueryError> {
         let mut reached_ns = until_ns;
-        while self.complete_ns < until_ns {
+        while self.progress.complete_ns() < until_ns {
             let Some(item) = self.results.next()? else { break };
+            self.progress.observe(&item);
             self.add(item);
             if !has_time() {
-                reached_ns = until_ns.min(self.complete_ns);
+                reached_ns = until_ns.min(self.progress.complete_ns());
                 break;
             }
         }
@@ -149,26 +144,17 @@ impl OverviewFeed {
         match (item, &mut self.run) {
             (QueryItem::Run(run), _) => self.begin_run(run),
             (QueryItem::Batch(batch), Some(run)) => {
-                if let Some((wall_ns, mono_ns)) = batch.times.wall_ns.last().zip(batch.times.mono_ns.last()) {
-                    self.offset_ns = wall_ns.wrapping_sub_unsigned(*mono_ns);
-                    self.newest_ns = self.newest_ns.max(*wall_ns);
-                }
                 run.add(&batch, self.results.tables(), self.results.elements());
             }
             (QueryItem::Gap(source, gap), Some(run)) => {
                 run.add_gap(&source, &gap);
                 if !gap.is_thinned() {
-                    let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
+                    let wall_ns = |mono_ns: u64| self.progress.wall_ns(mono_ns);
                     let lost_ns = wall_ns(gap.after_mono_ns)..wall_ns(gap.before_mono_ns);
                     self.events.push(FeedEvent::Loss(source, lost_ns));
                 }
             }
             (QueryItem::Marker(marker), _) => self.events.push(FeedEvent::Marker(marker)),
-            // The run has ended, and the next one is later.
-            (QueryItem::Complete(u64::MAX), _) => self.complete_ns = self.newest_ns,
-            (QueryItem::Complete(mono_ns), _) => {
-                self.complete_ns = self.offset_ns.saturating_add_unsigned(mono_ns);
-            }
             _ => {}
         }
     }
@@ -187,8 +173,6 @@ impl OverviewFeed {
     }
 
     fn begin_run(&mut self, run: RunInfo) {
-        // The clock may have been set back between the runs.
-        (self.offset_ns, self.complete_ns) = (run.wall_offset_ns, i64::MIN);
         // The run has ended, so its last pixels are complete, too.
         if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
             self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));

@@ -7,6 +7,7 @@ use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
 use flatcap_query::{
     DrawnValue, FeedEvent, OverviewFeed, OverviewRequest, OverviewRow, PixelValues, QueryError, Recording,
+    held_ns,
 };
 
 use super::catalog::Chart;
@@ -18,8 +19,6 @@ use super::step_columns::{StepColumn, StepColumns};
 const RECENT_MAX: usize = 1024;
 /// Maximum number of markers kept; older ones are dropped.
 const MARKERS_MAX: usize = 1000;
-/// Number of periods before the first step that are read for the value that holds there.
-const PERIODS_BEFORE: u64 = 4;
 
 /// The values of some charts.
 #[derive(Debug)]
@@ -61,8 +60,11 @@ impl ChartFeed {
     ) -> Result<Self, ViewError> {
         let values = charts.iter().map(|chart| DrawnValue::of_formula(&chart.source, &chart.formula));
         let values: Result<_, _> = values.collect();
-        let period_ns = charts.iter().map(|chart| chart.period_ns).max().unwrap_or_default();
-        let since_ns = from_ns.saturating_sub_unsigned(period_ns.saturating_mul(PERIODS_BEFORE));
+        // The value that holds at the first step is earlier. A source without a period may have had
+        // its last value long ago, so this one is not looked for.
+        let timed = charts.iter().filter(|chart| chart.period_ns > 0);
+        let lead_ns = timed.map(|chart| held_ns(chart.period_ns, false)).max().unwrap_or_default();
+        let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
         let request = OverviewRequest {
             values: values.map_err(QueryError::from)?,
             wall_ns: since_ns..since_ns.saturating_add(1),
@@ -193,12 +195,12 @@ impl ChartSeries {
         let before = self.recent.back().copied();
         match before.filter(|(at, _)| !is_after_gap && *at < wall_ns) {
             // A change per second covers the time since the previous sample.
-            Some((at, _)) if self.is_change => self.columns.add_between(at + 1, wall_ns, value),
-            Some((at, held)) => self.columns.add_between(at, wall_ns - 1, held),
+            Some((at, _)) if self.is_change => self.columns.add(at + 1, wall_ns, value),
+            Some((at, held)) => self.columns.add(at, wall_ns - 1, held),
             None => {}
         }
-        self.columns.add(wall_ns, values.min);
-        self.columns.add(wall_ns, values.max);
+        self.columns.add(wall_ns, wall_ns, values.min);
+        self.columns.add(wall_ns, wall_ns, values.max);
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
             self.has_forgotten = true;

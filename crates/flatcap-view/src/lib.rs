@@ -9,12 +9,13 @@
 
 mod catalog;
 mod chart_feed;
+#[cfg(test)]
+mod chart_tests;
 mod element_shape;
 mod error;
 mod known;
 mod sample_search;
 mod step_columns;
-mod stream;
 mod table_feed;
 pub mod terminal;
 #[cfg(test)]

@@ -151,6 +151,11 @@ pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
 }
 
 impl RangeSeries {
+    /// Returns the line of a formula without values.
+    pub(super) fn empty(unit: &str) -> Self {
+        Self { label: None, path: String::new(), unit: unit.to_owned(), rows: Vec::new() }
+    }
+
     /// Converts the series of an overview to units for people.
     pub(super) fn of_overview(series: OverviewSeries) -> Self {
         let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);

@@ -15,7 +15,7 @@ use super::api_answers::{
     SourceAnswer, SourcesAnswer,
 };
 use super::api_request::{RangeRequest, SAMPLES_MAX, TasksRequest, WallRange};
-use super::range_answer::RangeAnswer;
+use super::range_answer::{RangeAnswer, RangeSeries};
 use super::shown_paths::ShownPaths;
 use super::tasks_answer::TasksAnswer;
 use super::tasks_reader::TasksReader;
@@ -149,6 +149,12 @@ impl RecordingReader {
         let mut is_due = || monotonic_ns() >= deadline_ns;
         let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
         let mut answer = RangeAnswer::of_overview(overview);
+        // A formula always has its line, also where it has no value.
+        if let (Some(DrawnValue::Formula(formula, _)), true) =
+            (request.values.first(), answer.series.is_empty())
+        {
+            answer.series.push(RangeSeries::empty(&formula.unit));
+        }
         answer.limit();
         Ok(answer)
     }
