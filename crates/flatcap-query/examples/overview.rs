@@ -56,8 +56,8 @@ fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
         let mut wall_ns: Range<i64> = *span.start()..span.end() + 1;
         let mut is_first = true;
         loop {
-            let fields = vec![field.parse()?];
-            let request = OverviewRequest { fields, wall_ns: wall_ns.clone(), pixels, is_rate, host: None };
+            let values = vec![field.parse()?];
+            let request = OverviewRequest { values, wall_ns: wall_ns.clone(), pixels, is_rate, host: None };
             #[allow(clippy::disallowed_methods, reason = "an example has no clock of its own")]
             let begin = std::time::Instant::now();
             let overview = recording.overview(&request, &mut cache)?;

@@ -502,7 +502,7 @@ fn an_overview_has_the_names_of_the_samples() {
     let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);
     let draw = |is_rate| {
         let request = OverviewRequest {
-            fields: vec!["app.processes[*].run_time".parse().unwrap()],
+            values: vec!["app.processes[*].run_time".parse().unwrap()],
             wall_ns: 0..10_000_000,
             pixels: 1,
             is_rate,

@@ -9,14 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use flatcap_format::replay::{HostIdentity, ReplayFilter};
-use flatcap_format::segment::{SealState, SelectedSegment, list, select};
+use flatcap_format::segment::{ListedSegment, SealState, SelectedSegment, list, select};
 
+use super::drawn_value::{DrawnFields, DrawnValue};
 use super::error::QueryError;
 use super::overview_cache::{OverviewCache, SummaryKey};
 use super::overview_rows::{OverviewRows, OverviewSeries};
 use super::path::FieldPath;
 use super::pixel::PixelGrid;
-use super::recording::Recording;
+use super::recording::{RecordedSource, Recording};
 use super::request::Query;
 use super::segment_overview::{SegmentOverview, SegmentRequest};
 use super::series_cells::HoleLimits;
@@ -33,13 +34,13 @@ pub(super) const SERIES_MAX: usize = 512;
 /// A request for an overview.
 #[derive(Debug, Clone)]
 pub struct OverviewRequest {
-    /// The fields. A field of a list gives a series for each element. Texts are left out.
-    pub fields: Vec<FieldPath>,
+    /// The values to draw.
+    pub values: Vec<DrawnValue>,
     /// The range, in wall nanoseconds.
     pub wall_ns: Range<i64>,
     /// The number of pixels, at most 16,384.
     pub pixels: u32,
-    /// Whether counters are drawn as their change per second.
+    /// Whether counters are drawn as their change per second. In formulas, they always are.
     pub is_rate: bool,
     /// The host; `None` for all.
     pub host: Option<HostIdentity>,
@@ -54,7 +55,7 @@ pub struct Overview {
     /// requested number of pixels, plus one at the edge. So a pixel of one overview consists of
     /// whole pixels of another one.
     pub pixel_ns: u64,
-    /// The series that have values, in the order of the fields.
+    /// The series that have values, in the order of the request.
     pub series: Vec<OverviewSeries>,
     /// Lower bound on the number of series that were left out, because there are too many for one
     /// answer.
@@ -67,7 +68,7 @@ pub struct Overview {
 }
 
 impl Recording {
-    /// Summarizes fields pixel by pixel, exactly: the smallest and the largest value of a pixel
+    /// Summarizes values pixel by pixel, exactly: the smallest and the largest value of a pixel
     /// include every sample, even a spike of one sample.
     ///
     /// The rate of a counter covers the time since the previous sample with its element, and
@@ -89,7 +90,7 @@ impl Recording {
         self.overview_until(request, cache, &mut || false)
     }
 
-    /// Summarizes fields like [`overview`](Self::overview), but may end early: calls `is_due`
+    /// Summarizes values like [`overview`](Self::overview), but may end early: calls `is_due`
     /// before each sealed segment whose summary is not in the cache, except the first one. If
     /// `is_due` returns true, the result covers only the earlier segments. If the cache is too
     /// small for the range, reads the whole range.
@@ -103,13 +104,14 @@ impl Recording {
         is_due: &mut dyn FnMut() -> bool,
     ) -> Result<Overview, QueryError> {
         let filter = ReplayFilter { host: request.host.clone(), ..ReplayFilter::default() };
-        let whole = Query { fields: request.fields.clone(), filter, ..Query::default() };
+        let fields = Arc::new(DrawnFields::new(&request.values));
+        let whole = Query { fields: fields.paths(), filter, ..Query::default() };
         self.check(&whole)?;
         let Some(grid) = PixelGrid::of(&request.wall_ns, request.pixels) else {
             return Ok(Overview::empty(request.wall_ns.clone()));
         };
         let wall_ns = grid.wall_ns();
-        let periods = Arc::new(self.periods());
+        let periods = Arc::new(self.periods(&whole.fields));
         // The first rates and gaps of the range depend on earlier samples.
         let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
         let mut part = whole.clone();
@@ -121,13 +123,15 @@ impl Recording {
         let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
         // Without memory for all summaries, repeated calls would never reach the end.
         let dropped = cache.dropped();
-        for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
-            let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
+        let listings = list(self.paths())?;
+        for segment in select(listings.clone(), Some(since_ns), Some(until_ns), None) {
+            let (is_rate, periods, fields) = (request.is_rate, Arc::clone(&periods), Arc::clone(&fields));
             // An open segment grows, so its summary is valid only once.
             let is_cached = is_sealed(&segment) && grid.bits >= CELL_BITS;
             let summary = if is_cached {
                 // A later request with fewer pixels may show more series than this one.
-                let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
+                let (bits, series_max) = (CELL_BITS, SERIES_MAX);
+                let reading = SegmentRequest { fields, is_rate, bits, series_max, periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
                 if let Some(known) = cache.get(&key) {
                     known
@@ -138,14 +142,16 @@ impl Recording {
                     summarized += 1;
                     // The summary covers the whole segment, so that it serves all later ranges.
                     let segment = SelectedSegment { mono_ns: None, ..segment };
+                    let parts = (lead(&segment, &listings, &reading), segment);
                     let summary =
-                        Arc::new(SegmentOverview::read(segment, (&whole, self.namesakes()), &reading)?);
+                        Arc::new(SegmentOverview::read(parts, (&whole, self.namesakes()), &reading)?);
                     cache.insert(key, &summary);
                     summary
                 }
             } else {
-                let reading = SegmentRequest { is_rate, bits: grid.bits, series_max, periods };
-                Arc::new(SegmentOverview::read(segment, (&part, self.namesakes()), &reading)?)
+                let reading = SegmentRequest { fields, is_rate, bits: grid.bits, series_max, periods };
+                let parts = (lead(&segment, &listings, &reading), segment);
+                Arc::new(SegmentOverview::read(parts, (&part, self.namesakes()), &reading)?)
             };
             unreadable += summary.unreadable;
             summary.runs.iter().for_each(|run| rows.add(run));
@@ -154,10 +160,11 @@ impl Recording {
         Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable, is_complete })
     }
 
-    /// Returns the longest period of each source.
-    pub(super) fn periods(&self) -> BTreeMap<String, u64> {
+    /// Returns the longest period of each source that may have one of these fields.
+    pub(super) fn periods(&self, fields: &[FieldPath]) -> BTreeMap<String, u64> {
         let mut periods = BTreeMap::new();
-        for source in self.sources() {
+        let is_wanted = |source: &&RecordedSource| fields.iter().any(|path| path.may_be_of(&source.name));
+        for source in self.sources().iter().filter(is_wanted) {
             let known: &mut u64 = periods.entry(source.name.clone()).or_default();
             *known = (*known).max(source.period_ns);
         }
@@ -169,8 +176,7 @@ impl OverviewRequest {
     /// Returns all parameters on which summaries of segments depend, as a text.
     fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
         // Periods are included: they determine gaps, and may change with a reload.
-        let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
-        format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
+        format!("{:?} {} {:?} {periods:?}", self.values, self.is_rate, self.host).into()
     }
 }
 
@@ -183,6 +189,38 @@ impl Overview {
 /// Returns whether a segment is sealed, and so will not change.
 fn is_sealed(segment: &SelectedSegment) -> bool {
     segment.listing.name.is_some_and(|name| name.state == SealState::Sealed)
+}
+
+/// Returns the end of the segments before another one of the same run, as far as values in the
+/// other one depend on it.
+fn lead(
+    segment: &SelectedSegment,
+    listings: &[ListedSegment],
+    reading: &SegmentRequest,
+) -> Vec<SelectedSegment> {
+    let mut leads = Vec::new();
+    let (Some(mut name), true) = (segment.listing.name, reading.fields.has_changes()) else { return leads };
+    let header = |listing: &ListedSegment| Some(listing.open_without_index().ok()??.header().clone());
+    let Some(own) = header(&segment.listing) else { return leads };
+    // Samples may be older than the file into which they are written.
+    let begin_ns = own.clocks.mono_ns.saturating_sub(own.reorder_window_ns);
+    let begin_ns = begin_ns.saturating_sub(reach_ns(&reading.periods));
+    let folder = segment.listing.path.parent();
+    let is_of_run = |listing: &&ListedSegment| {
+        listing.path.parent() == folder && listing.name.is_some_and(|other| other.run_id == name.run_id)
+    };
+    let run: Vec<&ListedSegment> = listings.iter().filter(is_of_run).collect();
+    while let Some(number) = name.number.checked_sub(1)
+        && let Some(before) = run.iter().find(|own| own.name.is_some_and(|own| own.number == number))
+        && let Some(header) = header(before)
+    {
+        leads.insert(0, SelectedSegment { listing: (*before).clone(), mono_ns: Some(begin_ns..u64::MAX) });
+        if header.clocks.mono_ns <= begin_ns {
+            break;
+        }
+        name.number = number;
+    }
+    leads
 }
 
 /// Returns the length of the time before the range whose samples may affect it, in nanoseconds.

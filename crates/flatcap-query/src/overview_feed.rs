@@ -1,15 +1,18 @@
 //! Follows an overview of a recording that grows: returns each of its pixels once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use flatcap_format::replay::ReplayFilter;
-use flatcap_format::segment::SegmentError;
+use flatcap_format::segment::{Marker, SegmentError};
 
+use super::drawn_value::DrawnFields;
 use super::error::QueryError;
 use super::overview::{OverviewRequest, SERIES_MAX, reach_ns};
 use super::overview_rows::{OverviewSeries, SeriesKey};
 use super::pixel::{OverviewRow, PixelGrid};
+use super::read_progress::ReadProgress;
 use super::recording::Recording;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
@@ -25,7 +28,31 @@ pub struct OverviewFeed {
     run: Option<RunFold>,
     /// Series of runs that have ended.
     ended: Vec<OverviewSeries>,
+    events: Vec<FeedEvent>,
     rows: FeedRows,
+    progress: ReadProgress,
+}
+
+/// An event between values.
+#[derive(Debug)]
+pub enum FeedEvent {
+    /// Samples of a source were lost, in wall nanoseconds: from the last sample before the loss to
+    /// the first one after it.
+    Loss(String, Range<i64>),
+    /// A note at a point in time.
+    Marker(Marker),
+}
+
+/// New pixels of a feed.
+#[derive(Debug, Default)]
+pub struct FeedPart {
+    /// The series that have new pixels, in the order of the request. A series that occurs in two
+    /// runs is returned twice, with the earlier run first.
+    pub series: Vec<OverviewSeries>,
+    /// The events that were read. They may be later than the pixels.
+    pub events: Vec<FeedEvent>,
+    /// Whether everything up to the wanted time, or to the end of the recording, was returned.
+    pub is_complete: bool,
 }
 
 /// Makes rows of cells.
@@ -38,7 +65,7 @@ struct FeedRows {
 }
 
 impl Recording {
-    /// Follows fields while the recording grows. The feed returns the pixels of an
+    /// Follows values while the recording grows. The feed returns the pixels of an
     /// [`overview`](Self::overview) of the request, and continues after the end of its range with
     /// pixels of the same length. It returns a pixel after the pixel has ended.
     ///
@@ -47,21 +74,24 @@ impl Recording {
     pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
         let grid = PixelGrid::of(&request.wall_ns, request.pixels);
         let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
-        let periods = Arc::new(self.periods());
+        let fields = Arc::new(DrawnFields::new(&request.values));
+        let periods = Arc::new(self.periods(&fields.paths()));
         let filter = ReplayFilter {
             // The first rates and gaps of the range depend on earlier samples.
             since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
             host: request.host.clone(),
             ..ReplayFilter::default()
         };
-        let query = Query { fields: request.fields.clone(), filter, ..Query::default() };
-        let series_max = SERIES_MAX.saturating_mul(request.fields.len());
+        let query = Query { fields: fields.paths(), filter, ..Query::default() };
+        let series_max = SERIES_MAX.saturating_mul(request.values.len());
         Ok(OverviewFeed {
             results: self.query(&query)?,
-            request: SegmentRequest { is_rate: request.is_rate, bits, series_max, periods },
+            request: SegmentRequest { fields, is_rate: request.is_rate, bits, series_max, periods },
             run: None,
             ended: Vec::new(),
+            events: Vec::new(),
             rows: FeedRows { first, last: HashMap::new() },
+            progress: ReadProgress::default(),
         })
     }
 }
@@ -76,12 +106,11 @@ impl OverviewFeed {
         self.results.refresh()
     }
 
-    /// Reads new data, and returns the pixels that ended at or before a wall time and were not yet
-    /// returned, with the gaps before them. Returns no pixels yet if `has_time` returns false.
+    /// Reads new data while `has_time` returns true, and returns the pixels that ended at or before
+    /// a wall time and were not yet returned, with the gaps before them. Reads little more than
+    /// that.
     ///
-    /// The series are in the order of the fields. A series that occurs in two runs is returned
-    /// twice, with the earlier run first. A sample that was written after its pixel was returned is
-    /// in another pixel of the same time.
+    /// A sample that was written after its pixel was returned is in another pixel of the same time.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
@@ -89,29 +118,52 @@ impl OverviewFeed {
         &mut self,
         until_ns: i64,
         has_time: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<OverviewSeries>, QueryError> {
-        while let Some(item) = self.results.next()? {
-            match (item, &mut self.run) {
-                (QueryItem::Run(run), _) => self.begin_run(run),
-                (QueryItem::Batch(batch), Some(run)) => {
-                    run.add(&batch, self.results.tables(), self.results.elements());
-                }
-                (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
-                _ => {}
-            }
-            // Values that were read stay in the run, and the next call continues there.
+    ) -> Result<FeedPart, QueryError> {
+        let mut reached_ns = until_ns;
+        while self.progress.complete_ns() < until_ns {
+            let Some(item) = self.results.next()? else { break };
+            self.progress.observe(&item);
+            self.add(item);
             if !has_time() {
-                return Ok(Vec::new());
+                reached_ns = until_ns.min(self.progress.complete_ns());
+                break;
             }
         }
         let mut series = std::mem::take(&mut self.ended);
         if let Some(run) = &mut self.run {
-            series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
+            series.extend(self.rows.take(run, reached_ns >> self.request.bits, &self.results));
         }
         // The sort is stable, so the series of an earlier run stay before the series of a later
         // run.
         series.sort_by_key(|series| series.column.order);
-        Ok(series)
+        let is_complete = reached_ns == until_ns;
+        Ok(FeedPart { series, events: std::mem::take(&mut self.events), is_complete })
+    }
+
+    fn add(&mut self, item: QueryItem) {
+        match (item, &mut self.run) {
+            (QueryItem::Run(run), _) => self.begin_run(run),
+            (QueryItem::Batch(batch), Some(run)) => {
+                run.add(&batch, self.results.tables(), self.results.elements());
+            }
+            (QueryItem::Gap(source, gap), Some(run)) => {
+                run.add_gap(&source, &gap);
+                if !gap.is_thinned() {
+                    let wall_ns = |mono_ns: u64| self.progress.wall_ns(mono_ns);
+                    let lost_ns = wall_ns(gap.after_mono_ns)..wall_ns(gap.before_mono_ns);
+                    self.events.push(FeedEvent::Loss(source, lost_ns));
+                }
+            }
+            (QueryItem::Marker(marker), _) => self.events.push(FeedEvent::Marker(marker)),
+            _ => {}
+        }
+    }
+
+    /// Returns the label of the element with the value of a formula at a wall time, or `None` if
+    /// the formula is not over a list. The latest few elements are known.
+    pub fn largest_element(&self, value: usize, wall_ns: i64) -> Option<&str> {
+        let name = self.run.as_ref()?.largest_element(value, wall_ns)?;
+        Some(self.results.elements().label(name))
     }
 
     /// Returns a lower bound on the number of series of the run that are left out, because there
@@ -136,7 +188,7 @@ impl FeedRows {
     }
 
     fn rows(&mut self, run: &RunFold, series: SeriesCells) -> Option<OverviewSeries> {
-        let SeriesCells { field, column, element, label, identity, cells, .. } = series;
+        let SeriesCells { field, column, element, label, identity, limits, cells, .. } = series;
         let host = run.host.clone();
         let last = self.last.entry((host.clone(), field, element)).or_insert((run.run_id, i64::MAX));
         let mut rows = Vec::new();
@@ -153,6 +205,13 @@ impl FeedRows {
             }
             rows.push(OverviewRow::Pixel(cell.values));
         }
-        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+        (!rows.is_empty()).then_some(OverviewSeries {
+            host,
+            column,
+            label,
+            identity,
+            held_ns: limits.series_ns(),
+            rows,
+        })
     }
 }

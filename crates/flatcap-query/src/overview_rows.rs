@@ -22,6 +22,8 @@ pub struct OverviewSeries {
     pub label: Option<Box<str>>,
     /// The fields that identify the element.
     pub identity: Vec<ElementIdentity>,
+    /// Time for which a value without a later one holds, in nanoseconds.
+    pub held_ns: u64,
     /// The pixels that have values, in the order of time, and the gaps between them.
     pub rows: Vec<OverviewRow>,
 }
@@ -59,6 +61,7 @@ struct SeriesRows {
     column: RowColumn,
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
+    held_ns: u64,
     /// For the last segment with the series: its run, its number, and the end of the series.
     before: Option<(u64, u64, SeriesEnds)>,
     /// Whether values are missing before the next one.
@@ -118,6 +121,7 @@ impl OverviewRows {
             column: series.column.clone(),
             label: None,
             identity: Vec::new(),
+            held_ns: 0,
             before: None,
             is_after_hole: false,
             last_ns: None,
@@ -140,7 +144,8 @@ impl OverviewRows {
 /// Adds types, units and kinds to the names of fields that have several of them.
 fn name_meanings(series: &mut [OverviewSeries]) {
     let mut meanings: HashMap<_, Vec<ColumnMeaning>> = HashMap::new();
-    for own in &*series {
+    // Formulas have no name.
+    for own in series.iter().filter(|own| !own.column.name.is_empty()) {
         let all = meanings.entry((own.host.clone(), own.column.name.clone())).or_default();
         let meaning = own.column.meaning();
         if !all.contains(&meaning) {
@@ -191,6 +196,7 @@ impl SeriesRows {
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);
+        self.held_ns = series.limits.series_ns();
         let ends = &series.ends;
         let before = self.before.replace((run_id, segment, *ends));
         let mut is_after_hole = self.is_after_hole
@@ -243,7 +249,7 @@ impl SeriesRows {
             rows.extend(pixel.gap_since_ns.map(|since_ns| OverviewRow::Gap(since_ns..pixel.values.first_ns)));
             rows.push(OverviewRow::Pixel(pixel.values));
         }
-        let Self { host, column, label, identity, .. } = self;
-        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+        let Self { host, column, label, identity, held_ns, .. } = self;
+        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, held_ns, rows })
     }
 }

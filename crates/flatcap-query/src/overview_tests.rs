@@ -76,7 +76,8 @@ impl Run {
         let mut header = example();
         header.segment = number;
         header.run_id = self.id;
-        let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: self.offset_ns };
+        let (mono_ns, wall_ns) = (self.mono_ns, self.offset_ns + self.mono_ns.cast_signed());
+        let clocks = ClockReading { mono_ns, boot_ns: mono_ns, wall_ns };
         (header.clocks, header.clock_table) = (clocks, vec![clocks]);
         header.sources[0].period_ns = PERIOD_NS;
         let name = SegmentName { number, created_s: 0, run_id: self.id, state: SealState::Active };
@@ -190,6 +191,125 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
     series
 }
 
+/// The formulas that tests draw: a share over 100 ms, the largest sum of a list, the same over 250
+/// ms, and a gauge.
+fn formulas() -> Vec<DrawnValue> {
+    let field = |path: &str, part: f64, whole: f64| FormulaField {
+        path: path.to_owned(),
+        is_counter: path != "total.nice",
+        part,
+        whole,
+    };
+    let formula = |fields: Vec<FormulaField>, quotient: Option<f64>, resolution_ms: u64| Formula {
+        fields,
+        unit: "%".to_owned(),
+        quotient,
+        resolution_ns: resolution_ms * 1_000_000,
+    };
+    let share = vec![field("total.user", 1.0, 1.0), field("total.system", 0.0, 1.0)];
+    let sum = || vec![field("cores[*].times.user", 1.0, 0.0), field("cores[*].times.system", 0.5, 0.0)];
+    [
+        formula(share, Some(100.0), 100),
+        formula(sum(), None, 0),
+        formula(sum(), None, 250),
+        formula(vec![field("total.nice", 2.0, 0.0)], None, 0),
+    ]
+    .iter()
+    .map(|formula| DrawnValue::of_formula("cpu", formula).unwrap())
+    .collect()
+}
+
+/// Computes a formula from the counts of one element in two samples, by time.
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn computed(
+    formula: &Formula,
+    (before_ns, before): (u64, &[u64]),
+    (now_ns, now): (u64, &[u64]),
+) -> Option<f64> {
+    let (mut part, mut whole) = (0.0, 0.0);
+    for (field, (now, before)) in formula.fields.iter().zip(now.iter().zip(before)) {
+        let number = if field.is_counter {
+            // A fall of at most 1 % is a correction.
+            if now < before && (before - now) as f64 > *before as f64 / 100.0 {
+                return None;
+            }
+            (*now as f64 - *before as f64) / ((now_ns - before_ns) as f64 / 1e9)
+        } else {
+            *now as f64
+        };
+        part += field.part * number;
+        whole += field.whole * number;
+    }
+    match formula.quotient {
+        None => Some(part),
+        Some(factor) => (whole.abs() > 0.0).then(|| factor * part / whole),
+    }
+}
+
+/// Walks all values of a formula.
+fn walked_formula(paths: &[PathBuf], drawn: &DrawnValue) -> Vec<Walked> {
+    let DrawnValue::Formula(formula, fields) = drawn else { panic!("{drawn:?}") };
+    let recording = Recording::open(paths).unwrap();
+    let mut results = recording.query(&Query { fields: fields.clone(), ..Query::default() }).unwrap();
+    let (mut values, mut last_value, mut run_id) = (Vec::new(), None, 0);
+    // By label: the number of the last sample with the element, and times and counts since it began.
+    let mut readings: BTreeMap<String, (u64, Vec<(u64, Vec<u64>)>)> = BTreeMap::new();
+    let (mut number, mut last_sample, mut hole_ns) = (0, None, 0);
+    while let Some(item) = results.next().unwrap() {
+        if let QueryItem::Run(run) = &item {
+            run_id = run.run_id;
+            (last_sample, hole_ns) = (None, 0);
+            readings.clear();
+        }
+        let QueryItem::Batch(batch) = item else { continue };
+        let is_list = results.tables()[batch.table].list.is_some();
+        let limit_ns = if is_list { ELEMENT_HOLE_NS } else { SOURCE_HOLE_NS };
+        for sample in 0..batch.times.len() {
+            let (seq, mono_ns) = (batch.times.seq[sample], batch.times.mono_ns[sample]);
+            number += 1;
+            if last_sample
+                .is_some_and(|(last_seq, last_ns)| seq != last_seq + 1 || mono_ns - last_ns > SOURCE_HOLE_NS)
+            {
+                hole_ns = mono_ns;
+            }
+            last_sample = Some((seq, mono_ns));
+            let mut largest: Option<f64> = None;
+            for row in (0..batch.rows()).filter(|row| batch.sample(*row) == sample) {
+                let label = batch.name(row).map_or("", |name| results.elements().label(name));
+                let count = |column: &ValueColumn| match column.get(row) {
+                    flatcap_format::schema::FieldValue::Unsigned(count) => count,
+                    other => panic!("{other:?}"),
+                };
+                let now: Vec<u64> = batch.columns.iter().map(count).collect();
+                let (seen, own) = readings.entry(label.to_owned()).or_default();
+                if *seen + 1 != number {
+                    own.clear();
+                }
+                *seen = number;
+                let value = if formula.fields.iter().any(|field| field.is_counter) {
+                    let age = |at: u64| mono_ns - at;
+                    let least_ns = formula.resolution_ns.max(1);
+                    let base = own.iter().rfind(|(at, _)| (least_ns..=ELEMENT_HOLE_NS).contains(&age(*at)));
+                    base.and_then(|(at, before)| computed(formula, (*at, before), (mono_ns, &now)))
+                } else {
+                    computed(formula, (0, &now), (0, &now))
+                };
+                own.push((mono_ns, now));
+                if let Some(value) = value {
+                    largest = Some(largest.map_or(value, |largest| largest.max(value)));
+                }
+            }
+            let Some(value) = largest else { continue };
+            let is_after_gap = last_value.is_some_and(|(last_run, last_ns)| {
+                last_run != run_id || hole_ns > last_ns || mono_ns - last_ns > limit_ns
+            });
+            last_value = Some((run_id, mono_ns));
+            values.push(Walked { wall_ns: batch.times.wall_ns[sample], value, is_after_gap });
+        }
+    }
+    values
+}
+
 /// Adds the values of the walk to pixels.
 fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     let mut rows: Vec<OverviewRow> = Vec::new();
@@ -227,6 +347,12 @@ fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     rows
 }
 
+/// Names a series. A formula has no name, so its number in the request stands for it.
+fn name_of(series: &OverviewSeries) -> String {
+    let column = &series.column;
+    if column.name.is_empty() { format!("formula {}", column.order.0) } else { column.name.clone() }
+}
+
 /// Compares an overview with the walked values.
 fn compare(
     paths: &[PathBuf],
@@ -237,25 +363,25 @@ fn compare(
     let overview = Recording::open(paths).unwrap().overview(request, cache).unwrap();
     assert_eq!((overview.left_out, overview.unreadable), (0, 0));
     assert!(overview.wall_ns.start <= request.wall_ns.start && overview.wall_ns.end >= request.wall_ns.end);
-    let found: BTreeMap<&str, &[OverviewRow]> =
-        overview.series.iter().map(|series| (&*series.column.name, &*series.rows)).collect();
+    let found: BTreeMap<String, &[OverviewRow]> =
+        overview.series.iter().map(|series| (name_of(series), &*series.rows)).collect();
     for (name, values) in all {
         let expected = drawn(values, &overview);
-        let own = found.get(&**name).copied().unwrap_or_default();
+        let own = found.get(name).copied().unwrap_or_default();
         assert_eq!(own, expected, "{name} in {request:?}");
         let pixels = own.iter().filter(|row| matches!(row, OverviewRow::Pixel(_))).count();
         assert!(pixels <= request.pixels as usize + 1);
     }
-    assert!(found.keys().all(|name| all.contains_key(*name)), "{:?}", found.keys());
+    assert!(found.keys().all(|name| all.contains_key(name)), "{:?}", found.keys());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(10, 200)))]
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
-    // samples, and that gaps are rows, at every zoom. Method: random samples with spikes of one
-    // sample, losses, holes, and elements that come and go, in raw, compressed and unsealed
-    // segments of several runs, as values and as rates, with and without a cache.
+    // samples, and that gaps are rows, at every zoom, for values, rates and formulas. Method: random
+    // samples with spikes of one sample, losses, holes, and elements that come and go, in raw,
+    // compressed and unsealed segments of several runs, with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -263,7 +389,7 @@ proptest! {
         is_active in any::<bool>(),
         ranges in prop::collection::vec((0..1000_u32, 0..1000_u32, 1..3000_u32), 6),
         is_rate in any::<bool>(),
-        picked in 1..8_usize,
+        picked in 1..128_usize,
     ) {
         let folder = tempfile::tempdir().unwrap();
         let mut run = Run { id: 1, offset_ns: 1 << 60, mono_ns: 77, seq: 0, count: 5 };
@@ -286,13 +412,20 @@ proptest! {
         let paths = [folder.path().to_owned()];
         let fields = FIELDS.iter().enumerate().filter(|(number, _)| picked >> number & 1 == 1);
         let fields: Vec<FieldPath> = fields.map(|(_, field)| field.parse().unwrap()).collect();
-        let all = walked(&paths, &fields, is_rate);
+        let mut values: Vec<DrawnValue> = fields.iter().cloned().map(DrawnValue::Field).collect();
+        // A query without fields would walk all fields.
+        let mut all = if fields.is_empty() { BTreeMap::new() } else { walked(&paths, &fields, is_rate) };
+        let formulas = formulas().into_iter().enumerate();
+        for (_, formula) in formulas.filter(|(number, _)| picked >> (number + FIELDS.len()) & 1 == 1) {
+            all.insert(format!("formula {}", values.len()), walked_formula(&paths, &formula));
+            values.push(formula);
+        }
         let mut cache = OverviewCache::new(1 << 20);
         let length = end_ns - begin_ns;
         let at = |part: u32| begin_ns + length * i64::from(part) / 1000;
         for (one, other, pixels) in ranges.into_iter().chain([(0, 1000, 1), (0, 1000, 7), (0, 1000, 2)]) {
             let wall_ns = at(one.min(other))..at(one.max(other)) + 1;
-            let request = OverviewRequest { fields: fields.clone(), wall_ns, pixels, is_rate, host: None };
+            let request = OverviewRequest { values: values.clone(), wall_ns, pixels, is_rate, host: None };
             compare(&paths, &request, &all, &mut cache);
             compare(&paths, &request, &all, &mut OverviewCache::new(0));
         }
@@ -317,9 +450,10 @@ proptest! {
         let paths = [folder.path().to_owned()];
         let mut run = Run { id: 1, offset_ns: 1 << 60, mono_ns: 77, seq: 0, count: 5 };
         let begin_ns = run.offset_ns + (skipped << bits);
-        let fields: Vec<FieldPath> = FIELDS.iter().map(|field| field.parse().unwrap()).collect();
+        let fields = FIELDS.iter().map(|field| field.parse().unwrap());
+        let values: Vec<DrawnValue> = fields.chain(formulas()).collect();
         let request = |pixels: u32| OverviewRequest {
-            fields: fields.clone(),
+            values: values.clone(),
             wall_ns: begin_ns..begin_ns + (i64::from(pixels) << bits),
             pixels,
             is_rate,
@@ -342,8 +476,8 @@ proptest! {
             let mut calls = 0;
             let mut has_time = || { calls += 1; calls % 2 == 0 };
             for _ in 0..100 {
-                for series in feed.advance(until_ns, &mut has_time).unwrap() {
-                    rows.entry(series.column.name).or_default().extend(series.rows);
+                for series in feed.advance(until_ns, &mut has_time).unwrap().series {
+                    rows.entry(name_of(&series)).or_default().extend(series.rows);
                 }
             }
         }
@@ -352,7 +486,7 @@ proptest! {
         let overview = Recording::open(&paths).unwrap().overview(&whole, &mut OverviewCache::new(0)).unwrap();
         prop_assert_eq!((overview.pixel_ns, overview.left_out), (1 << bits, 0));
         let expected: BTreeMap<String, Vec<OverviewRow>> =
-            overview.series.into_iter().map(|series| (series.column.name, series.rows)).collect();
+            overview.series.into_iter().map(|series| (name_of(&series), series.rows)).collect();
         // The overview does not know values before its range, so it does not contain a gap that
         // begins there.
         rows.retain(|_, rows| {
@@ -380,7 +514,7 @@ fn overviews_of_hosts_show_a_single_sample() {
     let mut run = Run { id: 2, offset_ns: 1 << 60, mono_ns: 0, seq: 0, count: 0 };
     run.write(&other, 1, &vec![step(1); 1000], Form::Raw);
     let mut request = OverviewRequest {
-        fields: vec!["cpu.forks".parse().unwrap()],
+        values: vec!["cpu.forks".parse().unwrap()],
         wall_ns: 1 << 60..(1 << 60) + 50_000_000_000,
         pixels: 8,
         is_rate: true,
@@ -413,9 +547,9 @@ fn overviews_of_hosts_show_a_single_sample() {
     let again = recording.overview(&request, &mut OverviewCache::new(0)).unwrap();
     assert!(again.unreadable > 0, "{again:?}");
     std::fs::write(&path, &bytes).unwrap();
-    request.fields = vec!["cpu.nothing".parse().unwrap()];
+    request.values = vec!["cpu.nothing".parse().unwrap()];
     assert!(recording.overview(&request, &mut cache).is_err());
-    request.fields = vec!["cpu.forks".parse().unwrap()];
+    request.values = vec!["cpu.forks".parse().unwrap()];
     request.wall_ns = 5..5;
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
 }
@@ -464,7 +598,7 @@ fn samples_left_out_on_purpose_are_no_gap() {
     let recording = Recording::open(&paths).unwrap();
     for pixels in [2, 500] {
         let request = OverviewRequest {
-            fields: vec!["cpu.forks".parse().unwrap()],
+            values: vec!["cpu.forks".parse().unwrap()],
             wall_ns: 0..mono_ns(40).cast_signed(),
             pixels,
             is_rate: false,

@@ -118,6 +118,19 @@ impl FieldPath {
         }
     }
 
+    /// Returns whether the path may lead to a field of this source.
+    pub(super) fn may_be_of(&self, source: &str) -> bool {
+        let mut rest = Some(source);
+        for part in &self.parts {
+            let Some(after) = rest.and_then(|rest| rest.strip_prefix(&*part.name)) else { return false };
+            if after.is_empty() || part.is_quoted {
+                return after.is_empty();
+            }
+            rest = after.strip_prefix('.');
+        }
+        false
+    }
+
     /// Returns whether the path picks certain elements of a list.
     pub fn picks_elements(&self) -> bool {
         self.parts.iter().any(|part| part.pick.as_ref().is_some_and(|pick| *pick != ElementPick::All))

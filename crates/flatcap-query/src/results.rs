@@ -132,6 +132,12 @@ impl QueryResults {
         Self { segments, ..Self::of(reader, query) }
     }
 
+    /// Adds a segment after those that were read.
+    pub(super) fn push_segment(&mut self, segment: SelectedSegment) {
+        self.segments.push(segment.clone());
+        self.reader.push_segment(segment);
+    }
+
     fn of(reader: MergedReader, query: &Query) -> Self {
         let host = HostName { name: String::new(), machine_id: None, boot_id: None, labels: Vec::new() };
         Self {

@@ -9,12 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use flatcap_format::replay::HostIdentity;
-use flatcap_format::schema::{ColumnType, CountedValue, CounterHistory, ElementPresence};
+use flatcap_format::schema::{ColumnType, CountedValue, CounterHistory, ElementPresence, MetricKind};
 use flatcap_format::segment::{Gap, SelectedSegment};
 
 use super::batch::{BatchTimes, ColumnBatch, RowSource};
+use super::drawn_value::{DrawnFields, DrawnValue};
 use super::elements::{ElementName, ElementNames, NO_ELEMENT};
 use super::error::QueryError;
+use super::formula_fold::FormulaFold;
 use super::layout::RowColumn;
 use super::namesakes::Namesakes;
 use super::plan::{ColumnInfo, TableInfo};
@@ -30,6 +32,7 @@ use super::whole_samples::WholeTimes;
 /// The parameters of the summary of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentRequest {
+    pub(super) fields: Arc<DrawnFields>,
     /// Whether counters are drawn as their change per second.
     pub(super) is_rate: bool,
     /// Length of a cell: 2^`bits` nanoseconds.
@@ -61,18 +64,33 @@ pub(super) struct RunOverview {
 }
 
 impl SegmentOverview {
-    /// Reads the results of a query from a segment.
+    /// Reads the results of a query from a segment. The first changes of formulas depend on the
+    /// samples in `lead`, the end of the segments before.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
     pub(super) fn read(
-        segment: SelectedSegment,
+        (lead, segment): (Vec<SelectedSegment>, SelectedSegment),
         (query, namesakes): (&Query, &Arc<Namesakes>),
         request: &SegmentRequest,
     ) -> Result<Self, QueryError> {
-        let mut results = QueryResults::of_segments(vec![segment], query).with_namesakes(namesakes);
-        let mut overview = Self::default();
         let mut fold: Option<RunFold> = None;
+        let mut results = QueryResults::of_segments(lead, query).with_namesakes(namesakes);
+        while let Some(item) = results.next()? {
+            match (item, &mut fold) {
+                (QueryItem::Run(run), _) => fold = Some(RunFold::new(request, run)),
+                (QueryItem::Batch(batch), Some(fold)) => {
+                    fold.add(&batch, results.tables(), results.elements());
+                }
+                _ => {}
+            }
+        }
+        if let Some(fold) = &mut fold {
+            fold.begin_segment(results.tables());
+        }
+        let before = results.summary().undecodable;
+        results.push_segment(segment);
+        let mut overview = Self::default();
         while let Some(item) = results.next()? {
             match item {
                 QueryItem::Run(run) => {
@@ -96,7 +114,7 @@ impl SegmentOverview {
             }
         }
         overview.runs.extend(fold.map(|fold| fold.finish(results.tables(), results.elements())));
-        overview.unreadable += results.summary().undecodable;
+        overview.unreadable += results.summary().undecodable - before;
         Ok(overview)
     }
 
@@ -130,8 +148,9 @@ struct SeriesLimit {
 #[derive(Debug)]
 struct TableFold {
     limits: HoleLimits,
-    /// The columns with numbers, and whether each is drawn as a rate.
+    /// The columns with numbers that are drawn, and whether each is drawn as a rate.
     columns: Vec<(usize, bool)>,
+    formulas: Vec<FormulaFold>,
     bits: u32,
     /// The places of the series, by the number of the element's name.
     places: Vec<ElementPlace>,
@@ -185,6 +204,7 @@ impl RunFold {
         if table.source.is_some_and(|source| source != batch.source) {
             // Another source with this name has other counters.
             table.history = CounterHistory::default();
+            table.formulas.iter_mut().for_each(FormulaFold::clear);
         }
         let mut kinds = element_rows(&mut table.history, batch, names);
         table.note_names(batch, names, &mut kinds);
@@ -192,7 +212,25 @@ impl RunFold {
         for part in table.parts(batch.source, &batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
+            for formula in &mut table.formulas {
+                formula.add(batch, (rows.clone(), &kinds), (table.limits, part.hole_end_ns, names));
+            }
             table.add(batch, (rows, &kinds), (part.hole_end_ns, names), &mut self.limit);
+        }
+    }
+
+    /// Removes all values except the readings on which later values of formulas depend.
+    fn begin_segment(&mut self, tables: &[TableInfo]) {
+        self.thinned.clear();
+        self.limit = SeriesLimit { remaining: self.request.series_max, left_out: 0 };
+        for (number, table) in &mut self.tables {
+            let Some(info) = tables.get(*number) else { continue };
+            let TableFold { formulas, history, source, .. } =
+                std::mem::replace(table, TableFold::new(info, &self.request));
+            table.source = source;
+            for (own, before) in table.formulas.iter_mut().zip(formulas) {
+                own.follow(before, |element| history.has_ended(u64::from(element)));
+            }
         }
     }
 
@@ -205,6 +243,12 @@ impl RunFold {
     /// Returns the number of series that are left out.
     pub(super) fn left_out(&self) -> u64 {
         self.limit.left_out
+    }
+
+    /// Returns the element with the value of a formula at a wall time.
+    pub(super) fn largest_element(&self, value: usize, wall_ns: i64) -> Option<ElementName> {
+        let formulas = self.tables.values().flat_map(|table| &table.formulas);
+        formulas.filter(|own| own.value == value).find_map(|own| own.largest_at(wall_ns))
     }
 
     /// Removes the cells below a number from all series, and returns the series that had such
@@ -240,10 +284,39 @@ impl RunFold {
         names: &ElementNames,
         take: impl Fn(&mut SeriesFold) -> Option<(Vec<TimeCell>, SeriesEnds)>,
     ) -> Vec<SeriesCells> {
-        let (keys, mut taken) = (names.keys(), Vec::new());
+        let (keys, mut taken, request) = (names.keys(), Vec::new(), &self.request);
         for (number, fold) in &mut self.tables {
             let Some(info) = tables.get(*number) else { continue };
-            let TableFold { limits, bits, columns, elements, series, history, latest, .. } = fold;
+            let TableFold { limits, bits, columns, formulas, elements, series, history, latest, .. } = fold;
+            for FormulaFold { value, formula, series, .. } in formulas {
+                let Some((cells, ends)) = take(series) else { continue };
+                let unit = Some(formula.unit.as_str().into());
+                taken.push(SeriesCells {
+                    field: SeriesField {
+                        source: info.source_name().into(),
+                        // Formulas may have the same fields, so the number identifies one.
+                        path: value.to_string().into(),
+                        unit: unit.clone(),
+                        kind: MetricKind::Gauge,
+                    },
+                    column: RowColumn {
+                        name: String::new(),
+                        source: info.source_name().into(),
+                        column_type: ColumnType::Float,
+                        unit,
+                        kind: MetricKind::Gauge,
+                        is_rate: false,
+                        order: (*value, 0),
+                    },
+                    element: Box::default(),
+                    label: None,
+                    identity: Vec::new(),
+                    limits: *limits,
+                    bits: *bits,
+                    cells,
+                    ends,
+                });
+            }
             let places =
                 elements.iter().flat_map(|element| columns.iter().map(move |column| (element, column)));
             for ((element, (column, is_rate)), own) in places.zip(series) {
@@ -266,7 +339,7 @@ impl RunFold {
                         unit: column.unit.clone(),
                         kind: column.kind,
                     },
-                    column: row_column(info, column, label, *is_rate),
+                    column: row_column((info, column), label, *is_rate, request.fields.value(column.order)),
                     element: element.map_or_else(Box::default, |(element, name)| {
                         let key = keys.get(&element).copied().unwrap_or_default();
                         [key, names.full_label(name).as_bytes()].concat().into()
@@ -287,11 +360,25 @@ impl RunFold {
 impl TableFold {
     fn new(info: &TableInfo, request: &SegmentRequest) -> Self {
         let period_ns = request.periods.get(&*info.source).copied().unwrap_or_default();
-        let numbers =
-            info.columns.iter().enumerate().filter(|(_, column)| column.column_type != ColumnType::Text);
+        let (mut columns, mut formulas) = (Vec::new(), Vec::<FormulaFold>::new());
+        for (number, column) in info.columns.iter().enumerate() {
+            let (value, field) = request.fields.owner(column.order);
+            if let Some(DrawnValue::Formula(formula, _)) = request.fields.values.get(value) {
+                let place = formulas.iter().position(|own| own.value == value).unwrap_or_else(|| {
+                    formulas.push(FormulaFold::new(value, formula, request.bits));
+                    formulas.len() - 1
+                });
+                if let Some(own) = formulas.get_mut(place) {
+                    own.bind(field, number);
+                }
+            } else if column.column_type != ColumnType::Text {
+                columns.push((number, request.is_rate && column.has_rate()));
+            }
+        }
         Self {
             limits: HoleLimits::of(period_ns, info.list.is_some()),
-            columns: numbers.map(|(number, column)| (number, request.is_rate && column.has_rate())).collect(),
+            columns,
+            formulas,
             bits: request.bits,
             places: Vec::new(),
             elements: Vec::new(),
@@ -474,7 +561,12 @@ fn slot_of(name: Option<ElementName>) -> usize {
     name.map_or(0, |name| name.0 as usize)
 }
 
-fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_rate: bool) -> RowColumn {
+fn row_column(
+    (table, column): (&TableInfo, &ColumnInfo),
+    label: Option<&str>,
+    is_rate: bool,
+    value: usize,
+) -> RowColumn {
     let path = label.map_or_else(|| table.path(column), |label| table.element_path(column, label));
     RowColumn {
         name: format!("{}.{path}", table.source_name()),
@@ -483,6 +575,6 @@ fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_ra
         unit: column.unit.clone(),
         kind: column.kind,
         is_rate,
-        order: (column.order, 0),
+        order: (value, 0),
     }
 }

@@ -118,6 +118,12 @@ pub(super) struct SeriesFold {
     has_hole: bool,
 }
 
+/// Returns the time for which a value of a source with this period holds, in nanoseconds: a longer
+/// time without a value is a gap.
+pub fn held_ns(period_ns: u64, is_list: bool) -> u64 {
+    HoleLimits::of(period_ns, is_list).series_ns()
+}
+
 impl HoleLimits {
     pub(super) fn of(period_ns: u64, is_list: bool) -> Self {
         let source_ns = if period_ns == 0 { EVENT_HOLE_NS } else { period_ns.saturating_mul(HOLE_PERIODS) };

@@ -351,7 +351,7 @@ fn overviews_have_them() {
     write(folder.path(), (1, 5), &numbers, Form::Compressed);
     let recording = Recording::open(&[folder.path().to_owned()]).unwrap();
     let request = OverviewRequest {
-        fields: vec!["tasks.processes[*].run_delay".parse().unwrap()],
+        values: vec!["tasks.processes[*].run_delay".parse().unwrap()],
         wall_ns: OFFSET_NS + (BEGIN_MS * MS).cast_signed()..OFFSET_NS + ((BEGIN_MS + 300) * MS).cast_signed(),
         pixels: 100,
         is_rate: true,

@@ -2,10 +2,11 @@
 //! schemas.
 
 use flatcap_format::schema::MetricKind;
-use flatcap_query::{FieldInfo, Recording, SourceFields};
+use flatcap_query::{
+    DrawnValue, FieldInfo, Formula, FormulaField, PathError, Recording, SourceFields, exact_path,
+};
 
 use super::element_shape::{ElementShape, leaf_of, list_of};
-use super::formula::{Formula, FormulaField, resolution_ns};
 use super::known::{CHARTS, KnownValue, columns};
 
 /// Maximum number of charts of a source that has no well-known charts...
@@ -72,6 +73,17 @@ pub enum ColumnValue {
     Number(Formula),
     /// The string at this path below the source.
     Text(String),
+}
+
+impl Chart {
+    /// Returns the value to draw: the field itself, for each element, if the chart is one field
+    /// whose changes are exact.
+    pub(super) fn drawn(&self) -> Result<DrawnValue, PathError> {
+        match self.formula.exact_path() {
+            Some(own) => exact_path(&self.source, own).parse(),
+            None => DrawnValue::of_formula(&self.source, &self.formula),
+        }
+    }
 }
 
 impl Catalog {
@@ -230,6 +242,7 @@ fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> 
     let fields: Vec<FormulaField> = fields.collect();
     let counted = weighted().filter(|(field, ..)| field.kind == MetricKind::Counter);
     // The coarsest counter decides over which time a change is accurate.
-    let resolution_ns = counted.map(|(field, ..)| resolution_ns(field.unit.as_deref())).max().unwrap_or(0);
+    let resolution_ns =
+        counted.map(|(field, ..)| Formula::resolution_ns(field.unit.as_deref())).max().unwrap_or(0);
     Some(Formula { fields, unit: unit.to_owned(), quotient: Some(factor), resolution_ns })
 }

@@ -1,37 +1,35 @@
 //! Reads the values of charts up to a moving time: extrema of each step, and the latest values.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
-use flatcap_query::{ElementName, Recording, exact_path};
+use flatcap_query::{
+    DrawnValue, FeedEvent, OverviewFeed, OverviewRequest, OverviewRow, PixelValues, QueryError, Recording,
+    held_ns,
+};
 
 use super::catalog::Chart;
 use super::error::ViewError;
-use super::formula::Number;
-use super::history::{ChangeTime, History};
 use super::step_columns::{StepColumn, StepColumns};
-use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
 
 /// Maximum number of values kept per chart.
 // With these, a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
 /// Maximum number of markers kept; older ones are dropped.
 const MARKERS_MAX: usize = 1000;
-/// Maximum number of elements of a list; further elements are left out.
-const ELEMENTS_MAX: usize = 1 << 14;
-/// Number of periods for which the last value is current.
-// A source may miss one tick.
-const PERIODS_HELD: i64 = 2;
-/// The period assumed for a source without one.
-const PERIOD_DEFAULT_NS: u64 = 1_000_000_000;
 
 /// The values of some charts.
 #[derive(Debug)]
 pub struct ChartFeed {
-    stream: SampleStream,
-    fold: ChartFold,
+    /// Pixels of a nanosecond: each sample.
+    feed: OverviewFeed,
+    charts: Vec<Chart>,
+    series: Vec<ChartSeries>,
+    /// Losses that were read, but begin after the time that was reached.
+    losses: Vec<(String, Range<i64>)>,
+    markers: VecDeque<Marker>,
     from_ns: i64,
 }
 
@@ -39,31 +37,14 @@ pub struct ChartFeed {
 #[derive(Debug)]
 pub struct ChartSeries {
     columns: StepColumns,
-    /// Time, value and element, the oldest first.
-    recent: VecDeque<(i64, f64, Option<ElementName>)>,
+    /// Time and value, the oldest first.
+    recent: VecDeque<(i64, f64)>,
     /// Whether older values were dropped.
     has_forgotten: bool,
+    /// Whether the values are changes since the previous sample.
+    is_change: bool,
+    is_after_gap: bool,
     held_ns: i64,
-}
-
-#[derive(Debug)]
-struct ChartFold {
-    charts: Vec<Chart>,
-    /// Chart and field of each path in the query.
-    owners: Vec<(usize, usize)>,
-    /// By table: its charts, with the column of each of their fields.
-    bindings: Vec<Vec<BoundChart>>,
-    series: Vec<ChartSeries>,
-    /// By chart, source id and element.
-    histories: HashMap<(usize, u16, Option<u32>), (i64, History)>,
-    swept_ns: i64,
-    markers: VecDeque<Marker>,
-}
-
-#[derive(Debug)]
-struct BoundChart {
-    chart: usize,
-    columns: Vec<Option<usize>>,
 }
 
 impl ChartFeed {
@@ -77,28 +58,28 @@ impl ChartFeed {
         host: Option<&HostIdentity>,
         (from_ns, step_ns): (i64, i64),
     ) -> Result<Self, ViewError> {
-        let (mut fields, mut owners, mut lead_ns) = (Vec::new(), Vec::new(), 0);
-        for (number, chart) in charts.iter().enumerate() {
-            for (at, field) in chart.formula.fields.iter().enumerate() {
-                fields.push(exact_path(&chart.source, &field.path));
-                owners.push((number, at));
-            }
-            // The change of the first values is computed from earlier samples.
-            lead_ns = lead_ns.max(change_time(chart).most_ns);
-        }
+        let values = charts.iter().map(|chart| DrawnValue::of_formula(&chart.source, &chart.formula));
+        let values: Result<_, _> = values.collect();
+        // The value that holds at the first step is earlier. A source without a period may have had
+        // its last value long ago, so this one is not looked for.
+        let timed = charts.iter().filter(|chart| chart.period_ns > 0);
+        let lead_ns = timed.map(|chart| held_ns(chart.period_ns, false)).max().unwrap_or_default();
         let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
-        let stream = SampleStream::open(recording, &StreamRequest { fields, host: host.cloned(), since_ns })?;
-        let series = charts.iter().map(|chart| ChartSeries::new(chart, from_ns, step_ns)).collect();
-        let fold = ChartFold {
-            charts: charts.to_vec(),
-            owners,
-            bindings: Vec::new(),
-            series,
-            histories: HashMap::new(),
-            swept_ns: i64::MIN,
-            markers: VecDeque::new(),
+        let request = OverviewRequest {
+            values: values.map_err(QueryError::from)?,
+            wall_ns: since_ns..since_ns.saturating_add(1),
+            pixels: 1,
+            is_rate: true,
+            host: host.cloned(),
         };
-        Ok(Self { stream, fold, from_ns })
+        Ok(Self {
+            feed: recording.follow(&request)?,
+            charts: charts.to_vec(),
+            series: charts.iter().map(|chart| ChartSeries::new(chart, from_ns, step_ns)).collect(),
+            losses: Vec::new(),
+            markers: VecDeque::new(),
+            from_ns,
+        })
     }
 
     /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
@@ -107,58 +88,67 @@ impl ChartFeed {
     /// # Errors
     /// The recording cannot be read.
     pub fn advance(&mut self, until_ns: i64, has_time: &mut dyn FnMut() -> bool) -> Result<bool, ViewError> {
-        Ok(self.stream.advance(until_ns, has_time, &mut self.fold)? == StreamState::Reached)
+        // The pixel that begins at the wanted time is wanted, too.
+        let part = self.feed.advance(until_ns.saturating_add(1), has_time)?;
+        for event in part.events {
+            match event {
+                FeedEvent::Loss(source, lost_ns) => self.losses.push((source, lost_ns)),
+                FeedEvent::Marker(marker) => self.markers.push_back(marker),
+            }
+        }
+        self.markers.drain(..self.markers.len().saturating_sub(MARKERS_MAX));
+        for (source, lost_ns) in self.losses.extract_if(.., |(_, lost_ns)| lost_ns.start <= until_ns) {
+            for (chart, series) in self.charts.iter().zip(&mut self.series) {
+                if chart.source == source {
+                    // The samples before and after the loss exist, so their own steps are not lost.
+                    series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
+                }
+            }
+        }
+        for series in part.series {
+            let Some(own) = self.series.get_mut(series.column.order.0) else { continue };
+            own.held_ns = i64::try_from(series.held_ns).unwrap_or(i64::MAX);
+            for row in &series.rows {
+                match row {
+                    OverviewRow::Gap(_) => own.is_after_gap = true,
+                    OverviewRow::Pixel(values) => own.add(values),
+                }
+            }
+        }
+        Ok(part.is_complete)
     }
 
-    /// Checks for new samples of a running recorder, and for new segments if `wants_segments`.
+    /// Checks for new segments. New samples are read without this call.
     ///
     /// # Errors
     /// The recording cannot be read.
-    pub fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
-        self.stream.refresh(wants_segments)
+    pub fn refresh(&mut self) -> Result<(), ViewError> {
+        Ok(self.feed.refresh()?)
     }
 
     /// Returns whether the values at a wall time are known without reading earlier samples.
     pub fn covers(&self, wall_ns: i64) -> bool {
         let is_known = |series: &ChartSeries| {
-            !series.has_forgotten || series.recent.front().is_some_and(|(at, ..)| *at <= wall_ns)
+            !series.has_forgotten || series.recent.front().is_some_and(|(at, _)| *at <= wall_ns)
         };
-        wall_ns >= self.from_ns && self.fold.series.iter().all(is_known)
+        wall_ns >= self.from_ns && self.series.iter().all(is_known)
     }
 
     /// Returns the values of the charts, in their order.
     pub fn series(&self) -> &[ChartSeries] {
-        &self.fold.series
+        &self.series
     }
 
     /// Returns the value of a chart at a wall time, and the label of its element.
     pub fn value(&self, chart: usize, wall_ns: i64) -> Option<(f64, Option<&str>)> {
-        let series = self.fold.series.get(chart)?;
-        let (value, element) = series.at(wall_ns)?;
-        Some((value, element.map(|element| self.stream.elements().label(element))))
+        let value = self.series.get(chart)?.at(wall_ns)?;
+        Some((value, self.feed.largest_element(chart, wall_ns)))
     }
 
     /// Returns the newest markers, the oldest first.
     pub fn markers(&self) -> impl DoubleEndedIterator<Item = &Marker> {
-        self.fold.markers.iter()
+        self.markers.iter()
     }
-}
-
-fn period_ns(chart: &Chart) -> u64 {
-    if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns }
-}
-
-/// Returns how long a value of a source with this period stays current, in nanoseconds.
-fn held_ns(period_ns: u64) -> i64 {
-    i64::try_from(period_ns).unwrap_or(i64::MAX).saturating_mul(PERIODS_HELD)
-}
-
-fn change_time(chart: &Chart) -> ChangeTime {
-    let period_ns = period_ns(chart);
-    let resolution_ns = chart.formula.resolution_ns;
-    // A source that its budget slows down is read at every second, third, ... tick.
-    let most_ns = period_ns.saturating_mul(5).max(resolution_ns * 3).max(2 * PERIOD_DEFAULT_NS);
-    ChangeTime { wanted_ns: resolution_ns, least_ns: resolution_ns, most_ns }
 }
 
 impl ChartSeries {
@@ -167,16 +157,18 @@ impl ChartSeries {
             columns: StepColumns::new(step_ns, from_ns),
             recent: VecDeque::new(),
             has_forgotten: false,
-            held_ns: held_ns(period_ns(chart)),
+            is_change: chart.formula.has_counters(),
+            is_after_gap: false,
+            held_ns: 0,
         }
     }
 
     /// Returns the last `count` steps up to the step of `until_ns`, the oldest first. The last
-    /// value stays current for two periods.
+    /// value holds until values count as missing.
     pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
         let last = self.columns.number(until_ns);
-        let held = self.at(until_ns).map(|(value, _)| value);
-        let held_from = self.recent.back().map_or(i64::MAX, |(at, ..)| self.columns.number(*at));
+        let held = self.at(until_ns);
+        let held_from = self.recent.back().map_or(i64::MAX, |(at, _)| self.columns.number(*at));
         let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         let column = |number: i64| {
             let column = self.columns.get(number);
@@ -190,152 +182,29 @@ impl ChartSeries {
         (first..=last).map(column).collect()
     }
 
-    /// Returns the steps with these numbers, as far as they were read.
-    pub(super) fn known_columns(&self, first: i64, last: i64) -> Vec<StepColumn> {
-        (first..=last).map(|number| self.columns.get(number)).collect()
+    /// Returns the value at a wall time.
+    fn at(&self, wall_ns: i64) -> Option<f64> {
+        let after = self.recent.partition_point(|(at, _)| *at <= wall_ns);
+        let (at, value) = self.recent.get(after.checked_sub(1)?)?;
+        (wall_ns.saturating_sub(*at) <= self.held_ns).then_some(*value)
     }
 
-    /// Returns the wall time of the newest value.
-    pub(super) fn newest_ns(&self) -> Option<i64> {
-        self.recent.back().map(|(wall_ns, ..)| *wall_ns)
-    }
-
-    /// Returns the value and the element at a wall time.
-    fn at(&self, wall_ns: i64) -> Option<(f64, Option<ElementName>)> {
-        let after = self.recent.partition_point(|(at, ..)| *at <= wall_ns);
-        let (at, value, element) = self.recent.get(after.checked_sub(1)?)?;
-        (wall_ns.saturating_sub(*at) <= self.held_ns).then_some((*value, *element))
-    }
-
-    fn add(&mut self, wall_ns: i64, value: f64, element: Option<ElementName>, is_change: bool) {
+    fn add(&mut self, values: &PixelValues) {
+        let (wall_ns, value) = (values.last_ns, values.last);
+        let is_after_gap = std::mem::take(&mut self.is_after_gap);
         let before = self.recent.back().copied();
-        match before.filter(|(at, ..)| (1..=self.held_ns).contains(&wall_ns.saturating_sub(*at))) {
+        match before.filter(|(at, _)| !is_after_gap && *at < wall_ns) {
             // A change per second covers the time since the previous sample.
-            Some((at, ..)) if is_change => self.columns.add_between(at.saturating_add(1), wall_ns, value),
-            Some((at, held, _)) => self.columns.add_between(at, wall_ns.saturating_sub(1), held),
+            Some((at, _)) if self.is_change => self.columns.add(at + 1, wall_ns, value),
+            Some((at, held)) => self.columns.add(at, wall_ns - 1, held),
             None => {}
         }
-        self.columns.add(wall_ns, value);
+        self.columns.add(wall_ns, wall_ns, values.min);
+        self.columns.add(wall_ns, wall_ns, values.max);
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
             self.has_forgotten = true;
         }
-        self.recent.push_back((wall_ns, value, element));
-    }
-}
-
-impl ChartFold {
-    /// Finds the charts in tables that were added since the last call.
-    fn bind(&mut self, rows: StreamedRows<'_>) {
-        for table in rows.tables.iter().skip(self.bindings.len()) {
-            let mut bound: Vec<BoundChart> = Vec::new();
-            for (column, info) in table.columns.iter().enumerate() {
-                let Some((chart, field)) = self.owners.get(info.order).copied() else { continue };
-                let fields = self.charts.get(chart).map_or(0, |chart| chart.formula.fields.len());
-                let place = bound.iter().position(|bound| bound.chart == chart).unwrap_or_else(|| {
-                    bound.push(BoundChart { chart, columns: vec![None; fields] });
-                    bound.len() - 1
-                });
-                if let Some(place) = bound.get_mut(place).and_then(|bound| bound.columns.get_mut(field)) {
-                    *place = Some(column);
-                }
-            }
-            self.bindings.push(bound);
-        }
-    }
-
-    /// Drops elements that were not seen for a long time.
-    fn sweep(&mut self, wall_ns: i64) {
-        const SWEEP_NS: i64 = 10_000_000_000;
-        if wall_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
-            self.swept_ns = wall_ns;
-            self.histories.retain(|_, (seen_ns, _)| wall_ns.saturating_sub(*seen_ns) < SWEEP_NS * 3);
-        }
-    }
-}
-
-impl StreamVisitor for ChartFold {
-    fn begin_run(&mut self) {
-        // Counters begin again with the run.
-        self.histories.clear();
-    }
-
-    fn add_rows(&mut self, rows: StreamedRows<'_>) {
-        self.bind(rows);
-        let Self { charts, bindings, series, histories, .. } = self;
-        let batch = rows.batch;
-        let Some(bound) = bindings.get(batch.table) else { return };
-        for bound in bound {
-            let (Some(chart), Some(series)) = (charts.get(bound.chart), series.get_mut(bound.chart)) else {
-                continue;
-            };
-            let time = change_time(chart);
-            let is_change = chart.formula.has_counters();
-            // The largest value among the elements of a sample.
-            let mut largest: Option<(usize, f64, Option<ElementName>)> = None;
-            let mut put = |largest: &mut Option<(usize, f64, Option<ElementName>)>| {
-                if let Some((sample, value, element)) = largest.take()
-                    && let Some(wall_ns) = batch.times.wall_ns.get(sample)
-                {
-                    series.add(*wall_ns, value, element, is_change);
-                }
-            };
-            for row in rows.first..rows.end {
-                let sample = batch.sample(row);
-                if largest.is_some_and(|(own, ..)| own != sample) {
-                    put(&mut largest);
-                }
-                let (Some(mono_ns), Some(wall_ns)) =
-                    (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample))
-                else {
-                    continue;
-                };
-                let element = batch.element(row);
-                let number = |column: &Option<usize>| Number::of(batch.columns.get((*column)?)?.get(row));
-                let numbers = bound.columns.iter().map(number).collect();
-                let key = (bound.chart, batch.source, element);
-                if histories.len() >= ELEMENTS_MAX && !histories.contains_key(&key) {
-                    continue;
-                }
-                let (seen_ns, history) = histories.entry(key).or_default();
-                *seen_ns = *wall_ns;
-                let value = history.value(&chart.formula, *mono_ns, numbers, time);
-                if let Some(value) = value.filter(|value| largest.is_none_or(|(_, most, _)| *value > most)) {
-                    largest = Some((sample, value, batch.name(row)));
-                }
-            }
-            put(&mut largest);
-        }
-        let last = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1)));
-        if let Some(wall_ns) = last {
-            self.sweep(*wall_ns);
-        }
-    }
-
-    fn add_gap(&mut self, source: &str, lost_ns: Range<i64>) {
-        for (chart, series) in self.charts.iter().zip(&mut self.series) {
-            if chart.source == source {
-                // The samples before and after the loss exist, so their own steps are not lost.
-                series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
-            }
-        }
-    }
-
-    fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64) {
-        for (chart, series) in self.charts.iter().zip(&mut self.series) {
-            // The values hold: the source was recorded as often as intended.
-            let is_explained =
-                time_ns / PERIODS_HELD.unsigned_abs() <= count.saturating_mul(period_ns(chart));
-            if chart.source == source && is_explained {
-                series.held_ns = series.held_ns.max(held_ns(time_ns));
-            }
-        }
-    }
-
-    fn add_marker(&mut self, marker: Marker) {
-        if self.markers.len() >= MARKERS_MAX {
-            self.markers.pop_front();
-        }
-        self.markers.push_back(marker);
+        self.recent.push_back((wall_ns, value));
     }
 }

@@ -9,14 +9,13 @@
 
 mod catalog;
 mod chart_feed;
+#[cfg(test)]
+mod chart_tests;
 mod element_shape;
 mod error;
-mod formula;
-mod history;
 mod known;
 mod sample_search;
 mod step_columns;
-mod stream;
 mod table_feed;
 pub mod terminal;
 #[cfg(test)]
@@ -30,6 +29,5 @@ pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};
 pub use chart_feed::{ChartFeed, ChartSeries};
 pub use element_shape::ElementShape;
 pub use error::ViewError;
-pub use formula::Formula;
 pub use step_columns::{StepColumn, StepColumns};
 pub use table_feed::{ElementValues, TableFeed};

@@ -50,19 +50,9 @@ impl StepColumns {
         place.and_then(|place| self.columns.get(place)).copied().unwrap_or_default()
     }
 
-    /// Adds the value of a sample.
-    pub(super) fn add(&mut self, wall_ns: i64, value: f64) {
-        self.change(wall_ns, wall_ns, |column| column.include(value));
-    }
-
-    /// Adds a value that held between two samples. Skips steps in which samples were lost.
-    pub(super) fn add_between(&mut self, from_ns: i64, to_ns: i64, value: f64) {
-        // The value is unknown while samples are lost.
-        self.change(from_ns, to_ns, |column| {
-            if !column.is_lost {
-                column.include(value);
-            }
-        });
+    /// Adds a value that holds from one wall time to another.
+    pub(super) fn add(&mut self, from_ns: i64, to_ns: i64, value: f64) {
+        self.change(from_ns, to_ns, |column| column.include(value));
     }
 
     /// Records that samples were lost between two wall times.
@@ -102,19 +92,19 @@ mod tests {
     #[test]
     fn steps_have_their_extrema() {
         let mut steps = StepColumns::new(10, 100);
-        steps.add(100, 5.0);
-        steps.add_between(101, 109, 1.0);
-        steps.add_between(115, 131, 7.0);
+        steps.add(100, 100, 5.0);
+        steps.add(101, 109, 1.0);
+        steps.add(115, 131, 7.0);
         steps.add_loss(150, 151);
         let shown: Vec<_> = (10..=15).map(|number| steps.get(number).extrema).collect();
         let seven = Some((7.0, 7.0));
         assert_eq!(shown, [Some((1.0, 5.0)), seven, seven, seven, None, None]);
-        steps.add_between(145, 165, 3.0);
-        assert_eq!([14, 15, 16].map(|number| steps.get(number).extrema.is_some()), [true, false, true]);
+        steps.add(145, 149, 3.0);
+        assert_eq!([14, 15].map(|number| steps.get(number).extrema.is_some()), [true, false]);
         assert!(steps.get(15).is_lost && !steps.get(14).is_lost);
         assert_eq!(steps.get(9), StepColumn::default());
         assert_eq!(steps.get(i64::MAX), StepColumn::default());
-        steps.add(10_000_000, 2.0);
+        steps.add(10_000_000, 10_000_000, 2.0);
         assert_eq!(steps.get(1_000_000).extrema, Some((2.0, 2.0)));
         assert_eq!(steps.get(10).extrema, None);
         assert!(steps.columns.len() <= COLUMNS_MAX);

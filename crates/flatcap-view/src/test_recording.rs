@@ -266,6 +266,68 @@ fn append_payload(writer: &mut SegmentWriter, source: u16, (mono_ns, seq): (u64,
     writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
 }
 
+/// The counters of a sample of the source `cpu`, as the difference to the sample before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CpuCounts {
+    pub(super) after_ns: u64,
+    /// Number of lost samples between the two.
+    pub(super) lost: u64,
+    /// Tasks that run.
+    pub(super) running: u32,
+    /// New tasks, and the busy and idle time of the first core in jiffies. The second core is busy
+    /// for as many jiffies as there are new tasks, and idle while the first one is busy.
+    pub(super) grown: [u64; 3],
+}
+
+/// A recording of the source `cpu` that is being written.
+pub(super) struct CpuRecording {
+    writer: SegmentWriter,
+    mono_ns: u64,
+    seq: u64,
+    counts: [u64; 3],
+}
+
+impl CpuRecording {
+    pub(super) fn begin(folder: &Path) -> Self {
+        let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+        let writer = create(&*storage, &SOURCES[..1]);
+        Self { writer, mono_ns: START_MONO_NS, seq: 0, counts: [0; 3] }
+    }
+
+    /// Writes further samples.
+    pub(super) fn grow(&mut self, samples: &[CpuCounts]) {
+        for own in samples {
+            let before_ns = self.mono_ns;
+            self.mono_ns += own.after_ns;
+            if own.lost > 0 && self.seq > 0 {
+                let (first, count) = (self.seq, own.lost);
+                let (after_mono_ns, before_mono_ns) = (before_ns, self.mono_ns);
+                let gap = Gap { source: 0, first, count, causes: 1, after_mono_ns, before_mono_ns };
+                self.writer.append_gaps(&[gap]).unwrap();
+                self.seq += own.lost;
+            }
+            self.counts.iter_mut().zip(own.grown).for_each(|(count, grown)| *count += grown);
+            let [forks, busy, idle] = self.counts;
+            let times = |user, idle| CpuTimes::new(user, 0, 0, idle, 0, 0, 0, 0, 0, 0);
+            let mut builder = FlatBufferBuilder::new();
+            let cores = [CoreTimes::new(0, &times(busy, idle)), CoreTimes::new(1, &times(forks, busy))];
+            let cores = Some(builder.create_vector(&cores));
+            let total = times(busy, idle);
+            let args = CpuArgs {
+                total: Some(&total),
+                cores,
+                running: own.running.into(),
+                forks,
+                ..CpuArgs::default()
+            };
+            let root = Cpu::create(&mut builder, &args);
+            builder.finish_minimal(root);
+            append_payload(&mut self.writer, 0, (self.mono_ns, self.seq), builder.finished_data());
+            self.seq += 1;
+        }
+    }
+}
+
 /// A sample of the scheduler source: its number, when it was read, and its payload.
 pub(super) type SchedSample = (u64, u64, Vec<u8>);
 

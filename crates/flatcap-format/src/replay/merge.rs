@@ -142,6 +142,11 @@ impl MergedReader {
         Ok(())
     }
 
+    /// Adds a segment, to be read after all others.
+    pub fn push_segment(&mut self, segment: SelectedSegment) {
+        self.pending_segments.push_back(segment);
+    }
+
     /// Returns whether a recorder may still append to the segment being read.
     pub fn is_live(&self) -> bool {
         self.current.is_some() && self.is_live && !self.has_ended

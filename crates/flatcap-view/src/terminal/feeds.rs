@@ -97,13 +97,13 @@ impl Feeds {
         Ok(is_complete)
     }
 
-    /// Checks for new samples, and for new segments if `wants_segments`.
-    pub(super) fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
+    /// Checks for new segments.
+    pub(super) fn refresh(&mut self) -> Result<(), ViewError> {
         if let Some(open) = &mut self.charts {
-            open.feed.refresh(wants_segments)?;
+            open.feed.refresh()?;
         }
         if let Some(open) = &mut self.table {
-            open.feed.refresh(wants_segments)?;
+            open.feed.refresh()?;
         }
         Ok(())
     }

@@ -155,8 +155,8 @@ impl<'s> ViewRun<'s> {
     fn tick(&mut self) -> Result<bool, ViewError> {
         self.ticks += 1;
         let now_ns = read_clocks().wall_ns.saturating_sub(LIVE_LAG_NS);
-        if self.state.movement == Movement::Live {
-            self.feeds.refresh(self.ticks.is_multiple_of(SEGMENT_TICKS))?;
+        if self.state.movement == Movement::Live && self.ticks.is_multiple_of(SEGMENT_TICKS) {
+            self.feeds.refresh()?;
         }
         self.state.tick(now_ns);
         Ok(self.state.movement != Movement::Paused)

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_os::clock::monotonic_ns;
-use flatcap_query::{FieldPath, OverviewFeed, OverviewRequest, Recording, exact_path};
+use flatcap_query::{OverviewFeed, OverviewRequest, QueryError, Recording};
 use hyper::body::Bytes;
 use serde::Serialize;
 
 use super::range_answer::{RangeRow, RangeSeries, keep_largest};
 use super::shown_paths::ShownPaths;
 use crate::catalog::{Catalog, Chart};
-use crate::chart_feed::{ChartFeed, ChartSeries};
 use crate::error::ViewError;
 
 /// Length of a row: 2^26 ns, 67 ms.
@@ -77,22 +76,8 @@ pub(super) struct LiveTail {
 struct LiveFeeds {
     opened_ns: u64,
     charts: Vec<Chart>,
-    exact: Option<ExactCharts>,
-    computed: Option<ComputedCharts>,
-}
-
-/// The charts of one field each: the extrema of each element.
-#[derive(Debug)]
-struct ExactCharts {
-    titles: Vec<String>,
-    feed: OverviewFeed,
-}
-
-/// The charts with a computed value.
-#[derive(Debug)]
-struct ComputedCharts {
-    charts: Vec<Chart>,
-    feed: ChartFeed,
+    /// `None` for a recording without charts.
+    feed: Option<OverviewFeed>,
 }
 
 /// The series of a chart, by its title.
@@ -136,7 +121,7 @@ impl LiveTail {
         if wants_segments {
             feeds.refresh()?;
         }
-        feeds.advance(since_ns, until_ns)
+        feeds.advance(until_ns)
     }
 
     /// Reopens the feeds if the recording has other charts, after [`FEEDS_NS`], or if the feeds
@@ -145,7 +130,7 @@ impl LiveTail {
         let recording = Recording::open(&self.shown.paths)?;
         let charts = Catalog::of(&recording).charts;
         let is_usable = |feeds: &LiveFeeds| {
-            let is_full = feeds.exact.as_ref().is_some_and(|exact| exact.feed.left_out() > 0);
+            let is_full = feeds.feed.as_ref().is_some_and(|feed| feed.left_out() > 0);
             feeds.charts == charts && !is_full && now_ns.saturating_sub(feeds.opened_ns) < FEEDS_NS
         };
         if !self.feeds.as_ref().is_some_and(is_usable) {
@@ -174,84 +159,43 @@ impl LiveFeeds {
         host: Option<&HostIdentity>,
         since_ns: i64,
     ) -> Result<Self, ViewError> {
-        let path = |chart: &Chart| {
-            let own = chart.formula.exact_path()?;
-            exact_path(&chart.source, own).parse::<FieldPath>().ok()
-        };
-        let (mut titles, mut fields, mut computed) = (Vec::new(), Vec::new(), Vec::new());
-        for chart in &charts {
-            if let Some(path) = path(chart) {
-                titles.push(chart.title.clone());
-                fields.push(path);
-            } else {
-                computed.push(chart.clone());
-            }
-        }
+        let values = charts.iter().map(|chart| chart.drawn().map_err(QueryError::from));
         // One pixel of the length of a row, because the feed continues with pixels of this length.
         let request = OverviewRequest {
-            fields,
+            values: values.collect::<Result<_, _>>()?,
             wall_ns: since_ns..since_ns.saturating_add(ROW_NS),
             pixels: 1,
             is_rate: true,
             host: host.cloned(),
         };
         // A query without fields would read all fields.
-        let exact = (!titles.is_empty()).then(|| recording.follow(&request));
-        let exact = exact.transpose()?.map(|feed| ExactCharts { titles, feed });
-        let feed = (!computed.is_empty())
-            .then(|| ChartFeed::open(recording, &computed, host, (since_ns, ROW_NS)))
-            .transpose()?;
-        let computed = feed.map(|feed| ComputedCharts { charts: computed, feed });
-        Ok(Self { opened_ns: 0, charts, exact, computed })
+        let feed = (!charts.is_empty()).then(|| recording.follow(&request)).transpose()?;
+        Ok(Self { opened_ns: 0, charts, feed })
     }
 
     /// Looks for new segments.
     fn refresh(&mut self) -> Result<(), ViewError> {
-        if let Some(exact) = &mut self.exact {
-            exact.feed.refresh()?;
-        }
-        self.computed.as_mut().map_or(Ok(()), |computed| computed.feed.refresh(true))
+        Ok(self.feed.as_mut().map_or(Ok(()), OverviewFeed::refresh)?)
     }
 
-    /// Reads on. Returns the new rows, and for computed charts all rows since a wall time.
-    fn advance(&mut self, since_ns: i64, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
+    /// Reads on. Returns the new rows.
+    fn advance(&mut self, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
         let deadline_ns = monotonic_ns() + READ_NS;
         let mut has_time = || monotonic_ns() < deadline_ns;
-        let mut read: Vec<ReadChart> = Vec::new();
-        if let Some(ExactCharts { titles, feed }) = &mut self.exact {
-            let mut by_chart: Vec<Vec<RangeSeries>> = titles.iter().map(|_| Vec::new()).collect();
-            for series in feed.advance(until_ns, &mut has_time)? {
-                // The order of a series is the index of its field in the request.
-                if let Some(own) = by_chart.get_mut(series.column.order.0) {
-                    own.push(RangeSeries::of_overview(series));
-                }
-            }
-            for (title, mut series) in titles.iter().zip(by_chart) {
-                keep_largest(&mut series);
-                read.push((title.clone(), series));
+        let Some(feed) = &mut self.feed else { return Ok(Vec::new()) };
+        let titles = self.charts.iter().map(|chart| chart.title.clone());
+        let mut read: Vec<ReadChart> = titles.map(|title| (title, Vec::new())).collect();
+        for series in feed.advance(until_ns, &mut has_time)?.series {
+            // The order of a series is the index of its value in the request.
+            if let Some((_, own)) = read.get_mut(series.column.order.0) {
+                own.push(RangeSeries::of_overview(series));
             }
         }
-        if let Some(ComputedCharts { charts, feed }) = &mut self.computed {
-            feed.refresh(false)?;
-            // A row that was partly read would lack the rest.
-            let is_complete = feed.advance(until_ns, &mut has_time)?;
-            for (chart, series) in charts.iter().zip(feed.series()).filter(|_| is_complete) {
-                let unit = chart.formula.unit.clone();
-                let rows = rows_between(series, since_ns, until_ns);
-                let series = RangeSeries { label: None, path: String::new(), unit, rows };
-                read.push((chart.title.clone(), vec![series]));
-            }
+        for (_, series) in &mut read {
+            keep_largest(series);
         }
         Ok(read)
     }
-}
-
-/// Returns the known rows of a computed chart.
-fn rows_between(series: &ChartSeries, since_ns: i64, until_ns: i64) -> Vec<RangeRow> {
-    let newest_ns = series.newest_ns().unwrap_or(i64::MIN);
-    let first = since_ns.div_euclid(ROW_NS);
-    let last = until_ns.saturating_sub(1).min(newest_ns).div_euclid(ROW_NS);
-    RangeRow::of_steps(&series.known_columns(first, last), first, ROW_NS)
 }
 
 impl LiveEvent {

@@ -3,8 +3,6 @@
 use flatcap_query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
-use crate::StepColumn;
-
 /// Maximum number of rows in an answer.
 // 56 bytes each, so that it stays below 1 MiB with its header.
 const ROWS_MAX: usize = 16_384;
@@ -78,27 +76,6 @@ impl RangeRow {
     pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
         let none = f64::NAN;
         Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
-    }
-
-    /// Converts steps to rows: one row per step with a value, and one per gap between values.
-    pub(super) fn of_steps(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<Self> {
-        let mut rows: Vec<Self> = Vec::new();
-        let mut gap_from = None;
-        for (column, number) in columns.iter().zip(first..) {
-            let start_ns = number.saturating_mul(step_ns);
-            let Some((min, max)) = column.extrema else {
-                gap_from = gap_from.or(Some(start_ns));
-                continue;
-            };
-            // Nothing is known before the first value, so this is not a gap.
-            if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
-                rows.push(Self::gap(from_ns, start_ns));
-            }
-            // A step has only extrema, which stand for its first and last value.
-            let last_ns = start_ns.saturating_add(step_ns - 1);
-            rows.push(Self { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
-        }
-        rows
     }
 }
 
@@ -174,6 +151,11 @@ pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
 }
 
 impl RangeSeries {
+    /// Returns the line of a formula without values.
+    pub(super) fn empty(unit: &str) -> Self {
+        Self { label: None, path: String::new(), unit: unit.to_owned(), rows: Vec::new() }
+    }
+
     /// Converts the series of an overview to units for people.
     pub(super) fn of_overview(series: OverviewSeries) -> Self {
         let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);

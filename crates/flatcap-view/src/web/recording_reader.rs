@@ -1,13 +1,12 @@
-//! Reads the data that the page requests. One thread owns a reader, with its summaries and open
-//! feeds.
+//! Reads the data that the page requests. One thread owns a reader, with its summaries.
 
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
 use flatcap_format::segment::{Marker, list, markers};
 use flatcap_os::clock::{monotonic_ns, read_clocks};
 use flatcap_query::{
-    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
-    exact_path,
+    DrawnValue, FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource,
+    Recording,
 };
 use flatcap_recorder::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 
@@ -16,28 +15,17 @@ use super::api_answers::{
     SourceAnswer, SourcesAnswer,
 };
 use super::api_request::{RangeRequest, SAMPLES_MAX, TasksRequest, WallRange};
-use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
+use super::range_answer::{RangeAnswer, RangeSeries};
 use super::shown_paths::ShownPaths;
 use super::tasks_answer::TasksAnswer;
 use super::tasks_reader::TasksReader;
 use crate::ViewError;
 use crate::catalog::{Catalog, Chart};
-use crate::chart_feed::{ChartFeed, ChartSeries};
 use crate::tracks::SchedSource;
 
 /// Memory limit for summaries.
 // A chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum number of open feeds, about 100 KB each.
-// Enough for six zooms of all charts.
-const FEEDS_MAX: usize = 64;
-/// Feeds start at multiples of this number of steps.
-// So one feed can be reused while the page scrolls.
-const ALIGNED_STEPS: i64 = 512;
-/// Maximum number of steps that a feed keeps and can return: [`PIXELS_MAX`] and the alignment.
-///
-/// [`PIXELS_MAX`]: super::api_request::PIXELS_MAX
-const FEED_STEPS_MAX: i64 = 2048;
 /// Maximum reading time per answer; the page shows the result so far and repeats the request.
 const READ_NS: u64 = 125_000_000;
 /// Interval at which a growing recording is reopened.
@@ -57,28 +45,7 @@ pub(super) struct RecordingReader {
     catalog: Catalog,
     opened_ns: u64,
     cache: OverviewCache,
-    /// Ordered by use; the most recently used feed is last.
-    feeds: Vec<OpenFeed>,
     tasks: TasksReader,
-}
-
-/// A feed of one chart.
-#[derive(Debug)]
-struct OpenFeed {
-    title: String,
-    from_ns: i64,
-    step_ns: i64,
-    /// The time up to which everything was read.
-    reached_ns: i64,
-    feed: ChartFeed,
-}
-
-/// The method by which a chart is read.
-enum ChartPlan {
-    /// The extrema of one field, for each element.
-    Overview(FieldPath),
-    /// The extrema of a value computed from several fields or over a time.
-    Feed(Box<Chart>),
 }
 
 impl RecordingReader {
@@ -90,7 +57,6 @@ impl RecordingReader {
             shown,
             opened_ns: monotonic_ns(),
             cache: OverviewCache::new(CACHE_BYTES_MAX),
-            feeds: Vec::new(),
             tasks: TasksReader::default(),
         })
     }
@@ -171,38 +137,30 @@ impl RecordingReader {
     /// Returns the data of a chart.
     pub(super) fn range(&mut self, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
         self.refresh()?;
-        let mut answer = match self.plan(&request.field)? {
-            ChartPlan::Overview(path) => {
-                let WallRange { from_ns, to_ns } = request.wall_ns;
-                let request = OverviewRequest {
-                    fields: vec![path],
-                    wall_ns: from_ns..to_ns,
-                    pixels: request.pixels,
-                    is_rate: true,
-                    host: self.shown.host.clone(),
-                };
-                let deadline_ns = monotonic_ns() + READ_NS;
-                let mut is_due = || monotonic_ns() >= deadline_ns;
-                let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
-                RangeAnswer::of_overview(overview)
-            }
-            ChartPlan::Feed(chart) => self.feed_range(&chart, request)?,
+        let WallRange { from_ns, to_ns } = request.wall_ns;
+        let request = OverviewRequest {
+            values: vec![self.drawn(&request.field)?],
+            wall_ns: from_ns..to_ns,
+            pixels: request.pixels,
+            is_rate: true,
+            host: self.shown.host.clone(),
         };
+        let deadline_ns = monotonic_ns() + READ_NS;
+        let mut is_due = || monotonic_ns() >= deadline_ns;
+        let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
+        let mut answer = RangeAnswer::of_overview(overview);
+        // A formula always has its line, also where it has no value.
+        if let (Some(DrawnValue::Formula(formula, _)), true) =
+            (request.values.first(), answer.series.is_empty())
+        {
+            answer.series.push(RangeSeries::empty(&formula.unit));
+        }
         answer.limit();
         Ok(answer)
     }
 
-    /// Chooses how to read a chart, given by its title or the path of its field.
-    fn plan(&self, field: &str) -> Result<ChartPlan, ViewError> {
-        let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
-        // If the chart is one field, its samples give exact extrema, and their summaries can be
-        // cached.
-        if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
-            return Ok(match chart.formula.exact_path() {
-                Some(own) => ChartPlan::Overview(path(&exact_path(&chart.source, own))?),
-                None => ChartPlan::Feed(Box::new(chart.clone())),
-            });
-        }
+    /// Returns the value of a chart, given by its title or the path of its field.
+    fn drawn(&self, field: &str) -> Result<DrawnValue, ViewError> {
         // A counter with a coarse unit moves in jumps, so its change is taken over a longer time.
         let is_coarse = |chart: &&Chart| {
             let own = chart.formula.first_path();
@@ -210,68 +168,12 @@ impl RecordingReader {
                 && !own.contains("[*]")
                 && field == self.recording.path((&chart.source, None), own)
         };
-        Ok(match self.catalog.fields.iter().find(is_coarse) {
-            Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),
-            None => ChartPlan::Overview(path(field)?),
-        })
-    }
-
-    fn feed_range(&mut self, chart: &Chart, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
-        let WallRange { from_ns, to_ns } = request.wall_ns;
-        let shortest_ns = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
-        // A power of two, so that a slightly different width asks for the same steps.
-        let step_ns =
-            i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
-        let is_usable = |open: &OpenFeed| {
-            let kept_ns = open.reached_ns.max(to_ns).saturating_sub(step_ns.saturating_mul(FEED_STEPS_MAX));
-            open.title == chart.title
-                && open.step_ns == step_ns
-                && open.from_ns <= from_ns
-                && kept_ns <= from_ns
-                // If the wanted time is far ahead, skip the samples between.
-                && from_ns.saturating_sub(open.reached_ns) <= step_ns.saturating_mul(ALIGNED_STEPS)
+        let chart = self.catalog.charts.iter().find(|chart| chart.title == field);
+        let drawn = match chart.or_else(|| self.catalog.fields.iter().find(is_coarse)) {
+            Some(chart) => chart.drawn(),
+            None => field.parse(),
         };
-        let mut open = if let Some(place) = self.feeds.iter().position(is_usable) {
-            self.feeds.remove(place)
-        } else {
-            let aligned_ns = step_ns.saturating_mul(ALIGNED_STEPS);
-            let start_ns = from_ns.div_euclid(aligned_ns).saturating_mul(aligned_ns);
-            let charts = std::slice::from_ref(chart);
-            let host = self.shown.host.as_ref();
-            let feed = ChartFeed::open(&self.recording, charts, host, (start_ns, step_ns))?;
-            let title = chart.title.clone();
-            OpenFeed { title, from_ns: start_ns, step_ns, reached_ns: start_ns, feed }
-        };
-        let mut is_complete = true;
-        if open.reached_ns < to_ns {
-            let deadline_ns = monotonic_ns() + READ_NS;
-            open.feed.refresh(true)?;
-            is_complete = open.feed.advance(to_ns, &mut || monotonic_ns() < deadline_ns)?;
-            let newest_ns = open.feed.series().first().and_then(ChartSeries::newest_ns);
-            // Samples that the recorder has not written yet are read with the next request.
-            let known_ns = newest_ns.unwrap_or(open.from_ns).saturating_add(1).min(to_ns);
-            open.reached_ns = if is_complete && !self.shown.is_growing()? { to_ns } else { known_ns };
-        }
-        let rows = open.feed.series().first().map_or(Vec::new(), |series| {
-            let first = from_ns.div_euclid(step_ns);
-            let last =
-                to_ns.saturating_sub(1).min(series.newest_ns().unwrap_or(i64::MIN)).div_euclid(step_ns);
-            let columns = series.known_columns(first, last);
-            RangeRow::of_steps(&columns, first, step_ns)
-        });
-        self.feeds.push(open);
-        if self.feeds.len() > FEEDS_MAX {
-            self.feeds.remove(0);
-        }
-        let unit = chart.formula.unit.clone();
-        let series = RangeSeries { label: None, path: String::new(), unit, rows };
-        Ok(RangeAnswer {
-            pixel_ns: step_ns.unsigned_abs(),
-            is_complete,
-            left_out: 0,
-            unreadable: 0,
-            series: vec![series],
-        })
+        drawn.map_err(|error| ViewError::Query(error.into()))
     }
 
     /// Returns the first samples of a field in a range, with the numbers as recorded.

@@ -204,7 +204,7 @@ proptest! {
             // Read all samples one by one, with pixels of a nanosecond around each tick.
             let largest = (from..TICKS).filter(|tick| (begin..end).contains(&wall_ns(*tick))).map(|tick| {
                 let request = OverviewRequest {
-                    fields: vec!["disk.devices[vda].sectors_written".parse().unwrap()],
+                    values: vec!["disk.devices[vda].sectors_written".parse().unwrap()],
                     wall_ns: wall_ns(tick)..wall_ns(tick) + 1,
                     pixels: 1,
                     is_rate: true,
