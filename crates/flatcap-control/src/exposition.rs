@@ -6,15 +6,8 @@ use std::sync::Arc;
 
 use flatcap_metrics::{
     BUCKET_BOUNDS_NS, Distribution, MetricReading, MetricTable, MetricUnit, Metrics, ProcessMetrics,
-    RunMetric,
 };
 use flatcap_os::process_usage::ProcessUsage;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
-use prometheus_client::registry::{Registry, Unit};
 
 /// The text format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +38,11 @@ impl ExpositionFormat {
     }
 }
 
-/// Formats the metrics of a run.
+/// The metrics of a run.
 #[derive(Debug)]
 pub(super) struct Exposition {
-    registry: Registry,
+    metrics: Arc<Metrics>,
+    run: RunLabels,
 }
 
 /// Labels that are constant during a run.
@@ -62,39 +56,24 @@ pub struct RunLabels {
 
 impl Exposition {
     pub(super) fn new(metrics: Arc<Metrics>, run: RunLabels) -> Self {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(AllMetrics { metrics, run }));
-        Self { registry }
+        Self { metrics, run }
     }
 
     /// Returns all metrics as they are now.
     pub(super) fn text(&self, format: ExpositionFormat) -> String {
-        let mut text = String::new();
+        let mut out = ExpositionWriter { text: String::new(), format };
         // Writing to memory does not fail.
-        let _infallible = encode(&mut text, &self.registry);
-        match format {
-            ExpositionFormat::OpenMetrics => text,
-            ExpositionFormat::Prometheus => to_older_format(&text),
-        }
+        let _infallible = self.write(&mut out);
+        out.text
     }
-}
 
-#[derive(Debug)]
-struct AllMetrics {
-    metrics: Arc<Metrics>,
-    run: RunLabels,
-}
-
-/// The label of a metric: none or one.
-type Labels<'a> = Option<(&'static str, &'a str)>;
-
-impl Collector for AllMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn write(&self, out: &mut ExpositionWriter) -> fmt::Result {
         let metrics = &*self.metrics;
-        let build = [("version", env!("CARGO_PKG_VERSION")), ("run_id", self.run.run_id.as_str())];
         let help =
             "Always 1; the labels are the version and the run id, which is part of the segments' names.";
-        encoder.encode_descriptor("flatcap_build", help, None, MetricType::Info)?.encode_info(&build)?;
+        out.family("flatcap_build", help, FamilyKind::Info)?;
+        let build = [("version", env!("CARGO_PKG_VERSION")), ("run_id", self.run.run_id.as_str())];
+        out.line("flatcap_build_info", &build, &1)?;
         let sources = metrics.current_sources().into_iter();
         let sources: Vec<_> =
             sources.map(|(_, source)| (Some(("source", source.name.as_str())), source)).collect();
@@ -102,80 +81,135 @@ impl Collector for AllMetrics {
             metrics.queueing_groups().map(|group| (Some(("group", group.name)), group)).collect();
         let rules: Vec<_> =
             metrics.rules.iter().map(|rule| (Some(("rule", rule.name.as_str())), rule)).collect();
-        let process = ProcessMetrics {
-            // Zeros if /proc cannot be read.
-            usage: ProcessUsage::now().unwrap_or_default(),
-            start_wall_ns: u64::try_from(self.run.start_wall_ns).unwrap_or_default(),
-        };
-        encode_each(&mut encoder, &sources)?;
-        encode_each(&mut encoder, &groups)?;
-        encode_each(&mut encoder, &rules)?;
-        encode_each(&mut encoder, &[(None, &metrics.recorder)])?;
-        encode_each(&mut encoder, &[(None, &*metrics.directory)])?;
-        encode_each(&mut encoder, &[(None, &*metrics.compression)])?;
-        encode_each(&mut encoder, &[(None, &*metrics.push)])?;
-        encode_each(&mut encoder, &[(None, &metrics.ring)])?;
-        encode_each(&mut encoder, &[(None, &*metrics.snapshots)])?;
-        encode_each(&mut encoder, &[(None, metrics)])?;
-        encode_each(&mut encoder, &[(None, &metrics.daemon)])?;
-        encode_each(&mut encoder, &[(None, &metrics.control)])?;
-        encode_each(&mut encoder, &[(None, &metrics.log)])?;
-        encode_each(&mut encoder, &[(None, &process)])
-    }
-}
-
-/// Encodes all metrics of a type, with one value per item.
-fn encode_each<T: MetricTable>(
-    encoder: &mut DescriptorEncoder<'_>,
-    each: &[(Labels<'_>, &T)],
-) -> fmt::Result {
-    for metric in T::METRICS {
-        let kind = match metric.reading {
-            MetricReading::Counter(_) => MetricType::Counter,
-            MetricReading::Gauge(_) => MetricType::Gauge,
-            MetricReading::Histogram(_) => MetricType::Histogram,
-        };
-        // The library appends the unit to the name.
-        let units = [("_seconds", &Unit::Seconds), ("_bytes", &Unit::Bytes)];
-        let with_unit =
-            units.into_iter().find_map(|(ending, unit)| Some((metric.name.strip_suffix(ending)?, unit)));
-        let (name, unit) = with_unit.map_or((metric.name, None), |(name, unit)| (name, Some(unit)));
-        let mut family = encoder.encode_descriptor(name, metric.help(), unit, kind)?;
-        for (labels, of) in each {
-            match labels {
-                Some(label) => encode_value(&mut family.encode_family(&[*label])?, metric, of)?,
-                None => encode_value(&mut family, metric, of)?,
-            }
+        out.table(&sources)?;
+        out.table(&groups)?;
+        out.table(&rules)?;
+        out.table(&[(None, &metrics.recorder)])?;
+        out.table(&[(None, &*metrics.directory)])?;
+        out.table(&[(None, &*metrics.compression)])?;
+        out.table(&[(None, &*metrics.push)])?;
+        out.table(&[(None, &metrics.ring)])?;
+        out.table(&[(None, &*metrics.snapshots)])?;
+        out.table(&[(None, metrics)])?;
+        out.table(&[(None, &metrics.daemon)])?;
+        out.table(&[(None, &metrics.control)])?;
+        out.table(&[(None, &metrics.log)])?;
+        if let Ok(usage) = ProcessUsage::now() {
+            let start_wall_ns = u64::try_from(self.run.start_wall_ns).unwrap_or_default();
+            out.table(&[(None, &ProcessMetrics { usage, start_wall_ns })])?;
+        }
+        match out.format {
+            ExpositionFormat::OpenMetrics => out.text.write_str("# EOF\n"),
+            ExpositionFormat::Prometheus => Ok(()),
         }
     }
-    Ok(())
 }
 
-fn encode_value<T>(family: &mut MetricEncoder<'_>, metric: &RunMetric<T>, of: &T) -> fmt::Result {
-    let (value, is_counter) = match metric.reading {
-        MetricReading::Histogram(latency) => return encode_histogram(family, &latency(of).distribution()),
-        MetricReading::Counter(read) => (read(of), true),
-        MetricReading::Gauge(read) => (read(of), false),
-    };
-    let seconds = match metric.unit {
-        MetricUnit::Number => None,
-        MetricUnit::Nanoseconds => Some(seconds(value)),
-        MetricUnit::WallNanoseconds => Some(wall_seconds(value)),
-    };
-    let no_exemplar = None::<&Exemplar<NoLabelSet, f64>>;
-    match (seconds, is_counter) {
-        (None, true) => family.encode_counter(&value, no_exemplar),
-        (None, false) => family.encode_gauge(&value),
-        (Some(seconds), true) => family.encode_counter(&seconds, no_exemplar),
-        (Some(seconds), false) => family.encode_gauge(&seconds),
+/// A label of a metric: its name and value.
+type Label<'a> = (&'static str, &'a str);
+
+/// The type of a metric family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FamilyKind {
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+}
+
+/// Writes metric families in a text format: OpenMetrics 1.0, or version 0.0.4 of Prometheus, which
+/// lacks units, the info type and the end marker, and whose counters are named like their lines.
+struct ExpositionWriter {
+    text: String,
+    format: ExpositionFormat,
+}
+
+impl ExpositionWriter {
+    /// Writes all metrics of a type, with one value for each item.
+    fn table<T: MetricTable>(&mut self, each: &[(Option<Label<'_>>, &T)]) -> fmt::Result {
+        for metric in T::METRICS {
+            match metric.reading {
+                MetricReading::Histogram(latency) => {
+                    self.family(metric.name, metric.help(), FamilyKind::Histogram)?;
+                    for (label, of) in each {
+                        self.histogram(metric.name, *label, &latency(of).distribution())?;
+                    }
+                }
+                MetricReading::Gauge(read) => {
+                    self.family(metric.name, metric.help(), FamilyKind::Gauge)?;
+                    for (label, of) in each {
+                        self.value(metric.name, label.as_slice(), metric.unit, read(of))?;
+                    }
+                }
+                MetricReading::Counter(read) => {
+                    self.family(metric.name, metric.help(), FamilyKind::Counter)?;
+                    let name = format!("{}_total", metric.name);
+                    for (label, of) in each {
+                        self.value(&name, label.as_slice(), metric.unit, read(of))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a family. Units are at the ends of names.
+    fn family(&mut self, name: &str, help: &str, kind: FamilyKind) -> fmt::Result {
+        let is_open = self.format == ExpositionFormat::OpenMetrics;
+        let (suffix, kind) = match kind {
+            FamilyKind::Counter => (if is_open { "" } else { "_total" }, "counter"),
+            FamilyKind::Gauge => ("", "gauge"),
+            FamilyKind::Histogram => ("", "histogram"),
+            FamilyKind::Info if is_open => ("", "info"),
+            FamilyKind::Info => ("_info", "gauge"),
+        };
+        writeln!(self.text, "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}")?;
+        let unit = ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit));
+        unit.filter(|_| is_open).map_or(Ok(()), |unit| writeln!(self.text, "# UNIT {name} {unit}"))
+    }
+
+    fn value(&mut self, name: &str, labels: &[Label<'_>], unit: MetricUnit, value: u64) -> fmt::Result {
+        match unit {
+            MetricUnit::Number => self.line(name, labels, &value),
+            MetricUnit::Nanoseconds => self.line(name, labels, &Float(seconds(value))),
+            MetricUnit::WallNanoseconds => self.line(name, labels, &Float(wall_seconds(value))),
+        }
+    }
+
+    fn histogram(&mut self, name: &str, label: Option<Label<'_>>, of: &Distribution) -> fmt::Result {
+        self.line(&format!("{name}_sum"), label.as_slice(), &Float(seconds(of.sum_ns)))?;
+        self.line(&format!("{name}_count"), label.as_slice(), &of.counts.iter().sum::<u64>())?;
+        let bucket = format!("{name}_bucket");
+        let bounds = BUCKET_BOUNDS_NS.iter().map(|bound| Float(seconds(*bound)).to_string());
+        let mut up_to = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(of.counts) {
+            up_to += count;
+            let labels: Vec<Label<'_>> = [("le", bound.as_str())].into_iter().chain(label).collect();
+            self.line(&bucket, &labels, &up_to)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, name: &str, labels: &[Label<'_>], value: &dyn fmt::Display) -> fmt::Result {
+        self.text.write_str(name)?;
+        for (at, (label, text)) in labels.iter().enumerate() {
+            let before = if at == 0 { '{' } else { ',' };
+            let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+            write!(self.text, "{before}{label}=\"{text}\"")?;
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        writeln!(self.text, "{after} {value}")
     }
 }
 
-fn encode_histogram(family: &mut MetricEncoder<'_>, distribution: &Distribution) -> fmt::Result {
-    let bounds = BUCKET_BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(distribution.counts).collect();
-    let (sum, count) = (seconds(distribution.sum_ns), distribution.counts.iter().sum());
-    family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+/// A number with a decimal point and without an exponent.
+struct Float(f64);
+
+impl fmt::Display for Float {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let point = if self.0.fract() == 0.0 { ".0" } else { "" };
+        write!(f, "{}{point}", self.0)
+    }
 }
 
 /// Converts nanoseconds to seconds, the unit of all times in metrics: exact to the nanosecond up to
@@ -193,32 +227,6 @@ fn seconds(ns: u64) -> f64 {
 )]
 fn wall_seconds(ns: u64) -> f64 {
     (ns / 1_000_000_000) as f64 + (ns % 1_000_000_000) as f64 / 1e9
-}
-
-/// Converts `OpenMetrics` text to the older format: no units, end marker or info type; a counter
-/// family is named like its metrics.
-fn to_older_format(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut help = "";
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            help = rest;
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
-        {
-            let (suffix, kind) = match kind {
-                "counter" => ("_total", kind),
-                "info" => ("_info", "gauge"),
-                _ => ("", kind),
-            };
-            let help = help.strip_prefix(name).unwrap_or_default();
-            // Writing to memory does not fail.
-            let _infallible = writeln!(out, "# HELP {name}{suffix}{help}\n# TYPE {name}{suffix} {kind}");
-        } else if !line.starts_with("# ") {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out
 }
 
 #[cfg(test)]

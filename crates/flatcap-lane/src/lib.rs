@@ -8,9 +8,9 @@
 //! | take frames out of it, in the recorder | [`LaneReader`], over a [`ReaderMemory`] |
 //! | speak on the push socket | [`PushRequest`], [`PushReply`] |
 //!
-//! The crate never maps memory, never opens a socket and needs no `unsafe`. The other side may write
-//! to the memory at any time. So a reader first copies a frame and then checks the copy, like the
-//! reader of a seqlock.
+//! The crate never maps memory, never opens a socket and needs no `unsafe`. The other side may
+//! write to the memory at any time. So a reader first copies a frame and then checks the copy, like
+//! the reader of a seqlock.
 
 pub mod envelope;
 #[cfg(all(any(test, feature = "fuzzing"), not(flatcap_model)))]

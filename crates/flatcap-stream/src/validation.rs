@@ -303,8 +303,8 @@ mod tests {
     }
 
     // Proves that exactly those payloads are accepted whose root the verifier of the library
-    // accepts, and whose table ends within them. Method: small numbers where a table has offsets and
-    // lengths, so that a part of the payloads is accepted.
+    // accepts, and whose table ends within them. Method: small numbers where a table has offsets
+    // and lengths, so that a part of the payloads is accepted.
     #[test]
     fn table_roots_are_those_of_the_verifier() {
         let word = prop_oneof![4 => Just(0_u16), 4 => 0_u16..24, 1 => any::<u16>()];

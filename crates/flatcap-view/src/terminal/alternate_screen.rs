@@ -14,14 +14,16 @@ use ratatui_core::buffer::Cell;
 use ratatui_core::layout::{Position, Size};
 use ratatui_core::style::{Color, Modifier};
 
-/// The modifiers that [`Appearance`](super::appearance::Appearance) uses, and how a terminal is told.
+/// The modifiers that [`Appearance`](super::appearance::Appearance) uses, with their escape
+/// sequences.
 const ATTRIBUTES: [(Modifier, Attribute); 3] = [
     (Modifier::BOLD, Attribute::Bold),
     (Modifier::UNDERLINED, Attribute::Underlined),
     (Modifier::REVERSED, Attribute::Reverse),
 ];
 
-/// The alternate screen in raw mode. Restores the terminal on drop, and before the message of a panic.
+/// The alternate screen in raw mode. Restores the terminal on drop, and before the message of a
+/// panic.
 #[derive(Debug)]
 pub(super) struct AlternateScreen<W: Write> {
     terminal: W,
