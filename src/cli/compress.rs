@@ -26,9 +26,8 @@ use super::selection::unknown_source;
 use super::{ExitStatus, human, print_json};
 use crate::config::{
     COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
-    source_compression,
 };
-use crate::daemon::DaemonError;
+use crate::daemon::{DaemonError, source_compression};
 
 /// Compress sealed segments, or restore the raw ones.
 ///

@@ -66,7 +66,6 @@ use flatcap_format::replay::Notice;
 use flatcap_format::schema::to_visible_json;
 use flatcap_text::human;
 use logging::Log;
-use remote::RecorderSocket;
 use serde::Serialize;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
@@ -116,12 +115,12 @@ enum Verb {
     Flame(flame::Args),
     Status(status::Args),
     /// Seal the open segment and start the next one.
-    Rotate(RecorderSocket),
+    Rotate(remote::RecorderSocket),
     Mark(remote::MarkArgs),
     /// Reload the configuration of the running recorder.
-    Reload(RecorderSocket),
+    Reload(remote::RecorderSocket),
     /// Make the running recorder write and sync all samples so far.
-    Flush(RecorderSocket),
+    Flush(remote::RecorderSocket),
     LogLevel(remote::LogLevelArgs),
     Snapshot(snapshots::OrderArgs),
     Snapshots(snapshots::Args),

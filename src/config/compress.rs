@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use flatcap_format::block::{Codec, CompressionOptions, Layout};
-use flatcap_recorder::compress::NamedSourceCompression;
+use flatcap_format::block::{Codec, Layout};
 use flatcap_sampling::SourceSpec;
 use flatcap_sampling::sources::find;
 
@@ -22,18 +21,6 @@ pub struct SourceCompressionConfig {
     pub codec: Codec,
     /// Layout of its frames in a block; `None` for the general layout.
     pub layout: Option<Layout>,
-}
-
-/// Returns the compression of all sources: `general`, except for these.
-pub fn source_compression(
-    general: CompressionOptions,
-    sources: &[SourceCompressionConfig],
-) -> NamedSourceCompression {
-    let own = |source: &SourceCompressionConfig| {
-        let layout = source.layout.unwrap_or(general.layout);
-        (source.name.clone(), CompressionOptions { layout, codec: source.codec })
-    };
-    NamedSourceCompression { general, sources: sources.iter().map(own).collect() }
 }
 
 impl FromStr for SourceCompressionConfig {

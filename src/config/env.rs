@@ -479,7 +479,7 @@ mod tests {
         // name is an error.
         let name = |files: &str, instance: &str| {
             let tree = DeTable::parse(files).unwrap().into_inner();
-            instance_of(instance, "source.file", &tree).unwrap_or_else(|problem| problem.to_string())
+            instance_of(instance, "source.file", &tree).unwrap_or_else(|problem| problem)
         };
         let of = |instance| {
             let names = ["disk-heat", "a_b", "a-b", "c_d-e", "c-d_e"];

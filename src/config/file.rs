@@ -55,7 +55,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// The file cannot be opened, is not a regular file, is too large, or is not UTF-8.
-    pub(super) fn read(path: &Path, bytes_left: &mut usize) -> Result<Self, Box<ConfigError>> {
+    pub(super) fn read(path: &Path, bytes_left: &mut usize) -> Result<Self, ConfigError> {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(unreadable(&error));
         let file = open(path).map_err(unreadable)?;
@@ -79,12 +79,12 @@ impl ConfigFile {
             // Everything before that byte is valid, so line and column can be counted.
             let before = error.as_bytes().get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
             let place = line_and_column(&path.display().to_string(), before.unwrap_or_default(), offset);
-            Box::new(ConfigError {
+            ConfigError {
                 location: place,
                 key: None,
                 value: None,
                 problem: format!("byte {offset} is not UTF-8; save the file as UTF-8"),
-            })
+            }
         })?;
         Ok(Self { path: path.to_owned(), text, provenance })
     }
@@ -95,7 +95,7 @@ impl DropIns {
     ///
     /// # Errors
     /// The directory cannot be read, or contains more than [`DROP_INS_MAX`] drop-ins.
-    pub(super) fn list(folder: &Path) -> Result<Self, Box<ConfigError>> {
+    pub(super) fn list(folder: &Path) -> Result<Self, ConfigError> {
         let unreadable = |io| error(folder, unreadable(&io));
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -192,7 +192,7 @@ pub(super) fn all_too_large() -> String {
     )
 }
 
-fn error(path: &Path, problem: String) -> Box<ConfigError> {
+fn error(path: &Path, problem: String) -> ConfigError {
     let place = ConfigLocation::File(path.display().to_string());
-    Box::new(ConfigError { location: place, key: None, value: None, problem })
+    ConfigError { location: place, key: None, value: None, problem }
 }

@@ -148,7 +148,7 @@ impl Layers {
         let drop_ins = folder.map_or_else(|| Ok(DropIns::default()), |folder| DropIns::list(&folder));
         // The other files are read all the same, so that their errors are reported too.
         let drop_ins = drop_ins.unwrap_or_else(|error| {
-            unread.push(*error);
+            unread.push(error);
             DropIns::default()
         });
         // The link itself is looked at: one that leads nowhere is a mistake, not a missing file.
@@ -159,7 +159,7 @@ impl Layers {
         for path in first.into_iter().chain(&drop_ins.paths) {
             match ConfigFile::read(path, room) {
                 Ok(file) => files.push(file),
-                Err(error) => unread.push(*error),
+                Err(error) => unread.push(error),
             }
         }
         (files, drop_ins.skipped)

@@ -94,8 +94,8 @@ impl Config {
         let Some((index, source)) = index.and_then(|index| Some((index, self.sources.get_mut(index)?)))
         else {
             let near = nearest_name(argument.name, known.iter().map(AsRef::as_ref));
-            let names: Vec<String> = known.iter().map(ToString::to_string).collect();
-            return Err(format!("no such source; {}", name_hint(near, &names, "the sources are")));
+            let all: Vec<String> = known.iter().map(ToString::to_string).collect();
+            return Err(format!("no such source; {}", name_hint(near, &all, "the sources are")));
         };
         if named.contains(&index) {
             return Err("named twice; name each source once".to_owned());

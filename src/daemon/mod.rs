@@ -44,5 +44,5 @@ pub use recovery::{crashed_runs, recover_all};
 pub use reload::ConfigReader;
 pub use ring::existing_ring;
 pub use service::{Callbacks, RunProgress, RunStart, RunSummary, record};
-pub use settings::{data_dir, run_dir};
+pub use settings::{data_dir, run_dir, source_compression};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

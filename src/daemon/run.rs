@@ -137,6 +137,14 @@ impl PassedOn {
     }
 }
 
+/// The inputs of the recorders that they do not share with the groups.
+struct RecorderInputs<'a> {
+    header: &'a SegmentHeader,
+    wall_offset: &'a Arc<WallOffset>,
+    receivers: Vec<QueueReceiver<Box<Slab>>>,
+    latencies: Vec<Consumer<GroupLatencies>>,
+}
+
 /// The recorder of the data directory and, if there is a ring, the ring's recorder.
 struct Recorders {
     recorder: JoinHandle<RecorderReport>,
@@ -152,9 +160,9 @@ impl Recorders {
         place: &RunStorage,
         shared: &GroupShared,
         metrics: &Arc<Metrics>,
-        (header, wall_offset): (&SegmentHeader, &Arc<WallOffset>),
-        (receivers, latencies): (Vec<QueueReceiver<Box<Slab>>>, Vec<Consumer<GroupLatencies>>),
+        inputs: RecorderInputs<'_>,
     ) -> Result<Self, DaemonError> {
+        let RecorderInputs { header, wall_offset, receivers, latencies } = inputs;
         let memory = MemoryBudget::of(config);
         let plan = run_plan(config, &memory, header.clone());
         let mut firings = FiringTargets {
@@ -323,8 +331,8 @@ impl RunThreads {
         let (push_queue, pushed) = config.push.enabled.then(new_queue).unzip();
         receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);
-        let receivers = (receivers, latencies);
-        let recorders = Recorders::start(config, place, &shared, metrics, (&header, &wall_offset), receivers)
+        let inputs = RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies };
+        let recorders = Recorders::start(config, place, &shared, metrics, inputs)
             // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
             .inspect_err(|_| remove_memory(config, run_id))?;
         // Before the first tick, because page faults block during the call. The memory that threads

@@ -12,7 +12,7 @@ use flatcap_metrics::DirectoryMetrics;
 use flatcap_os::clock::read_clocks;
 use flatcap_os::host::{HostRoot, boot_id_number, host_name};
 use flatcap_os::{shared_memory, storage};
-use flatcap_recorder::compress::{self, CompressionBudget};
+use flatcap_recorder::compress::{self, CompressionBudget, NamedSourceCompression};
 use flatcap_recorder::ingest::IDLE_INTERVAL_NS;
 use flatcap_recorder::{QuotaStorage, RetentionLimits, RunPlan};
 use flatcap_sampling::GroupName;
@@ -21,7 +21,7 @@ use flatcap_slab::{
 };
 
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
-use crate::config::{Config, source_compression};
+use crate::config::{Config, SourceCompressionConfig};
 
 /// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two frames of this size.
@@ -200,6 +200,18 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
         .filter(|(_, way)| way.codec != Codec::None)
         .for_each(|(_, way)| way.codec = codec);
     Some(LiveCompressor::new(options, header))
+}
+
+/// Returns the compression of all sources: `general`, except for these.
+pub fn source_compression(
+    general: CompressionOptions,
+    sources: &[SourceCompressionConfig],
+) -> NamedSourceCompression {
+    let own = |source: &SourceCompressionConfig| {
+        let layout = source.layout.unwrap_or(general.layout);
+        (source.name.clone(), CompressionOptions { layout, codec: source.codec })
+    };
+    NamedSourceCompression { general, sources: sources.iter().map(own).collect() }
 }
 
 /// Returns the compression settings of sealed segments.

@@ -48,7 +48,7 @@ pub(crate) fn to_mcap(
             ReplayItem::Sample(sample) => {
                 export.add(&sample)?;
                 samples += 1;
-                if samples % SAMPLES_PER_EVENT == 0 {
+                if samples.is_multiple_of(SAMPLES_PER_EVENT) {
                     watch.report(ColumnarEvent::Progress(sample.telemetry.wall_ns))?;
                 }
             }

@@ -156,7 +156,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     let (column, word) = text.rsplit_once('=').map_or((None, text), |(column, word)| (Some(column), word));
-    let csv_type = word.parse::<CsvType>().map_err(|error| error.to_string())?;
+    let csv_type = word.parse::<CsvType>().map_err(str::to_owned)?;
     Ok((column.map(str::to_owned), csv_type))
 }
 
