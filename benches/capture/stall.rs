@@ -66,7 +66,7 @@ fn stalled_storage(calm_ns: u64, stall_ns: u64, length: BenchLength) -> Result<C
     stop.set();
     sampler.join().map_err(|_panic| "the sampler ended by a panic")?;
     let report = recording.finish()?;
-    let lost: u64 = report.sources.iter().map(|source| source.lost()).sum();
+    let lost: u64 = report.sources.iter().map(flatcap_recorder::SourceReport::lost).sum();
     let begun: u64 = report.sources.iter().map(|source| source.metrics.begun.get()).sum();
     if lost == 0 && length == BenchLength::Full {
         return Err("no samples were lost: the storage did not stall".into());

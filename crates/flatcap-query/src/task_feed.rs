@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use flatcap_format::frame::Incomplete;
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem, WantedTimes};
 use flatcap_format::segment::{SampleView, SegmentError, SelectedSegment, SourceInfo};
 use flatcap_tasks::{SchedBatch, TaskSample, TaskSteps, Timeline};
@@ -170,7 +171,7 @@ impl SampleClock {
                 seq: sample.number,
                 mono_ns,
                 wall_ns,
-                flags: 0,
+                flags: Incomplete::TOO_MANY.unless(!sample.is_cut).flags(),
                 duration_ns: 0,
                 payload: sample.payload,
             });

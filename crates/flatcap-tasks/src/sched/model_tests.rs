@@ -346,17 +346,31 @@ proptest! {
     }
 
     // Proves that the counters of each sample equal the simulation at its time, and that a thread
-    // that was active in a step is in the samples before and after it.
+    // that was active in a step is in the samples before and after it. Above a limit this holds up
+    // to the first sample that is marked.
     #[test]
-    fn steps_are_exact((simulation, cuts) in any_simulation(), offset_ns in prop_oneof![Just(0), any::<i64>()]) {
+    fn steps_are_exact(
+        (simulation, cuts) in any_simulation(),
+        offset_ns in prop_oneof![Just(0), any::<i64>()],
+        limits in prop_oneof![
+            Just((usize::MAX, usize::MAX)),
+            (1_usize..9).prop_map(|parts| (parts, usize::MAX)),
+            (1_usize..4).prop_map(|threads| (usize::MAX, threads)),
+        ],
+    ) {
         let step_ns = super::STEP_NS_MIN;
         let mut steps = TaskSteps::new(0);
         steps.set_offset(offset_ns);
+        steps.set_limits(limits.0, limits.1);
+        let mut whole = None;
         let mut timeline = Timeline::new();
         let mut samples: Vec<(u64, u64, BTreeMap<u32, [u64; 2]>)> = Vec::new();
         let mut take = |sample: &super::TaskSample<'_>| {
             let tasks = flatbuffers::root::<Tasks<'_>>(sample.payload).unwrap();
             let work = |thread: &ThreadWork| (thread.thread(), [thread.on_cpu(), thread.run_delay()]);
+            if sample.is_cut && whole.is_none() {
+                whole = Some(samples.len());
+            }
             samples.push((sample.number, sample.time_ns, tasks.threads().iter().map(work).collect()));
         };
         for (seq, payload) in numbered(simulation.payloads(&cuts)) {
@@ -368,6 +382,8 @@ proptest! {
         let number = |at_ns: u64| (at_ns + phase_ns) / step_ns;
         let boundaries = number(simulation.now_ns) - number(simulation.begin_ns);
         prop_assert_eq!(samples.len() as u64, boundaries + 1);
+        prop_assert!(whole.is_none() || limits != (usize::MAX, usize::MAX));
+        samples.truncate(whole.unwrap_or(samples.len()));
         for (number, time_ns, threads) in &samples {
             for thread in 1..simulation.states.len() {
                 let until = 0..*time_ns;

@@ -37,6 +37,10 @@ pub struct TaskSteps {
     /// The activity of threads in each step, by the numbers of step and task.
     steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
     parts: usize,
+    /// The maximum numbers of parts and of known threads.
+    limits: (usize, usize),
+    /// Samples with lower numbers lack time or threads, because there were too many.
+    cut_until: u64,
     /// Whether the sample at the begin of the range was made.
     has_begun: bool,
     /// The number of the sample at the end of the next step.
@@ -56,6 +60,8 @@ pub struct TaskSample<'s> {
     pub time_ns: u64,
     /// Whether it is at the begin of the known range, and not at the end of a step.
     pub is_begin: bool,
+    /// Whether it lacks time or threads, because there were too many.
+    pub is_cut: bool,
     /// The sample's payload, in the schema [`TASKS`](crate::schema::TASKS).
     pub payload: &'s [u8],
 }
@@ -102,12 +108,20 @@ impl TaskSteps {
             counted_until_ns: 0,
             steps: BTreeMap::new(),
             parts: 0,
+            limits: (PARTS_MAX, THREADS_MAX),
+            cut_until: 0,
             has_begun: true,
             next_sample: 0,
             last_sample: None,
             threads: HashMap::new(),
             processes: BTreeMap::new(),
         }
+    }
+
+    /// Keeps at most these numbers of parts and threads.
+    #[cfg(test)]
+    pub(super) fn set_limits(&mut self, parts: usize, threads: usize) {
+        self.limits = (parts, threads);
     }
 
     /// Makes samples at multiples of the step on a clock that is ahead of the monotonic clock by
@@ -267,7 +281,8 @@ impl TaskSteps {
         builder.finish_minimal(tasks);
         self.last_sample = Some(number);
         let (is_begin, payload) = (end_ns.is_none(), builder.finished_data());
-        take(&TaskSample { number, time_ns: end_ns.unwrap_or(self.stretch.start), is_begin, payload });
+        let (time_ns, is_cut) = (end_ns.unwrap_or(self.stretch.start), number < self.cut_until);
+        take(&TaskSample { number, time_ns, is_begin, is_cut, payload });
     }
 
     /// Adds the activity of threads in a step to their counters.
@@ -306,7 +321,7 @@ impl TaskSteps {
 
     /// Adds a thread and its process, or updates them.
     fn know(&mut self, task: Task) {
-        if !self.threads.contains_key(&task.number) && self.threads.len() >= THREADS_MAX {
+        if !self.threads.contains_key(&task.number) && self.threads.len() >= self.limits.1 {
             self.forget_idle();
         }
         let new = ThreadState { task, work: Work::default(), last_cpu: None };
@@ -339,6 +354,9 @@ impl TaskSteps {
             .map(|thread| thread.task)
             .filter(|task| !active.contains(&task.number))
             .collect();
+        if !idle.is_empty() {
+            self.cut_until = self.cut_until.max(self.next_sample.saturating_add(1));
+        }
         for task in idle {
             self.forget(task);
         }
@@ -349,7 +367,11 @@ impl TaskSteps {
         let new = ThreadPart { task, work: Work::default(), has_ended: false };
         let part = match self.steps.entry(step).or_default().entry(task.number) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if self.parts >= PARTS_MAX => return None,
+            Entry::Vacant(_) if self.parts >= self.limits.0 => {
+                // The sample at the end of the step has the next number.
+                self.cut_until = self.cut_until.max(step.saturating_add(2));
+                return None;
+            }
             Entry::Vacant(place) => {
                 self.parts += 1;
                 place.insert(new)
