@@ -5,8 +5,8 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use super::template::FrameTemplate;
 
 /// Creates a template from the table that `build` builds, with a slot for each field in `paths`
-/// (see [`FrameTemplate::with_root`]). `schema` is a binary schema, `root` the name of the payload's
-/// table in it.
+/// (see [`FrameTemplate::with_root`]). `schema` is a binary schema, `root` the name of the
+/// payload's table in it.
 ///
 /// # Panics
 /// If schema, paths and table do not fit each other: bugs of the caller.

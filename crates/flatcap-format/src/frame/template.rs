@@ -87,8 +87,8 @@ impl FrameTemplate {
     /// elements.
     ///
     /// # Errors
-    /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such table.
-    /// A field must be present in the buffer: build with `force_defaults(true)`.
+    /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such
+    /// table. A field must be present in the buffer: build with `force_defaults(true)`.
     pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
