@@ -246,6 +246,9 @@ fn computed(
     }
 }
 
+/// The time and the counts of a sample.
+type Reading = (u64, Vec<u64>);
+
 /// Walks all values of a formula.
 fn walked_formula(paths: &[PathBuf], drawn: &DrawnValue) -> Vec<Walked> {
     let DrawnValue::Formula(formula, fields) = drawn else { panic!("{drawn:?}") };
@@ -253,7 +256,7 @@ fn walked_formula(paths: &[PathBuf], drawn: &DrawnValue) -> Vec<Walked> {
     let mut results = recording.query(&Query { fields: fields.clone(), ..Query::default() }).unwrap();
     let (mut values, mut last_value, mut run_id) = (Vec::new(), None, 0);
     // By label: the number of the last sample with the element, and times and counts since it began.
-    let mut readings: BTreeMap<String, (u64, Vec<(u64, Vec<u64>)>)> = BTreeMap::new();
+    let mut readings: BTreeMap<String, (u64, Vec<Reading>)> = BTreeMap::new();
     let (mut number, mut last_sample, mut hole_ns) = (0, None, 0);
     while let Some(item) = results.next().unwrap() {
         if let QueryItem::Run(run) = &item {
