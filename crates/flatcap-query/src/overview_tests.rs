@@ -176,8 +176,8 @@ proptest! {
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
     // samples, and that gaps are rows, at every zoom, for values, rates and formulas. Method:
-    // random samples with spikes of one sample, losses, holes, and elements that come and go, in raw,
-    // compressed and unsealed segments of several runs, with and without a cache.
+    // random samples with spikes of one sample, losses, holes, and elements that come and go, in
+    // raw, compressed and unsealed segments of several runs, with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
