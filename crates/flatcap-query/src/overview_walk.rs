@@ -27,7 +27,7 @@ struct Before {
     sample: u64,
 }
 
-/// Walks all values of a recording. Returns those of each series.
+/// Walks all values of a recording. Returns the values of each series.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 pub(super) fn walked(
     paths: &[PathBuf],
