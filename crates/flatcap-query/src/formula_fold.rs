@@ -148,7 +148,7 @@ impl FormulaFold {
     }
 
     /// Begins a series after the values of another one, on which its changes depend. `has_ended`
-    /// tells whether an element has ended.
+    /// returns whether an element has ended.
     pub(super) fn follow(&mut self, before: Self, has_ended: impl Fn(u32) -> bool) {
         self.histories = before.histories;
         self.histories.retain(|element, _| !element.is_some_and(&has_ended));

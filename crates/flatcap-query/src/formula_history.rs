@@ -88,7 +88,7 @@ impl FormulaHistory {
                 self.numbers.push(match now {
                     None => None,
                     Some(now) if !field.is_counter => Some(now.number),
-                    // Without this counter, a share would be that of another whole.
+                    // A share without this counter would be the share of another total.
                     Some(now) => Some(change((*at, (*before)?), (mono_ns, now.counted?))?),
                 });
             }

@@ -78,6 +78,7 @@ mod steps;
 mod strided_rows;
 mod struct_rows;
 mod summary;
+mod table_fold;
 mod table_rows;
 mod task_feed;
 mod template;
@@ -140,6 +141,8 @@ mod identity_tests;
 mod many_sources_tests;
 #[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod overview_walk;
 #[cfg(test)]
 mod rate_tests;
 #[cfg(test)]

@@ -19,8 +19,9 @@ use super::path::FieldPath;
 use super::pixel::PixelGrid;
 use super::recording::{RecordedSource, Recording};
 use super::request::Query;
-use super::segment_overview::{SegmentOverview, SegmentRequest};
+use super::segment_overview::SegmentOverview;
 use super::series_cells::HoleLimits;
+use super::table_fold::SegmentRequest;
 
 /// Sealed segments are summarized in cells of 2^30 ns, 1.1 s.
 // Pixels of this length or longer consist of cells. Shorter pixels cover so little time that the

@@ -16,8 +16,9 @@ use super::read_progress::ReadProgress;
 use super::recording::Recording;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
-use super::segment_overview::{RunFold, SegmentRequest};
+use super::segment_overview::RunFold;
 use super::series_cells::SeriesCells;
+use super::table_fold::SegmentRequest;
 
 /// Follows an overview. The query stays open, so that it reads only new data. The feed keeps all
 /// elements that have occurred. If elements come and go, open a new feed every few minutes.

@@ -3,6 +3,7 @@
 use super::results::QueryItem;
 
 /// Follows the items of a query.
+#[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug)]
 pub struct ReadProgress {
     /// Wall time minus monotonic time of the last sample.

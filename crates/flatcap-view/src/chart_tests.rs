@@ -95,7 +95,7 @@ fn drawn(
         .filter(|number| samples[*number].lost > 0 && totals[number - 1].0 <= until_ns)
         .map(|number| (totals[number - 1].0 + 1, totals[number].0 - 1))
         .collect();
-    let last = until_ns.div_euclid(step_ns);
+    let end = until_ns.div_euclid(step_ns);
     let held_ns = if chart == 3 { ELEMENT_HELD_NS } else { HELD_NS };
     let step = |number: i64| {
         let (begin_ns, end_ns) = (number * step_ns, (number + 1) * step_ns - 1);
@@ -121,7 +121,7 @@ fn drawn(
         let extrema = extrema.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         StepColumn { extrema, is_lost }
     };
-    (last - steps + 1..=last).map(step).collect()
+    (end - steps + 1..=end).map(step).collect()
 }
 
 fn charts(folder: &Path) -> (Recording, Vec<Chart>) {
@@ -165,9 +165,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(flatcap_format::testing::effort::of(24, 500)))]
 
     // Proves that each step of the terminal has the extrema of its samples and of the values that
-    // hold in it, and that no value holds over lost samples or longer than documented: for gauges,
-    // rates, formulas, and the largest value of a list, in a recording and while it grows. Method:
-    // random samples with losses and holes, at random times and steps.
+    // hold in it, and that no value holds over lost samples or longer than documented. Method:
+    // gauges, rates, formulas and the largest value of a list, of random samples with losses and
+    // holes, at random times and steps, in a recording and while it grows.
     #[test]
     fn steps_have_the_extrema_of_their_samples(
         samples in prop::collection::vec(any_counts(), 2..90),
@@ -194,7 +194,7 @@ proptest! {
                 recording.grow(&samples[written..wanted]);
                 written = wanted;
             }
-            // Without a recorder, only a look for segments tells the reader that this one may grow.
+            // Without a recorder, the reader follows a segment only after a refresh.
             feed.refresh().unwrap();
             // It is interrupted after some parts.
             let mut has_time = || { calls += 1; calls % parts == 0 };

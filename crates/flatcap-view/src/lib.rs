@@ -17,6 +17,8 @@ mod known;
 mod sample_search;
 mod step_columns;
 mod table_feed;
+#[cfg(test)]
+mod table_tests;
 pub mod terminal;
 #[cfg(test)]
 mod test_recording;
