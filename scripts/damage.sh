@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 export FLATCAP_FULL=1
 # All packages, as in `cargo test`, whose build this uses.
 cargo test --workspace --features packaged --locked --lib --test suite -- --include-ignored \
-    block:: config::print damage:: recorder::tests schema:: compress:: segment:: fuzzing
+    block:: config::print damage:: tests::crashes:: tests::faults:: tests::recoveries:: tests::rings:: \
+    snapshot::tests:: schema:: compress:: segment:: fuzzing

@@ -121,8 +121,7 @@ impl<'a> CoreFrequency {
   }
 
   /// Its frequency: as requested by the driver, or as measured lately on hosts that measure it
-  /// (scaling_cur_freq). Cores
-  /// of one policy have one value.
+  /// (scaling_cur_freq). Cores of one policy have one value.
   pub fn current(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -424,8 +424,11 @@ impl StatusPage {
 }
 
 fn agent_line(recorder: &ProcessStatus) -> String {
+    let resident = recorder
+        .resident_bytes
+        .map_or_else(String::new, |bytes| format!(", {} resident", human::bytes(bytes)));
     format!(
-        "flatcap {}, pid {}, run {}: recording to {} for {}; {:.1}% of a core ({:.1}% on average), {} resident{}{}",
+        "flatcap {}, pid {}, run {}: recording to {} for {}; {:.1}% of a core ({:.1}% on average){}{}{}",
         recorder.version,
         recorder.pid,
         recorder.run_id,
@@ -433,7 +436,7 @@ fn agent_line(recorder: &ProcessStatus) -> String {
         human::elapsed(recorder.uptime_ns),
         recorder.cpu_now * 100.0,
         recorder.cpu * 100.0,
-        human::bytes(recorder.resident_bytes),
+        resident,
         if recorder.recovering { "; recovering earlier runs" } else { "" },
         if recorder.run_dir_in_use { "" } else { "; a kill loses unwritten samples (run_dir is not in use)" },
     )

@@ -112,7 +112,6 @@ impl StatusTracker {
 
     /// Returns the current status.
     pub(super) fn status(&self, now_ns: u64, metrics: &Metrics, recovering: bool) -> Status {
-        let usage = ProcessUsage::now().unwrap_or_default();
         let [(before_ns, before), (last_ns, last)] = self.cpu;
         let current = metrics.current_sources();
         Status {
@@ -125,13 +124,13 @@ impl StatusTracker {
                 data_dir: self.data_dir.clone(),
                 uptime_ns: now_ns.saturating_sub(self.start_ns),
                 cpu: ratio(
-                    usage.cpu_ns.saturating_sub(self.start_cpu_ns),
+                    process_cpu_ns().saturating_sub(self.start_cpu_ns),
                     now_ns.saturating_sub(self.start_ns),
                 )
                 .unwrap_or_default(),
                 cpu_now: ratio(last.saturating_sub(before), last_ns.saturating_sub(before_ns))
                     .unwrap_or_default(),
-                resident_bytes: usage.resident_bytes,
+                resident_bytes: ProcessUsage::now().ok().map(|usage| usage.resident_bytes),
                 recovering,
                 run_dir_in_use: metrics.daemon.run_dir_in_use.get() != 0,
             },
@@ -141,7 +140,7 @@ impl StatusTracker {
                 .map(|(id, source)| {
                     let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
                     let causes = (source.lost.get() > 0).then(|| source.lost_causes().to_string());
-                    SourceStatus::new(id, source, rates, causes)
+                    SourceStatus::new(id, source, rates, causes, source.stride_and_budget())
                 })
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),

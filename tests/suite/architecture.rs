@@ -42,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sampling", &["frame", "slab", "os", "metrics", "schemas", "histogram", "tasks", "stream"]),
     (
         "config",
-        &["block", "sampling", "compress", "ingest", "recorder", "slab", "stream", "schema", "trigger", "os", "text"],
+        &["block", "sampling", "ingest", "recorder", "slab", "stream", "schema", "trigger", "os", "text"],
     ),
     (
         "recorder",
@@ -196,6 +196,7 @@ const PUBLIC_FOR_TESTS: &[&str] = &[
     "RAW_BYTES_DEFAULT",
     "WIDE_ROOT",
     "append_attachment",
+    "begin_segment",
     "is_plain_field_name",
     "is_recording",
     "name_group",

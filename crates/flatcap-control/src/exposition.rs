@@ -94,9 +94,10 @@ impl Exposition {
         out.table(&[(None, &metrics.daemon)])?;
         out.table(&[(None, &metrics.control)])?;
         out.table(&[(None, &metrics.log)])?;
+        let start_wall_ns = u64::try_from(self.run.start_wall_ns).unwrap_or_default();
+        out.table(&[(None, &ProcessMetrics { start_wall_ns })])?;
         if let Ok(usage) = ProcessUsage::now() {
-            let start_wall_ns = u64::try_from(self.run.start_wall_ns).unwrap_or_default();
-            out.table(&[(None, &ProcessMetrics { usage, start_wall_ns })])?;
+            out.table(&[(None, &usage)])?;
         }
         match out.format {
             ExpositionFormat::OpenMetrics => out.text.write_str("# EOF\n"),
@@ -117,8 +118,9 @@ enum FamilyKind {
     Info,
 }
 
-/// Writes metric families in a text format: OpenMetrics 1.0, or version 0.0.4 of Prometheus, which
-/// lacks units, the info type and the end marker, and whose counters are named like their lines.
+/// Writes metric families in a text format: `OpenMetrics` 1.0, or version 0.0.4 of Prometheus,
+/// which lacks units, the info type and the end marker, and whose counters are named like their
+/// lines.
 struct ExpositionWriter {
     text: String,
     format: ExpositionFormat,

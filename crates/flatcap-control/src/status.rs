@@ -69,8 +69,8 @@ pub struct ProcessStatus {
     pub cpu: f64,
     /// The same over the last second.
     pub cpu_now: f64,
-    /// Resident memory, in bytes.
-    pub resident_bytes: u64,
+    /// Resident memory, in bytes; `None` if /proc cannot be read.
+    pub resident_bytes: Option<u64>,
     /// Whether earlier runs are being recovered.
     pub recovering: bool,
     /// Whether unwritten samples are kept in `run_dir` and survive a kill of the process.
@@ -88,7 +88,7 @@ macro_rules! status {
      $from:ident: $($counter:ident),+; $($rows:tt)*) => {
         status!(
             @rows $about $part $arguments
-            [$($fields)* $(#[doc = "A counter."] pub $counter: u64,)+]
+            [$($fields)* $(#[doc = concat!("The metric `", stringify!($counter), "` of `", stringify!($from), "`.")] pub $counter: u64,)+]
             [$($values)* $($counter: $from.$counter.get(),)+]
             $($rows)*
         );
@@ -125,21 +125,23 @@ status! {
         push: clients, lanes, memory_bytes, memory_bytes_max, lanes_waiting, sources, begun,
             recorded, lost, bytes, refused, lanes_refused, triggers, cpu_ns, cpu_ns_max, cpu_waits;
         /// `None` is unlimited.
-        user_frames_per_second_max: Option<u64> = known(push.user_frames_max.get());
+        user_frames_per_second_max: Option<u64> = limit_or_none(push.user_frames_max.get());
         /// `None` is unlimited.
-        user_bytes_per_second_max: Option<u64> = known(push.user_bytes_max.get());
+        user_bytes_per_second_max: Option<u64> = limit_or_none(push.user_bytes_max.get());
         /// The applications that have pushed most frames.
         senders: Vec<SenderStatus> = applications;
     }
 }
 
 status! {
-    /// An application that has pushed, and the sums of its sources. Name, user and program of its
-    /// process are those that the kernel reports.
+    /// An application that has pushed, and the sums of its sources.
     #[derive(Eq)]
     SenderStatus(sender: &SourceSender, pushed: &[&SourceMetrics]) {
+        /// The name that the application gave itself.
         client: String = sender.client.clone();
+        /// The user of its process, as the kernel reports it.
         user: Option<String> = sender.user.clone();
+        /// The program of its process, as the kernel reports it.
         program: Option<String> = sender.program.clone();
         sources: u64 = pushed.len() as u64;
         recorded: u64 = sum(pushed, |source| &source.recorded);
@@ -160,8 +162,8 @@ status! {
 
 status! {
     /// A source. `rates` are its samples and bytes per second, over the last second or two periods,
-    /// whichever is longer.
-    SourceStatus(number: u16, source: &SourceMetrics, rates: Option<(f64, f64)>, causes: Option<String>) {
+    /// whichever is longer; `pace` is its stride and the limiting budget, read together.
+    SourceStatus(number: u16, source: &SourceMetrics, rates: Option<(f64, f64)>, causes: Option<String>, pace: (u64, LimitingBudget)) {
         name: String = source.name.clone();
         /// The source's id in this run's files.
         id: u16 = number;
@@ -184,9 +186,9 @@ status! {
         /// The reason of the last failure.
         failure: Option<String> = source.failure().map(|error| error.to_string());
         source: timed_out;
-        stride: u64 = source.stride();
+        stride: u64 = pace.0;
         /// The limiting budget, `source` or `recorder`; `None` if the stride is 1.
-        limited_by: Option<String> = limited_by(source).map(str::to_owned);
+        limited_by: Option<String> = limited_by(pace).map(str::to_owned);
         /// Over the last second; zeros if there was no sample in it.
         lateness_ns: LatencyStatus = source.lateness.get().into();
         /// Over the same second.
@@ -341,7 +343,7 @@ status! {
 }
 
 /// Returns a limit; 0 is none.
-fn known(limit: u64) -> Option<u64> {
+fn limit_or_none(limit: u64) -> Option<u64> {
     (limit > 0).then_some(limit)
 }
 
@@ -358,8 +360,8 @@ fn share_in_files(source: &SourceMetrics) -> Option<f64> {
     ratio(source.in_files(), source.begun.get().saturating_add(source.missed.get()))
 }
 
-fn limited_by(source: &SourceMetrics) -> Option<&'static str> {
-    match source.stride_and_budget() {
+fn limited_by(pace: (u64, LimitingBudget)) -> Option<&'static str> {
+    match pace {
         (0..=1, _) => None,
         (_, LimitingBudget::Source) => Some("source"),
         (_, LimitingBudget::Recorder) => Some("recorder"),

@@ -2,12 +2,12 @@
 
 use super::latency::PublishedLatency;
 
-/// The unit of a reading. All others are in the name, which ends with the unit.
+/// The conversion of a reading to the unit at the end of the metric's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
     /// The number is exposed as it is.
     Number,
-    /// A duration in nanoseconds, exposed in seconds.
+    /// Nanoseconds, or nanoseconds per second, divided by 10^9.
     Nanoseconds,
     /// Wall clock time in nanoseconds since 1970, exposed in seconds.
     WallNanoseconds,

@@ -10,7 +10,7 @@
 use std::sync::Mutex;
 
 use flatcap_format::segment::SourceSender;
-use flatcap_os::clock::{NS_PER_S, monotonic_ns, read_clocks};
+use flatcap_os::clock::{NS_PER_S, monotonic_ns, process_cpu_ns, read_clocks};
 use flatcap_os::process_usage::ProcessUsage;
 
 use super::counter::Counter;
@@ -158,13 +158,13 @@ metrics! {
     segment_frames: gauge = "flatcap_segment_frames";
     /// Frames in the removed segments: counted as recorded, and gone.
     frames_removed: counter;
-    /// Creation time of that segment, in monotonic nanoseconds.
+    /// Creation time of the open segment, in monotonic nanoseconds.
     segment_begun_ns: gauge;
     /// Loop iterations. The watchdog is not fed if the loop neither iterates nor waits for storage.
     iterations: counter;
     /// Start of the storage call in progress, in monotonic nanoseconds; 0 between calls.
     in_storage_since: gauge;
-    /// Time that these calls took, in nanoseconds.
+    /// Duration of the completed stalls, in nanoseconds.
     storage_stalled_ns: counter;
 }
 
@@ -389,25 +389,28 @@ metrics! {
 metrics! {
     /// The process, at one moment.
     ProcessMetrics {
-        /// Its resources.
-        pub usage: ProcessUsage,
         /// Start of the run by the wall clock, in nanoseconds since 1970.
         pub start_wall_ns: u64,
     }
     /// Current wall clock time in seconds since 1970, the reference of all other timestamps.
     gauge = "flatcap_wall_clock_timestamp_seconds", |_process| wall_clock_s();
     /// CPU time of all threads.
-    counter ns = "process_cpu_seconds", |process| process.usage.cpu_ns;
-    /// Resident memory.
-    gauge = "process_resident_memory_bytes", |process| process.usage.resident_bytes;
-    /// Mapped memory.
-    gauge = "process_virtual_memory_bytes", |process| process.usage.virtual_bytes;
-    /// Open files.
-    gauge = "process_open_fds", |process| process.usage.open_files;
-    /// Limit on open files.
-    gauge = "process_max_fds", |process| process.usage.open_files_max;
+    counter ns = "process_cpu_seconds", |_process| process_cpu_ns();
     /// Start time of the run, in seconds since 1970.
     gauge wall_ns = "process_start_time_seconds", |process| process.start_wall_ns;
+}
+
+// Absent if /proc cannot be read.
+metrics! {
+    impl ProcessUsage;
+    /// Resident memory.
+    gauge = "process_resident_memory_bytes", |usage| usage.resident_bytes;
+    /// Mapped memory.
+    gauge = "process_virtual_memory_bytes", |usage| usage.virtual_bytes;
+    /// Open files.
+    gauge = "process_open_fds", |usage| usage.open_files;
+    /// Limit on open files.
+    gauge = "process_max_fds", |usage| usage.open_files_max;
 }
 
 fn wall_clock_s() -> u64 {

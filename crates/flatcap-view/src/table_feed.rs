@@ -1,7 +1,6 @@
 //! Reads the elements of a list up to a moving time.
 
 use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
 
 use flatcap_format::replay::{HostIdentity, ReplayFilter};
 use flatcap_format::schema::FieldValue;
@@ -25,12 +24,22 @@ const ELEMENTS_MAX: usize = 1 << 16;
 pub struct TableFeed {
     results: QueryResults,
     progress: ReadProgress,
-    /// Batches, and the first row of each that is later than the time reached.
-    pending: VecDeque<(ColumnBatch, usize)>,
+    pending: VecDeque<PendingBatch>,
     fold: TableFold,
     from_ns: i64,
     reached_ns: i64,
 }
+
+/// A batch, and its first sample and row that are later than the time reached.
+#[derive(Debug)]
+struct PendingBatch {
+    batch: ColumnBatch,
+    sample: usize,
+    row: usize,
+}
+
+/// A list: its table, and the id of its source.
+type ListKey = (usize, u16);
 
 /// An element and its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,8 +62,7 @@ struct TableFold {
     /// By table: for each path of the query its table column, and the output column and field.
     bindings: Vec<Vec<(usize, usize, usize)>>,
     elements: HashMap<u32, FollowedElement>,
-    /// The lists, by table and id of the source.
-    lists: HashMap<(usize, u16), FollowedList>,
+    lists: HashMap<ListKey, FollowedList>,
     wanted_ns: u64,
     held_ns: u64,
 }
@@ -74,7 +82,7 @@ struct FollowedElement {
     name: ElementName,
     seen_ns: i64,
     /// The list, and the number of its last sample with the element.
-    seen_in: ((usize, u16), u64),
+    seen_in: (ListKey, u64),
     cells: Vec<FollowedCell>,
 }
 
@@ -147,12 +155,7 @@ impl TableFeed {
         self.reached_ns = self.reached_ns.max(until_ns);
         loop {
             let Self { results, pending, fold, .. } = self;
-            pending.retain_mut(|(batch, first)| {
-                let end = end_of(batch, *first, until_ns);
-                fold.add_rows(batch, *first..end, results.tables());
-                *first = end;
-                end < batch.rows()
-            });
+            pending.retain_mut(|batch| fold.add_samples(batch, until_ns, results.tables()));
             if self.progress.complete_ns() > until_ns {
                 return Ok(true);
             }
@@ -164,7 +167,7 @@ impl TableFeed {
             match item {
                 // All rows of the run before are earlier, so none is pending.
                 QueryItem::Run(_) => self.fold.begin_run(),
-                QueryItem::Batch(batch) => self.pending.push_back((batch, 0)),
+                QueryItem::Batch(batch) => self.pending.push_back(PendingBatch { batch, sample: 0, row: 0 }),
                 _ => {}
             }
         }
@@ -228,13 +231,6 @@ fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> St
     }
 }
 
-/// Returns one past the last row of a batch that is not after a wall time.
-fn end_of(batch: &ColumnBatch, first: usize, until_ns: i64) -> usize {
-    let is_past =
-        |row: usize| batch.times.wall_ns.get(batch.sample(row)).is_some_and(|wall_ns| *wall_ns <= until_ns);
-    (first..batch.rows()).find(|row| !is_past(*row)).unwrap_or(batch.rows())
-}
-
 impl TableFold {
     /// Finds the columns in tables that were added since the last call.
     fn bind(&mut self, tables: &[TableInfo]) {
@@ -247,14 +243,6 @@ impl TableFold {
         }
     }
 
-    fn change_time(&self, formula: &Formula) -> ChangeTime {
-        ChangeTime {
-            wanted_ns: self.wanted_ns.max(formula.resolution_ns),
-            least_ns: formula.resolution_ns,
-            most_ns: self.wanted_ns.max(formula.resolution_ns).saturating_add(self.held_ns),
-        }
-    }
-
     fn begin_run(&mut self) {
         // Counters begin again with the run, but the elements stay visible until the next sample.
         for cell in self.elements.values_mut().flat_map(|element| &mut element.cells) {
@@ -263,73 +251,88 @@ impl TableFold {
         }
     }
 
-    fn add_rows(&mut self, batch: &ColumnBatch, rows: Range<usize>, tables: &[TableInfo]) {
+    /// Adds the samples of a batch up to a wall time. Returns whether later ones are left.
+    fn add_samples(&mut self, pending: &mut PendingBatch, until_ns: i64, tables: &[TableInfo]) -> bool {
         self.bind(tables);
-        let Some(places) = self.bindings.get(batch.table).cloned() else { return };
-        let times: Vec<Option<ChangeTime>> = (self.table.columns.iter())
-            .map(|column| match &column.value {
-                ColumnValue::Number(formula) => Some(self.change_time(formula)),
-                ColumnValue::Text(_) => None,
-            })
-            .collect();
+        let PendingBatch { batch, sample, row } = pending;
         let source = (batch.table, batch.source);
-        let list = self.lists.entry(source).or_default();
-        // The sample of the row, and the last complete sample before it.
-        let mut current = (usize::MAX, 0);
-        for row in rows.clone() {
-            let sample = batch.sample(row);
-            let times_of = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
-            let (Some(mono_ns), Some(wall_ns), Some(number)) = (times_of.0, times_of.1, batch.element(row))
-            else {
-                continue;
-            };
-            if current.0 != sample {
-                current = (sample, list.complete);
-                list.sample += 1;
-                if !batch.leaves_out(sample) {
-                    list.complete = list.sample;
-                }
+        let mut last_ns = None;
+        while let Some(&wall_ns) = batch.times.wall_ns.get(*sample).filter(|wall_ns| **wall_ns <= until_ns) {
+            // A sample without elements counts, too: if it is complete, all of them have ended.
+            let list = self.lists.entry(source).or_default();
+            let complete_before = list.complete;
+            list.sample += 1;
+            if !batch.leaves_out(*sample) {
+                list.complete = list.sample;
             }
-            if self.elements.len() >= ELEMENTS_MAX && !self.elements.contains_key(&number) {
-                continue;
+            let seen = Seen { wall_ns, place: (source, list.sample), complete_before };
+            while *row < batch.rows() && batch.sample(*row) == *sample {
+                self.add_row(batch, *row, &seen);
+                *row += 1;
             }
-            let columns = self.table.columns.len();
-            let element = self.elements.entry(number).or_insert_with(|| {
-                let cells = std::iter::repeat_with(FollowedCell::default).take(columns).collect();
-                let seen_in = (source, list.sample);
-                FollowedElement { name: ElementName::NONE, seen_ns: *wall_ns, seen_in, cells }
-            });
-            if element.seen_in.0 != source || element.seen_in.1 < current.1 {
-                // It had ended: its counters begin again.
-                element.cells.iter_mut().for_each(|cell| cell.history.clear());
-            }
-            (element.seen_ns, element.seen_in) = (*wall_ns, (source, list.sample));
-            element.name = batch.name(row).unwrap_or(ElementName::NONE);
-            for (at, (column, cell)) in self.table.columns.iter().zip(&mut element.cells).enumerate() {
-                let own = || places.iter().filter(|(_, column, _)| *column == at);
-                if let (ColumnValue::Number(formula), Some(time)) =
-                    (&column.value, times.get(at).copied().flatten())
-                {
-                    let mut numbers = vec![None; formula.fields.len()];
-                    for (place, _, field) in own() {
-                        let value =
-                            batch.columns.get(*place).and_then(|column| FieldReading::of(column.get(row)));
-                        if let Some(number) = numbers.get_mut(*field) {
-                            *number = value;
-                        }
-                    }
-                    cell.number = cell.history.value(formula, *mono_ns, &numbers, time);
-                } else if let Some(FieldValue::Text(text)) =
-                    own().find_map(|(place, ..)| Some(batch.columns.get(*place)?.get(row)))
-                    && cell.text != text
-                {
-                    text.clone_into(&mut cell.text);
-                }
-            }
+            *sample += 1;
+            last_ns = Some(wall_ns);
         }
-        if let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1))) {
-            let oldest_ns = wall_ns.saturating_sub_unsigned(self.held_ns);
+        if let Some(last_ns) = last_ns {
+            let oldest_ns = last_ns.saturating_sub_unsigned(self.held_ns);
             self.elements.retain(|_, element| element.seen_ns >= oldest_ns);
         }
+        *sample < batch.times.wall_ns.len()
+    }
+
+    fn add_row(&mut self, batch: &ColumnBatch, row: usize, seen: &Seen) {
+        let Some(places) = self.bindings.get(batch.table) else { return };
+        let mono_ns = batch.times.mono_ns.get(batch.sample(row));
+        let (Some(&mono_ns), Some(number)) = (mono_ns, batch.element(row)) else { return };
+        if self.elements.len() >= ELEMENTS_MAX && !self.elements.contains_key(&number) {
+            return;
+        }
+        let columns = self.table.columns.len();
+        let element = self.elements.entry(number).or_insert_with(|| {
+            let cells = std::iter::repeat_with(FollowedCell::default).take(columns).collect();
+            FollowedElement { name: ElementName::NONE, seen_ns: seen.wall_ns, seen_in: seen.place, cells }
+        });
+        if element.seen_in.0 != seen.place.0 || element.seen_in.1 < seen.complete_before {
+            // It had ended: its counters begin again.
+            element.cells.iter_mut().for_each(|cell| cell.history.clear());
+        }
+        (element.seen_ns, element.seen_in) = (seen.wall_ns, seen.place);
+        element.name = batch.name(row).unwrap_or(ElementName::NONE);
+        for (at, (column, cell)) in self.table.columns.iter().zip(&mut element.cells).enumerate() {
+            let own = || places.iter().filter(|(_, column, _)| *column == at);
+            if let ColumnValue::Number(formula) = &column.value {
+                let mut numbers = vec![None; formula.fields.len()];
+                for (place, _, field) in own() {
+                    let value =
+                        batch.columns.get(*place).and_then(|column| FieldReading::of(column.get(row)));
+                    if let Some(number) = numbers.get_mut(*field) {
+                        *number = value;
+                    }
+                }
+                let time = change_time(formula, self.wanted_ns, self.held_ns);
+                cell.number = cell.history.value(formula, mono_ns, &numbers, time);
+            } else if let Some(FieldValue::Text(text)) =
+                own().find_map(|(place, ..)| Some(batch.columns.get(*place)?.get(row)))
+                && cell.text != text
+            {
+                text.clone_into(&mut cell.text);
+            }
+        }
+    }
+}
+
+/// The sample of a row: its time, its list and number in it, and the number of the last complete
+/// sample before it.
+struct Seen {
+    wall_ns: i64,
+    place: (ListKey, u64),
+    complete_before: u64,
+}
+
+fn change_time(formula: &Formula, wanted_ns: u64, held_ns: u64) -> ChangeTime {
+    ChangeTime {
+        wanted_ns: wanted_ns.max(formula.resolution_ns),
+        least_ns: formula.resolution_ns,
+        most_ns: wanted_ns.max(formula.resolution_ns).saturating_add(held_ns),
     }
 }

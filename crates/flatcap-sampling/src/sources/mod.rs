@@ -271,13 +271,20 @@ mod tests {
         }
     }
 
-    // Proves that names in the catalog are distinct, that each schema has its root, and that only
-    // sources of the host have files; the files of instances are in the configuration.
+    // Proves that names in the catalog are distinct, that each source states its name, meaning and
+    // period, that each schema has its root, and that only sources of the host have files. The files
+    // of instances are in the configuration.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {
             assert!(CATALOG.iter().skip(at + 1).all(|other| other != entry));
             assert_eq!(find(entry.name), Some(entry));
+            assert!(
+                !entry.name.is_empty() && !entry.about.is_empty() && !entry.period.is_zero(),
+                "{entry:?}"
+            );
+            let is_own = entry.name == "self";
+            assert_eq!(matches!(entry.opener, SourceOpener::Recorder), is_own, "{}", entry.name);
             let schema = flatbuffers_reflection::reflection::root_as_schema(entry.schema).unwrap();
             assert!(schema.objects().iter().any(|object| object.name() == entry.root), "{}", entry.root);
             let reads_host = matches!(entry.opener, SourceOpener::Host(_)) && !entry.has_instances();

@@ -65,7 +65,7 @@ impl<W: Write> Backend for AlternateScreen<W> {
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
         let mut style = (Color::Reset, Modifier::empty());
-        // Where the cursor is after the last cell.
+        // The position of the cursor after the last cell.
         let mut cursor = None;
         for (x, y, cell) in cells {
             if cursor != Some((x, y)) {
@@ -75,12 +75,15 @@ impl<W: Write> Backend for AlternateScreen<W> {
             if style != (cell.fg, cell.modifier) {
                 style = (cell.fg, cell.modifier);
                 queue!(self.terminal, SetAttribute(Attribute::Reset))?;
+                // With NO_COLOR, crossterm writes a reset for a color, so attributes come after it.
+                if cell.fg != Color::Reset {
+                    queue!(self.terminal, SetForegroundColor(terminal_color(cell.fg)))?;
+                }
                 for (_, attribute) in
                     ATTRIBUTES.iter().filter(|(modifier, _)| cell.modifier.contains(*modifier))
                 {
                     queue!(self.terminal, SetAttribute(*attribute))?;
                 }
-                queue!(self.terminal, SetForegroundColor(terminal_color(cell.fg)))?;
             }
             queue!(self.terminal, Print(cell.symbol()))?;
         }
@@ -138,7 +141,8 @@ impl<W: Write> Backend for AlternateScreen<W> {
     }
 }
 
-/// The colors that [`Appearance`](super::appearance::Appearance) uses; others are that of the text.
+/// The colors that [`Appearance`](super::appearance::Appearance) uses. Other colors
+/// become the default.
 fn terminal_color(color: Color) -> TerminalColor {
     match color {
         Color::Red => TerminalColor::DarkRed,
@@ -157,6 +161,7 @@ mod tests {
     use ratatui_core::layout::Rect;
     use ratatui_core::style::Style;
 
+    use super::super::appearance::Appearance;
     use super::*;
 
     /// Text, styles and positions reach the terminal: a run of cells of one style is one sequence,
@@ -171,9 +176,34 @@ mod tests {
         let mut screen = AlternateScreen { terminal: Vec::new() };
         screen.draw(drawn.into_iter()).unwrap();
         let written = String::from_utf8(std::mem::take(&mut screen.terminal)).unwrap();
-        assert_eq!(
-            written,
-            "\x1b[1;2H\x1b[0m\x1b[1m\x1b[38;5;1mab\x1b[0m\x1b[39mc\x1b[3;6H\x1b[0m\x1b[7m\x1b[39md\x1b[0m"
-        );
+        assert_eq!(written, "\x1b[1;2H\x1b[0m\x1b[38;5;1m\x1b[1mab\x1b[0mc\x1b[3;6H\x1b[0m\x1b[7md\x1b[0m");
+    }
+
+    /// Every style of the view reaches the terminal: none of its colors and modifiers is unknown
+    /// here. Without colors, the attributes remain.
+    #[test]
+    fn every_style_is_known() {
+        for is_plain in [false, true] {
+            let look = Appearance { is_ascii: false, is_plain };
+            let title = look.title().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+            for style in [
+                look.title(),
+                look.quiet(),
+                look.steady(),
+                look.moving(),
+                look.alarm(),
+                look.notice(),
+                Appearance::selected(),
+                title,
+            ] {
+                let known = ATTRIBUTES.iter().fold(Modifier::empty(), |all, (modifier, _)| all | *modifier);
+                assert!(known.contains(style.add_modifier) && style.sub_modifier.is_empty(), "{style:?}");
+                assert_eq!(style.bg, None);
+                let color = style.fg.unwrap_or(Color::Reset);
+                let is_known = terminal_color(color) != TerminalColor::Reset || color == Color::Reset;
+                assert!(is_known, "{style:?}");
+                assert!(!is_plain || style.fg.is_none(), "{style:?}");
+            }
+        }
     }
 }
