@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The wire format and the names are the same as in flatstream 0.2.7, byte for byte: see
-//! docs/MIGRATION.md.
+//! MIGRATION.md.
 //!
 //! | to | use |
 //! |---|---|

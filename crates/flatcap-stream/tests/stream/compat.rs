@@ -1,5 +1,5 @@
 //! The API that programs written for flatstream 0.2.7 use: paths, types, signatures, behaviour. See
-//! docs/MIGRATION.md.
+//! MIGRATION.md.
 //!
 //! Most of it is proven by compiling: a function is bound to the type that callers rely on.
 #![allow(clippy::type_complexity, reason = "signatures are what is tested")]
