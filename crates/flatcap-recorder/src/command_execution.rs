@@ -42,9 +42,9 @@ pub(super) fn run(
     }
 }
 
-/// Syncs and answers the flushes that are due: everything queued before them is written, and the
-/// syncer is idle. The syncer must be idle because one of two concurrent syncs could hide the error
-/// of the other.
+/// Syncs and answers the flushes that are due. A flush is due if everything queued before it is
+/// written and the syncer is idle. The syncer must be idle, because one of two concurrent syncs
+/// could hide the error of the other.
 fn flush_if_due(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
     let due = queue.flushes.partition_point(|(given_ns, _)| *given_ns < taken_ns);
     if due == 0 || !slot.syncer.is_idle() {
@@ -126,7 +126,7 @@ fn update_plan(
         return Err(no_segment());
     }
     let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
-    // Keep the clocks of this recorder, because the new plan has none of its own.
+    // Keep the clocks of this recorder, because the new plan does not have them.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
@@ -223,8 +223,8 @@ mod tests {
         }
     }
 
-    // Proves that a mark is written to the file and allows its segment to be sealed, that an empty
-    // segment is not sealed, and that a mark of invalid length is refused.
+    // Proves that a mark is written to the file and allows its segment to be sealed, and that an
+    // empty segment is not sealed. A mark of invalid length is refused.
     #[test]
     fn marks_and_rotations() {
         let mut rig = rig();

@@ -1,4 +1,4 @@
-//! Commands to the recorder while it records: the queue and the answers.
+//! Commands to the recorder while it records, with their queue and their answers.
 //!
 //! Commands wait in a bounded queue that the recorder polls after each poll for slabs. The sender
 //! does not wait, because the answer goes to a closure, which runs on the recorder's thread. A
@@ -79,7 +79,7 @@ pub enum CommandError {
     Failed(String),
 }
 
-/// Receives the answer: one line that describes the result.
+/// The callback that receives the answer, which is one line that describes the result.
 pub type Reply = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 
 /// A command in the queue.
@@ -175,8 +175,8 @@ pub fn flush(
 }
 
 /// Does the same as [`flush`], but waits for the answer until `deadline_ns` of the monotonic clock.
-/// During the wait, calls `meanwhile` repeatedly with the current time. Returns whether all queued
-/// slabs are on disk.
+/// Calls `meanwhile` with the current time, repeatedly, until the wait ends. Returns whether all
+/// queued slabs are on disk.
 pub fn flush_until(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,

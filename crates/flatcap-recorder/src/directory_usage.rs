@@ -103,8 +103,8 @@ impl DirectoryUsage {
         self.receipts.as_ref().zip(segment).is_some_and(|(receipts, segment)| !receipts.has(key(segment)))
     }
 
-    /// Applies the result of a scan. Returns its first error; a part that failed keeps its previous
-    /// numbers.
+    /// Applies the result of a scan. Returns the first error of the scan. If a part of the scan
+    /// failed, its previous numbers stay.
     pub(super) fn update(
         &mut self,
         entries: io::Result<Vec<FileEntry>>,

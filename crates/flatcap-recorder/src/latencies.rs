@@ -28,7 +28,7 @@ impl RunLatencies {
     pub const TOTALS: usize = size_of::<Self>() / size_of::<TotalHistogram>();
     /// Number of histograms of a source, for the run and for the open segment.
     pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
-    /// Number of interval histograms of the recorder: queue wait, write and sync.
+    /// Number of interval histograms of the recorder, for queue wait, write and sync.
     pub const INTERVALS: usize = 3;
 
     fn allocated() -> Self {

@@ -233,7 +233,7 @@ impl Storage for QuotaStorage {
     fn reopen_if_moved(&self) -> io::Result<bool> {
         let is_another = self.shared.inner.reopen_if_moved()?;
         if is_another {
-            // The known numbers are those of another directory, so discard them.
+            // The known numbers belong to another directory, so discard them.
             self.shared.lock_usage().reset();
         }
         Ok(is_another)

@@ -98,7 +98,7 @@ impl ReceiptFile {
     }
 }
 
-/// Parses a line. Rejects a truncated line, because its number would be that of another segment.
+/// Parses a line. Rejects a truncated line, because it would have the number of another segment.
 fn key(line: &str) -> Option<SegmentKey> {
     let (run, number) = line.split_once('-')?;
     let is_whole = run.len() == RUN_DIGITS && number.len() >= NUMBER_DIGITS && !line.contains('+');

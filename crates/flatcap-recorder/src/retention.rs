@@ -64,8 +64,8 @@ pub(super) struct StoredFile {
     pub(super) allocated: u64,
     /// Whether the file is a segment (open or closed) or was set aside from one.
     pub(super) is_ours: bool,
-    /// Whether the file is part of the history that `min_bytes` protects. The history has all files
-    /// of the recorder except snapshots.
+    /// Whether the file is part of the history that `min_bytes` protects. The history consists of
+    /// the recorder's files except snapshots.
     pub(super) is_history: bool,
     /// The segment of the file, or `None` if the file must never be removed. Only sealed segments
     /// and files set aside from one may be removed.

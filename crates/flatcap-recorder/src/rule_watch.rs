@@ -64,7 +64,7 @@ struct WatchedEngine {
 }
 
 impl RuleWatch {
-    /// Watches a run that starts with this number of sources, none of which is pushed.
+    /// Watches a run that starts with this number of sources. No application has pushed them.
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let engines = vec![WatchedEngine::new(None, engine, &metrics)];

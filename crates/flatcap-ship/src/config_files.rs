@@ -137,7 +137,7 @@ impl FileSettings {
         Ok(toml::from_str::<ShipConfigFile>(text)?.ship)
     }
 
-    /// Returns these settings, overridden by those of a later file.
+    /// Returns these settings, overridden by the settings of a later file.
     fn with(self, later: Self) -> Self {
         let mut labels = self.labels;
         labels.extend(later.labels);

@@ -13,7 +13,7 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::shipper::put_object;
 
 /// Puts the objects of an hour, and returns its manifest. `segments` must be in the order of their
-/// numbers.
+/// numbers, and each object of a segment must have a name of the segment's group.
 ///
 /// # Errors
 /// `Object` for an object that is missing, damaged, or named by the manifest of another segment.

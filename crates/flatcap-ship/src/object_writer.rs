@@ -123,8 +123,9 @@ impl ObjectWriter {
         if rows < TRIED_ROWS && self.first_bytes < TRIED_BYTES { Ok(None) } else { self.write_first() }
     }
 
-    /// Begins an object with the first chunks, if there are any. Without the last of these chunks,
-    /// the others are together smaller than an object.
+    /// Begins an object with the first chunks, if there are any. All of these chunks except the
+    /// last one are together smaller than an object, so at most one object is complete after this
+    /// call.
     fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         self.first_bytes = 0;
         let first = std::mem::take(&mut self.first);

@@ -197,9 +197,8 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
     table.take()
 }
 
-/// Returns the wall time of a monotonic time, according to the last reading of the clocks before
-/// it. If there is none before it, uses the first reading. Returns `None` for time 0, which means
-/// no time.
+/// Returns the wall time of a monotonic time. Uses the last reading of the clocks at or before that
+/// time, or else the first reading. Returns `None` for time 0, which means no time.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))

@@ -2,8 +2,8 @@
 
 use flatcap_format::segment::FrameKind;
 
-/// The stored size of a block is at most about the limit divided by this number, because poorly
-/// compressible data is slow to decompress and a seek decompresses a whole block.
+/// The stored size of a block is at most about the limit divided by this number. The reason is that
+/// poorly compressible data is slow to decompress, and that a seek decompresses a whole block.
 const STORED_FRACTION: u64 = 8;
 /// Minimum limit of a block in raw bytes, unless the limit of all blocks is lower. It has priority
 /// over `STORED_FRACTION`.
@@ -78,8 +78,8 @@ mod tests {
         blocks
     }
 
-    // Proves that header and footer get separate blocks, that a block exceeds the limit only if it
-    // has a single frame, and that an Index frame ends a nearly full block.
+    // Proves that header and footer get separate blocks, and that a block exceeds the limit only if
+    // it has a single frame. An Index frame ends a nearly full block.
     #[test]
     fn blocks_end_where_they_should() {
         let samples = |count: usize| vec![(Telemetry, 10); count];

@@ -14,8 +14,8 @@ const CONNECTIONS_PER_TURN: usize = 16;
 /// Maximum number of connections without a client name. A further connection replaces the oldest
 /// one.
 const UNNAMED_MAX: usize = 64;
-/// Maximum number of connections without a client name per user. All users who may not push
-/// together have the same maximum. A further connection replaces the oldest one of the same payer.
+/// Maximum number of connections without a client name per payer. All users who may not push count
+/// as one payer. A further connection replaces the oldest one of the same payer.
 const UNNAMED_OF_PAYER_MAX: usize = 16;
 /// Pause after a failed accept. The usual reason is that no descriptors are left.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;

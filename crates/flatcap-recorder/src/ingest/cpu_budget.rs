@@ -33,7 +33,8 @@ const STRANGERS_PART: u64 = 20;
 /// The account that work is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
-    /// Connections whose user is not known yet, and all users who may not push together.
+    /// A single account for all users who may not push and for connections whose user is not known
+    /// yet.
     Stranger,
     /// A user who may push.
     User(u32),

@@ -9,7 +9,7 @@ use flatcap_stream::ChecksumKind;
 use super::limits::LANE_SLAB_BYTES;
 use super::source_pool::PushedSource;
 
-/// Minimum length of a frame of a lane: an envelope and an empty checksum.
+/// Minimum length of a frame of a lane in bytes, with an envelope and an empty checksum.
 const FRAME_BYTES_MIN: usize = 68;
 /// Minimum free space of the queue, in slabs. The frames of one lane slab fill at most this many
 /// slabs, even if a loss precedes each frame. The slab that was open before is included.

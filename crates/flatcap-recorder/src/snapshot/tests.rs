@@ -33,9 +33,9 @@ const POWER_CUTS: u64 = 3;
 /// The window of the tests, which is in the second and third of three segments.
 const WINDOW: (u64, u64) = (1_150, 1_250);
 
-/// A simulated disk that emulates directories, because the disk has none. A directory is a file
-/// whose name also contains the prefix of the names of its files, so that renaming the directory is
-/// one operation.
+/// A simulated disk that emulates directories, because it does not support them. A directory is a
+/// file whose name also contains the prefix of the names of its files, so that renaming the
+/// directory is one operation.
 #[derive(Debug)]
 struct SimulatedFolder(SimulatedStorage);
 
@@ -363,7 +363,7 @@ fn a_window_before_the_ring_is_a_part() {
 }
 
 // Proves that a snapshot whose window is longer than the ring is marked as incomplete if a segment
-// in its middle is gone, and that requests are joined only within a limit.
+// in its middle is gone. Requests are joined only within a limit.
 #[test]
 fn a_window_with_a_hole_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -414,8 +414,8 @@ fn logs_are_attached() {
 }
 
 // Proves that after a crash before, within or after any storage operation a snapshot is complete or
-// absent, and that the next start completes each snapshot whose request was on disk. A request is
-// on disk when it is answered.
+// absent. The next start completes each snapshot whose request was on disk. A request is on disk
+// when it is answered.
 #[test]
 fn crashes_leave_whole_snapshots() {
     let ring = ring();

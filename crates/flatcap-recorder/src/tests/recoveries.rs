@@ -162,7 +162,7 @@ fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usiz
 
 // Proves that after a kill every complete frame is in a sealed segment and all other samples are in
 // gaps. After a power cut, all samples that were found before the recovery remain. Method: random
-// scripts and crashes; each recovery is interrupted twice.
+// scripts and crashes. Each recovery is interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {

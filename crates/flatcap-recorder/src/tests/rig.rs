@@ -63,7 +63,7 @@ fn frame(source: u16, seq: u64, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the frame of a sample. The sample is not from a script.
+/// Returns the frame of a sample of a source that is in no script.
 pub(crate) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
     frame(source, seq, &seq.to_le_bytes())
 }
@@ -366,7 +366,8 @@ pub(crate) struct FileContent {
     pub(crate) is_compressed: bool,
 }
 
-/// A frame with its offset in the file. In a compressed file, the offset is that of its block.
+/// A frame with its offset in the file. In a compressed file, the offset of the frame's block is
+/// used.
 #[derive(Debug)]
 pub(crate) enum FileItem {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },

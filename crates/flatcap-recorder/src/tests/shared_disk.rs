@@ -218,8 +218,8 @@ fn a_disk_smaller_than_the_minimum_is_recorded_on() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(40, 1_000)))]
 
-    // Proves for the whole recorder that samples lost on a disk that other programs fill are in a
-    // Gap with the cause storage, and that no number is unexplained. Method: random scripts, disks
+    // Proves for the whole recorder that samples that are lost because other programs fill the disk
+    // are in a Gap with the cause storage. No number is unexplained. Method: random scripts, disks
     // and quotas, and programs that do or do not take freed space.
     #[test]
     fn every_loss_on_a_shared_disk_has_its_cause(

@@ -26,8 +26,8 @@ use super::turns::{Order, TurnStorage, Turns, TurnsEnd};
 use crate::compress::{remove_leftovers, sealed_segments};
 use crate::{QuotaStorage, RetentionLimits};
 
-/// The run that was killed, and its sources. One source is of the host, and two are pushed by
-/// applications.
+/// The run that was killed, and its sources. The host has one source, and applications push two
+/// others.
 const KILLED: u64 = 5;
 const PUSHED: [u16; 2] = [1, 2];
 /// The first run after the killed one. Each start has the next number.
