@@ -133,7 +133,7 @@ fn update_plan(
     let plan_before = std::mem::replace(&mut slot.plan, plan);
     let answer = match start_next_segment(slot) {
         Ok(number) => format!("segment {number} is open"),
-        // A ring must not delay a reload. It starts the next segment as soon as it can.
+        // A ring must not delay a reload. The ring starts the next segment as soon as possible.
         Err(_) if slot.is_ring => {
             slot.seal();
             "no segment is open".to_owned()

@@ -53,8 +53,8 @@ pub struct PlanUpdate {
     pub plan: RunPlan,
     /// The new limits of the data directory.
     pub limits: RetentionLimits,
-    /// Latencies of the groups whose sources change. They are added to the previous consumers,
-    /// which end.
+    /// Latencies of the groups whose sources change. These consumers are added to the previous
+    /// ones, which end.
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// Ids of the removed sources, whose last samples are still in flight.
     pub removed: Vec<u16>,
@@ -137,8 +137,8 @@ impl RecorderHandle {
         self.wake.set();
     }
 
-    /// Sends a command. `reply` receives the answer. It is called at once if the command is
-    /// refused, and otherwise on the recorder's thread.
+    /// Sends a command. `reply` receives the answer. If the command is refused, `reply` is called
+    /// at once, and otherwise on the recorder's thread.
     pub fn send(
         &self,
         command: RecorderCommand,

@@ -1,5 +1,5 @@
-//! Accounting of the data directory. It covers the files and the free space at the last scan, and
-//! the bytes granted since. This module touches no file.
+//! Accounting of the data directory. The accounting covers the files and the free space at the last
+//! scan, and the bytes granted since. This module touches no file.
 //!
 //! If a scan fails, the previous numbers stay. So a scan error never stops a write, and the limits
 //! are applied to the last known numbers.
@@ -18,8 +18,8 @@ use super::retention::{
     DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
 
-/// Retry interval for a file that could not be removed. It is short for an operator who corrects
-/// the file's permissions, and long compared with the interval of removals.
+/// Retry interval for a file that could not be removed. The interval is short for an operator who
+/// corrects the file's permissions, and long compared with the interval of removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
 /// Maximum number of unremovable files up to which the list of removed segments is still written
 /// before each removal.
@@ -37,8 +37,8 @@ pub(super) struct DirectoryUsage {
     pub(super) earlier_from_ns: Option<u64>,
     /// Size of the directory of snapshots, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// Start times of the segments of this process. Their names have wall times, but the wall clock
-    /// may be set.
+    /// Start times of the segments of this process. The names of the segments have wall times, but
+    /// the wall clock may be set.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
@@ -353,8 +353,8 @@ fn hold_last_segments(files: &mut [StoredFile]) {
     }
 }
 
-/// Returns the segment that a file belongs to, if the file may be removed. This is the case for a
-/// sealed segment and for a file that was set aside from one.
+/// Returns the segment that a file belongs to, if the file may be removed. Only sealed segments and
+/// files that were set aside from them may be removed.
 fn segment_of(name: &str) -> Option<SegmentName> {
     let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
     sealed.or_else(|| {

@@ -1,5 +1,5 @@
 //! The drain loop takes queued slabs and writes them in one call. Then it rotates, syncs, collects
-//! latencies and sleeps. It also measures the maximum fill level of the queues (their high
+//! latencies and sleeps. The loop also measures the maximum fill level of the queues (their high
 //! watermark).
 
 use std::io::{self, IoSlice};
@@ -27,7 +27,7 @@ use super::{RecorderReport, SourceReport};
 /// Maximum number of slabs in one write, which is 256 KiB with the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
 
-/// The recorder. It opens its first segment before the first sample is taken.
+/// The recorder. The recorder opens its first segment before the first sample is taken.
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) slot: SegmentSlot,

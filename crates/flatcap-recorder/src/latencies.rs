@@ -1,6 +1,6 @@
-//! The latencies of all threads (median, tail latency, maximum). They are collected once a second
-//! and made visible to the self source and the live line. Their sums are in the segment's footer
-//! and the run's summary.
+//! The latencies of all threads (median, tail latency, maximum). The latencies are collected once a
+//! second and made visible to the self source and the live line. The sums of the latencies are in
+//! the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
@@ -76,7 +76,8 @@ impl SourceAggregate {
         Self::Open { run: Box::default(), segment: Box::default() }
     }
 
-    /// Returns the aggregate of a source at the start. Its memory is already allocated.
+    /// Returns the aggregate of a source at the start. The memory of the aggregate is already
+    /// allocated.
     fn allocated() -> Self {
         let totals = || Box::new(SourceLatencyTotals::allocated());
         Self::Open { run: totals(), segment: totals() }

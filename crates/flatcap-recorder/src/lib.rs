@@ -1,7 +1,7 @@
-//! The recorder decides when to write, sync and rotate, and does it. It is the I/O thread of a run,
-//! and consists of pure decisions and one loop that carries them out. The other parts of this crate
-//! are three modules. [`ingest`] takes the frames of applications out of their lanes, [`compress`]
-//! rewrites sealed segments. [`snapshot`] keeps the full rate around a moment.
+//! The recorder decides when to write, sync and rotate, and does it. The recorder is the I/O thread
+//! of a run, and consists of pure decisions and one loop that carries them out. The other parts of
+//! this crate are three modules. [`ingest`] takes the frames of applications out of their lanes,
+//! [`compress`] rewrites sealed segments. [`snapshot`] keeps the full rate around a moment.
 //!
 //! The recorder never waits for a sampler, never makes a sampler wait, and never loses a sample
 //! without a Gap.

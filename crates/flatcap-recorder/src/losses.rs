@@ -1,5 +1,5 @@
-//! The losses that explain jumps in sequence numbers. Samplers and the recorder report them. They
-//! are kept until the gap that covers them is written.
+//! The losses that explain jumps in sequence numbers. Samplers and the recorder report losses. Each
+//! loss is kept until the gap that covers it is written.
 
 use flatcap_slab::{Causes, Loss, LossLedger};
 
@@ -53,8 +53,8 @@ impl LossTracker {
         }
     }
 
-    /// Adds a loss. It is merged with the previous loss of the source if the two are adjacent and
-    /// have the same cause, or if the list is full.
+    /// Adds a loss. The loss is merged with the previous loss of the source if the two are adjacent
+    /// and have the same cause, or if the list is full.
     pub(super) fn add(&mut self, loss: Loss) {
         let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
         // A list that was not allocated in advance grows up to a lower limit.

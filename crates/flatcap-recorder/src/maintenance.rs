@@ -1,5 +1,5 @@
-//! Maintenance between two batches. It covers clock syncs (after the wall clock was set), the
-//! index, fsync, rotation, metrics and warnings.
+//! Maintenance between two batches. The maintenance covers clock syncs (after the wall clock was
+//! set), the index, fsync, rotation, metrics and warnings.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Decisions of the recorder as pure functions. They decide when to fsync, when to rotate and how
-//! long a segment becomes. They use neither a clock nor files.
+//! Decisions of the recorder as pure functions. These functions decide when to fsync, when to
+//! rotate and how long a segment becomes. The functions use neither a clock nor files.
 
 /// The policy that decides when data is synced from the kernel to the disk. With any policy, a
 /// killed process loses nothing that the kernel has accepted. A kernel crash or a power cut loses
@@ -42,8 +42,8 @@ const PREAMBLE_FACTOR: u64 = 8;
 /// Minimum number of preallocation steps per segment.
 const PREALLOCATE_STEPS: u64 = 4;
 
-/// Returns the size at which a segment is sealed. This is `configured`, or less if the usable space
-/// is small, or more if `preamble_bytes` alone would fill the segment.
+/// Returns the size at which a segment is sealed. The size is `configured`, or less if the usable
+/// space is small, or more if `preamble_bytes` alone would fill the segment.
 pub(super) fn segment_bytes(configured: u64, usable: u64, preamble_bytes: u64) -> u64 {
     let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
     configured.min(fitting).max(preamble_bytes.saturating_mul(PREAMBLE_FACTOR))
@@ -103,7 +103,7 @@ pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, 
 }
 
 /// Returns the back-off after this number of consecutive failures to open a segment, in
-/// nanoseconds. It is 100 ms at first and doubles up to 10 s.
+/// nanoseconds. The back-off is 100 ms at first and doubles up to 10 s.
 pub(super) fn back_off_ns(failures: u32) -> u64 {
     const FIRST_NS: u64 = 100_000_000;
     const LONGEST_NS: u64 = 10_000_000_000;

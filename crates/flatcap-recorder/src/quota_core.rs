@@ -1,5 +1,5 @@
-//! Makes space under a quota. It scans the directory, removes the oldest files, and keeps unused
-//! space in the reserve.
+//! Makes space under a quota. This module scans the directory, removes the oldest files, and keeps
+//! unused space in the reserve.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -41,15 +41,15 @@ const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 #[derive(Debug)]
 pub(super) struct QuotaCore {
     pub(super) inner: Arc<dyn Storage>,
-    /// The accounting of the directory. It is locked while space is made and granted, so that no
-    /// bytes are granted twice. It is never locked while a file is written.
+    /// The accounting of the directory. The accounting is locked while space is made and granted,
+    /// so that no bytes are granted twice. No file is written while the accounting is locked.
     pub(super) usage: Mutex<DirectoryUsage>,
     /// Bytes that the segments may occupy, as of the last scan.
     pub(super) usable_bytes: AtomicU64,
     /// Whether removals are left out of the log.
     pub(super) is_quiet: bool,
-    /// The metrics of the directory. They are written while `usage` is locked, so only one thread
-    /// writes at a time.
+    /// The metrics of the directory. The metrics are written while `usage` is locked, so only one
+    /// thread writes at a time.
     pub(super) metrics: Arc<DirectoryMetrics>,
 }
 
@@ -217,7 +217,7 @@ impl QuotaCore {
         let file = self.reserve_file(&mut books)?;
         books.grant(target - before);
         drop(books);
-        // This may take long, so `usage` is not locked here.
+        // Preallocation may take long, so `usage` is not locked here.
         let result = file.preallocate(target).and_then(|()| file.truncate(target));
         let mut books = self.lock_usage();
         books.settle(RESERVE_NAME, target - before, 0);
@@ -230,7 +230,8 @@ impl QuotaCore {
         // little space, another size is tried later.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
-        // Some network file systems do not support preallocation. That is not a failure.
+        // Some network file systems do not support preallocation. The lack of support is not a
+        // failure.
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
@@ -395,7 +396,7 @@ impl QuotaCore {
 }
 
 /// Returns whether an error means that a limit is exceeded and the removal of closed segments could
-/// make space. This excludes errors that are caused by the protection of the history.
+/// make space. Errors that are caused by the protection of the history do not count.
 pub(super) fn is_limit(error: &io::Error) -> bool {
     shortage(error).is_some() && !is_history_kept(error)
 }

@@ -1,4 +1,4 @@
-//! A file of a storage with a quota. It requests space before it grows.
+//! A file of a storage with a quota. Such a file requests space before it grows.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;

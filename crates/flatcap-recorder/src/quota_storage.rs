@@ -68,8 +68,8 @@ impl QuotaStorage {
         self
     }
 
-    /// Protects segments that have no receipt in this file. They are never removed for their age.
-    /// For lack of space they are removed only after all other segments.
+    /// Protects segments that have no receipt in this file. The protected segments are never
+    /// removed for their age. For lack of space they are removed only after all other segments.
     #[must_use]
     pub fn with_receipts(self, path: PathBuf) -> Self {
         self.shared.lock_usage().receipts = Some(Receipts::new(path));

@@ -5,8 +5,8 @@ use std::fmt;
 use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{ScopedEngine, TriggerEvent};
 
-/// A listener that is called for each firing of a rule, with the marker that reports the firing. It
-/// runs on the recorder's thread.
+/// A listener that is called for each firing of a rule, with the marker that reports the firing.
+/// The listener runs on the recorder's thread.
 pub struct FiringListener(FiringCallback);
 
 type FiringCallback = Box<dyn FnMut(&TriggerEvent, &Marker) + Send>;
@@ -38,8 +38,8 @@ type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>
 
 impl PushedRules {
     /// Creates rules that name these sources. `compile` receives all sources of the run, ordered by
-    /// id, and the id of a pushed source. It compiles the rules that name this source. It is called
-    /// on the recorder's thread.
+    /// id, and the id of a pushed source. `compile` compiles the rules that name this source, and
+    /// is called on the recorder's thread.
     pub fn new(
         names: Vec<String>,
         compile: impl FnMut(&[SourceInfo], u16) -> ScopedEngine + Send + 'static,

@@ -2,11 +2,11 @@
 //! left.
 //!
 //! A segment is listed before it is removed, so that a crash between the two steps leaves no
-//! unexplained hole. If a listed segment still exists, it was not removed. It is taken off the list
-//! with the next change of the list and when the next recorder starts, because it might vanish
-//! later for another reason. If the list cannot be written before the removal, as on a full disk,
-//! it is written after the removal. A number that the recorder gave up is listed together with a
-//! removed neighbour.
+//! unexplained hole. If a listed segment still exists, it was not removed. Such a segment is taken
+//! off the list with the next change of the list and when the next recorder starts, because the
+//! segment might vanish later for another reason. If the list cannot be written before the removal,
+//! as on a full disk, it is written after the removal. A number that the recorder gave up is listed
+//! together with a removed neighbour.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};

@@ -1,5 +1,5 @@
-//! Retention decides which files to remove (evict) for lack of space or for their age. It uses
-//! names, sizes and ages, but neither a clock nor files.
+//! Retention decides which files to remove (evict) for lack of space or for their age. The
+//! decisions use names, sizes and ages, but neither a clock nor files.
 
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
@@ -7,15 +7,15 @@ use flatcap_format::storage::DiskSpace;
 /// Share of the file system for [`MinFree::Auto`]. The recorder must not fill a host's disk, but a
 /// higher share would stop it on many healthy hosts.
 const AUTO_BASIS_POINTS: u16 = 500;
-/// Maximum of [`MinFree::Auto`]. It is a fixed size because the space that other programs need
-/// until someone intervenes does not grow with the file system. journald caps its `SystemKeepFree`
-/// at the same size.
+/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size because the space that other programs
+/// need until someone intervenes does not grow with the file system. journald caps its
+/// `SystemKeepFree` at the same size.
 const AUTO_BYTES_MAX: u64 = 4 << 30;
 
 /// The limits of the data directory. The oldest segments are removed first to keep them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// Maximum allocated size of all files in the directory, in bytes. It includes the open
+    /// Maximum allocated size of all files in the directory, in bytes. The size includes the open
     /// segment, temporary files and files that were set aside.
     pub bytes: u64,
     /// Age at which a segment is removed, in nanoseconds.
@@ -122,9 +122,9 @@ const REPLACED_SHARE: u64 = 4;
 struct Protection {
     /// Minimum number of bytes of segments.
     kept: u64,
-    /// Minimum number of bytes of segments and reserve. It is larger than `kept` by two segments,
-    /// because the next segment is recorded before the oldest is removed, and because grants exceed
-    /// the need.
+    /// Minimum number of bytes of segments and reserve. This number is larger than `kept` by two
+    /// segments, because the next segment is recorded before the oldest is removed, and because
+    /// grants exceed the need.
     with_spare: u64,
 }
 
@@ -240,8 +240,9 @@ impl EvictionSums {
         self.freed = self.freed.saturating_add(bytes);
     }
 
-    /// Returns the number of bytes to move into the reserve after the removal. These are bytes that
-    /// were freed for `min_free` without reaching it, and bytes that the protected history lacks.
+    /// Returns the number of bytes to move into the reserve after the removal. The reserve gets
+    /// bytes that were freed for `min_free` without reaching it, and bytes that the protected
+    /// history lacks.
     fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
@@ -333,8 +334,8 @@ fn allocated_bytes(files: &[StoredFile]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated))
 }
 
-/// Returns the number of bytes that segments and reserve may occupy now. This is `retain_bytes`
-/// minus the size of other files, but not more than the file system has space for.
+/// Returns the number of bytes that segments and reserve may occupy now. The number is
+/// `retain_bytes` minus the size of other files, but not more than the file system has space for.
 pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let ours =
@@ -351,10 +352,10 @@ const RESERVE_SHARE: u64 = 4;
 /// would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
-/// Returns the target size of the reserve. This is the number of bytes that the history is short of
-/// the protected bytes and two segments, but at most a quarter of the usable free space. An
-/// existing reserve shrinks as the history grows. If the reserve is larger than that, it is reduced
-/// only if the free space exceeds it.
+/// Returns the target size of the reserve. The target is the number of bytes that the history is
+/// short of the protected bytes and two segments, but at most a quarter of the usable free space.
+/// An existing reserve shrinks as the history grows. If the reserve is larger than that, it is
+/// reduced only if the free space exceeds it.
 pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let wanted = Protection::of(&stock, limits).with_spare.saturating_sub(history_bytes(files));
@@ -517,9 +518,9 @@ mod tests {
 
     proptest! {
         // Proves that a plan consists of the oldest removable files, and that it is sufficient and
-        // minimal. A plan keeps the protected history unless `retain_bytes` is exceeded. It gives
-        // other programs no space that this history needs. It is refused only if no plan would be
-        // sufficient.
+        // minimal. A plan keeps the protected history unless `retain_bytes` is exceeded. A plan
+        // gives other programs no space that this history needs. A plan is refused only if no plan
+        // would be sufficient.
         #[test]
         fn plans_are_sufficient(
             sizes in proptest::collection::vec((0_u64..100, any::<bool>()), 0..20),
@@ -579,8 +580,8 @@ mod tests {
             }
         }
 
-        // Proves that a reserve is unchanged or at most its share of the free space. It is released
-        // to other programs only if at least as much space is free.
+        // Proves that a reserve is unchanged or at most its share of the free space. The reserve is
+        // released to other programs only if at least as much space is free.
         #[test]
         fn reserves_are_bounded(
             (held, reserve, available) in (0_u64..1000, 0_u64..500, 0_u64..2000),

@@ -15,8 +15,8 @@ use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 
-/// CPU budget of rules, in nanoseconds per second. It is 5 % of a core, which is enough for about
-/// 200 rules on samples at 1 kHz. The queues bridge far longer delays.
+/// CPU budget of rules, in nanoseconds per second. The budget is 5 % of a core, which is enough for
+/// about 200 rules on samples at 1 kHz. The queues bridge far longer delays.
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
 /// Maximum time for which unused budget accumulates. A batch after a stall of the disk costs more.
 const BURST_NS: u64 = NS_PER_S / 4;
@@ -299,8 +299,8 @@ impl WatchedEngine {
         Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
-    /// Lets the engine add events. The number of an episode is unique in its engine. It is made
-    /// unique among all engines, because it identifies snapshots.
+    /// Lets the engine add events. The number of an episode is unique in its engine. This function
+    /// makes the number unique among all engines, because the number identifies snapshots.
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,

@@ -1,5 +1,5 @@
-//! The slot of the open segment. It creates, rotates and seals segments. After a storage error it
-//! tries again, with exponential backoff.
+//! The slot of the open segment. The slot creates, rotates and seals segments. After a storage
+//! error it tries again, with exponential backoff.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The recorder's inputs. These are the run's plan, the storage, and everything that the recorder
-//! shares with the sampler groups.
+//! The recorder's inputs. The inputs are the run's plan, the storage, and everything that the
+//! recorder shares with the sampler groups.
 
 use std::sync::Arc;
 

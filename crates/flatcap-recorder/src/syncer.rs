@@ -1,5 +1,6 @@
-//! The syncer thread. It does operations that may take long and are independent of the order of the
-//! data. Examples are the fsync of a file and the rename of a sealed segment to its final name.
+//! The syncer thread. The syncer does operations that may take long and are independent of the
+//! order of the data. Examples are the fsync of a file and the rename of a sealed segment to its
+//! final name.
 //!
 //! The first sync of a file also syncs its name, because data cannot be found without a name. A
 //! file whose sync has failed is never synced again. The kernel may report success the second time
@@ -153,8 +154,8 @@ impl Syncer {
         })
     }
 
-    /// Requests a sync. Returns whether the request was accepted. It is refused while another sync
-    /// is running.
+    /// Requests a sync. Returns whether the request was accepted. A request is refused while
+    /// another sync is running.
     pub(super) fn sync(&mut self, segment: &SegmentWriter) -> bool {
         if self.syncing {
             return false;
@@ -249,8 +250,8 @@ impl Syncer {
     }
 }
 
-/// Files whose sync has failed. They are kept while the recorder does not know about the failure
-/// yet and may still seal them.
+/// Files whose sync has failed. A file is kept while the recorder does not know about the failure
+/// yet and may still seal the file.
 #[derive(Debug, Default)]
 struct FailedFiles(Vec<Weak<dyn StorageFile>>);
 

@@ -1,6 +1,6 @@
 //! Thinning (downsampling, decimation). The thinner passes on to the next recorder one sample per
-//! interval of each source, or all or none of the source's samples. It reports all other samples to
-//! the next recorder as thinned.
+//! interval of each source, or all or none of the source's samples. All other samples are reported
+//! to the next recorder as thinned.
 //!
 //! The first recorder takes every slab and writes it to the ring. The second one records the
 //! samples that were passed on. So a stalled disk delays only the second recorder, whose queue then

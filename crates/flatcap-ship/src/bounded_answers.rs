@@ -34,7 +34,7 @@ pub(crate) struct BoundedConnector;
 #[derive(Debug)]
 struct BoundedService(HttpClient);
 
-/// The body of a response. It fails after `bytes_max` bytes.
+/// The body of a response. The body fails after `bytes_max` bytes.
 #[derive(Debug)]
 struct BoundedBody {
     body: HttpResponseBody,

@@ -1,5 +1,5 @@
-//! Rate limits of bytes and of CPU time. They use the generic cell rate algorithm, which is a form
-//! of token bucket.
+//! Rate limits of bytes and of CPU time. The limits use the generic cell rate algorithm, which is a
+//! form of token bucket.
 
 use std::time::Duration;
 

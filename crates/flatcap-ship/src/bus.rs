@@ -9,9 +9,9 @@ use crate::nats_settings::host_token;
 /// A message about a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BusMessage {
-    /// The subject of the message. Its last token is the host.
+    /// The subject of the message. The last token of the subject is the host.
     pub(crate) subject: String,
-    /// The id by which the bus recognizes a repeated message. It is the name of the manifest
+    /// The id by which the bus recognizes a repeated message. The id is the name of the manifest
     /// without its folder.
     pub(crate) id: String,
     /// The content of the manifest.

@@ -32,7 +32,7 @@ pub(crate) struct CompactReport {
     pub(crate) segments: u64,
     pub(crate) rows: u64,
     pub(crate) removed_objects: u64,
-    /// Hours that could not be merged, with the reason. Their hot objects stay.
+    /// Hours that could not be merged, with the reason. The hot objects of these hours stay.
     pub(crate) refused: Vec<String>,
 }
 
@@ -146,8 +146,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
-    // Another compactor may already have put the manifest. Its manifest is the same, because it
-    // follows from the plan and the rows.
+    // Another compactor may already have put the manifest. Both manifests are the same, because a
+    // manifest follows from the plan and the rows.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }

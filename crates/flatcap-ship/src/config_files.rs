@@ -112,7 +112,7 @@ impl ConfigFiles {
         let mut text = String::new();
         let file = open_regular(path).map_err(failed)?;
         // Read at most one byte more than allowed. This byte shows that the file is too long,
-        // without reading all of it.
+        // without reading the whole file.
         let length = file.take(*bytes_left + 1).read_to_string(&mut text).map_err(failed)?;
         *bytes_left = bytes_left
             .checked_sub(length as u64)

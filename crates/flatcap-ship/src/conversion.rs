@@ -34,7 +34,7 @@ pub(crate) trait ObjectSink {
     /// Receives a complete object, which is one part of a table. Parts are numbered from 1.
     ///
     /// # Errors
-    /// Any error. It ends the conversion.
+    /// Any error ends the conversion.
     fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError>;
 
     /// Is called between batches of rows, and may pause.

@@ -60,8 +60,9 @@ pub(crate) fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGro
     parsed.collect()
 }
 
-/// Returns the rows that the views of deploy/lake show. These are hot rows of segments that have a
-/// manifest and are in no merged hour, and hourly rows of segments that are in one.
+/// Returns the rows that the views of deploy/lake show. The views show hot rows of segments that
+/// have a manifest and are in no merged hour, and hourly rows of segments that are in a merged
+/// hour.
 pub(crate) fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
@@ -230,7 +231,7 @@ fn a_segment_becomes_objects() {
 }
 
 // Proves that sources with the same name, such as two processes of an application, share one table
-// with each sample exactly once. This holds for raw and compressed segments.
+// with each sample exactly once. Method: raw and compressed segments.
 #[test]
 fn sources_of_one_name_are_one_table() {
     for is_compressed in [false, true] {
@@ -438,8 +439,8 @@ fn large_values_cost_their_cells() {
     assert!(source.problem.starts_with(&said), "{source:?}");
 }
 
-// Proves that a host that uses the identity of another host is refused with both names. It ships
-// once it has its own identity. Foreign files and objects are not changed, and an object that
+// Proves that a host that uses the identity of another host is refused with both names. The host
+// ships once it has its own identity. Foreign files and objects are not changed, and an object that
 // another version began is replaced.
 #[test]
 fn strangers_are_told_apart() {

@@ -1,4 +1,4 @@
-//! The inputs that the program gets from its host. These are clocks and random numbers.
+//! The inputs that the program gets from its host, which are clocks and random numbers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! All hosts of a store. They are found by the manifests of the last days and the rows in their
-//! objects.
+//! All hosts of a store. The hosts are found by the manifests of the last days and the rows in
+//! their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -89,7 +89,7 @@ mod tests {
     }
 
     // Proves that an hour is complete when the run continues in another hour, or when nothing was
-    // put for some time. This holds separately for each host and run.
+    // put for some time. Each host and run is treated separately.
     #[test]
     fn hours_are_complete() {
         let run = |minutes: &[i64]| -> Vec<HotSegment> {

@@ -13,8 +13,8 @@ const PURPOSE: &[u8] = b"flatcap lake host identity v1";
 // A machine id has the same length.
 const IDENTITY_BYTES: usize = 16;
 
-/// Returns the identity of the host that recorded a segment. It is the configured one, or else
-/// derived from the machine id, or else the host's name. Returns `None` if the host has no
+/// Returns the identity of the host that recorded a segment. The identity is the configured one, or
+/// else derived from the machine id, or else the host's name. Returns `None` if the host has no
 /// identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {

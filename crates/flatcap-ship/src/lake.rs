@@ -1,4 +1,4 @@
-//! The store. It puts, reads, lists and removes objects. It repeats failed requests with
+//! The store. This module puts, reads, lists and removes objects. It repeats failed requests with
 //! exponential backoff and jitter, within the budget of bytes, until the stop signal is set.
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
 use crate::store::{REQUEST_TIMEOUT, StoreAccess, open_store};
 
-/// Time before the first repetition. It doubles with each further repetition.
+/// Time before the first repetition. The time doubles with each further repetition.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -74,7 +74,8 @@ impl Default for Patience {
 
 impl Patience {
     /// Returns the time to wait after a failed attempt. The first attempt is number 0. The time is
-    /// random. Its maximum doubles with each attempt, and its minimum is half of this maximum.
+    /// random. The maximum of the time doubles with each attempt, and the minimum is half of this
+    /// maximum.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
         // A larger shift would overflow. The pause has reached its maximum long before that.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);

@@ -14,8 +14,8 @@
 //! | talk to a bus | `nats` |
 //!
 //! This program never changes a segment, and never removes an object unless a manifest accounts for
-//! it. It keeps no state on the host except the names of unsent messages. docs/LAKE.md describes
-//! objects and guarantees.
+//! it. The program keeps no state on the host except the names of unsent messages. docs/LAKE.md
+//! describes objects and guarantees.
 
 mod backlog;
 mod bounded_answers;

@@ -57,8 +57,8 @@ pub(crate) struct Manifest {
     /// The time at which the segment was created, according to its file name. The form is RFC 3339,
     /// in UTC.
     pub(crate) created: String,
-    /// The clocks at the time when the segment was created. They are right even if the time of day
-    /// of the host is wrong.
+    /// The clocks at the time when the segment was created. Monotonic and boot time are right even
+    /// if the time of day of the host is wrong.
     pub(crate) clocks: ManifestClocks,
     /// Times of the first and the last sample, or `None` if there are no samples.
     pub(crate) first_wall_ns: Option<i64>,
@@ -67,8 +67,8 @@ pub(crate) struct Manifest {
     pub(crate) recovered: bool,
     /// Size of the segment's frames before compression, in bytes.
     pub(crate) raw_bytes: u64,
-    /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"). It is empty if
-    /// there is no footer.
+    /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"). The string is
+    /// empty if there is no footer.
     pub(crate) digest: String,
     /// Sums over all sources.
     pub(crate) rows: u64,
@@ -82,8 +82,8 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// Returns the file that this manifest describes. Returns `None` if the file belongs to a
-    /// segment other than `group`, which is the group in the manifest's name. This can happen
-    /// because anyone who may put objects can put a manifest.
+    /// segment other than `group`, which is the group in the manifest's name. Such a manifest is
+    /// possible because anyone who may put objects can put a manifest.
     pub(crate) fn file_of(&self, group: &ObjectGroup) -> Option<SegmentName> {
         let file = SegmentName::parse(&self.file)?;
         let partition = Partition::new(file.created_s, group.partition.host());
@@ -118,8 +118,8 @@ pub(crate) struct ManifestClocks {
 #[serde(default)]
 pub(crate) struct ManifestSource {
     pub(crate) source: String,
-    /// The table of the source. It differs from the name of the source if that name has characters
-    /// that are not allowed.
+    /// The table of the source. The table's name differs from the name of the source if that name
+    /// has characters that are not allowed.
     pub(crate) table: String,
     pub(crate) period_ns: u64,
     /// The first number, and the number after the last one. Rows and gaps account for all numbers
@@ -141,7 +141,7 @@ pub(crate) struct ManifestSource {
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
     /// The reason why the source has no rows, why rows are left out, or why rows are not accounted
-    /// for. It is empty if all rows are there.
+    /// for. The string is empty if all rows are there.
     pub(crate) problem: String,
 }
 

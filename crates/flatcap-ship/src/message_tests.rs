@@ -50,7 +50,8 @@ struct Stream {
     connections: u64,
 }
 
-/// A bus that accepts each message id only once, as a stream does. It fails according to a plan.
+/// A bus that accepts each message id only once, as a stream does. The bus fails according to a
+/// plan.
 #[derive(Clone)]
 struct FakeBus {
     stream: Arc<Mutex<Stream>>,
@@ -187,9 +188,9 @@ fn each_manifest_is_announced_once() {
 }
 
 // Proves that a process loses no message if it ends at any request to the store, before or after
-// the store executed the request. The next process sends the message. This holds even for a bus
-// that refuses, does not respond, or accepts a message and loses the acknowledgement. A segment is
-// never announced before its manifest exists.
+// the store executed the request. The next process sends the message. The bus may refuse, not
+// respond, or accept a message and lose the acknowledgement. A segment is never announced before
+// its manifest exists.
 #[test]
 fn an_end_at_any_request_loses_no_message() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use crate::shared_outbox::SharedOutbox;
 /// An event that is reported to the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MessageEvent<'e> {
-    /// An attempt failed. It is repeated later.
+    /// An attempt failed. The attempt is repeated later.
     Failed { unsent: u64, error: &'e str },
     /// The message of a manifest will never be sent, because the bus does not accept it or the
     /// store has lost the manifest.

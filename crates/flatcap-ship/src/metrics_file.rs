@@ -11,14 +11,14 @@ const PREFIX: &str = "flatcap_ship_";
 pub(crate) struct MetricsText(String);
 
 impl MetricsText {
-    /// Adds the version of the program as a label. It may contain letters, digits, `.`, `+` and
-    /// `-`.
+    /// Adds the version of the program as a label. A version may contain letters, digits, `.`, `+`
+    /// and `-`.
     pub(crate) fn version(&mut self, version: &str) {
         self.family("gauge", "info", "The program.");
         let _written = writeln!(self.0, "{PREFIX}info{{version=\"{version}\"}} 1");
     }
 
-    /// Adds a value that only increases. Its name ends in `_total`.
+    /// Adds a value that only increases. The name of such a value ends in `_total`.
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family("counter", name, help);
         self.value(name, value);

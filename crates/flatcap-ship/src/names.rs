@@ -180,7 +180,7 @@ pub(crate) fn manifests_of_day(tier: Tier, day: &str) -> String {
     format!("{LAYOUT}/{}/date={day}", tier.manifests())
 }
 
-/// Returns the folder of the tables of a tier. It has one folder per table.
+/// Returns the folder of the tables of a tier. This folder has one folder per table.
 pub(crate) fn tables(tier: Tier) -> String {
     format!("{LAYOUT}/{}", tier.folder())
 }

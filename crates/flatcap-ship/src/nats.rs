@@ -22,7 +22,8 @@ use crate::nats_settings::NatsSettings;
 use crate::stop::StopSignal;
 use crate::store::install_cryptography;
 
-/// Maximum time for connecting. This includes resolving host names, trying all servers, and TLS.
+/// Maximum time for connecting. The time includes resolving host names, trying all servers, and
+/// TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum time for connecting to one address.
 // A name may have several addresses, some of which may be unreachable.
@@ -161,7 +162,7 @@ impl NatsBus {
         let subject = &message.subject;
         let answer = self.bounded(runtime, 2 * ACKNOWLEDGEMENT_TIMEOUT, select(acknowledged, failed))?;
         let error = match answer {
-            // This is also the result if the stream already had the message.
+            // The result is the same if the stream already had the message.
             Either::Left((Ok(_), _)) => return Ok(()),
             Either::Left((Err(error), _)) => error,
             Either::Right((error, _)) => return Err(BusError::Failed(format!("{}: {error}", self.url))),
@@ -222,8 +223,8 @@ enum Credentials {
 }
 
 impl Credentials {
-    /// Reads a file with credentials. It has a token on one line, or a user and a password on two
-    /// lines.
+    /// Reads a file with credentials. The file has a token on one line, or a user and a password on
+    /// two lines.
     ///
     /// # Errors
     /// `Failed`, with the path but without any of the content.

@@ -21,7 +21,7 @@ pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messag
 /// The checked settings for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NatsSettings {
-    /// The URLs of the servers, separated by commas. They contain no credentials.
+    /// The URLs of the servers, separated by commas. The URLs contain no credentials.
     pub(crate) url: String,
     /// The subject without the host.
     pub(crate) subject: String,

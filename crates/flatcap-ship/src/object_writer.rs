@@ -1,5 +1,5 @@
-//! Writes rows to Parquet objects in memory. The bytes depend only on the rows. They depend neither
-//! on the batches in which the rows arrive nor on a clock.
+//! Writes rows to Parquet objects in memory. The bytes depend only on the rows. The bytes depend
+//! neither on the batches in which the rows arrive nor on a clock.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) struct WrittenObject {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The error that rows cannot be encoded. It is a defect of this program.
+/// The error that rows cannot be encoded. Such an error is a defect of this program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ObjectWriterError {
     #[error("cannot encode the rows: {0}; please report it as a defect")]
@@ -49,7 +49,8 @@ pub(crate) struct ObjectWriter {
     /// The rows of the next chunk.
     pending: Vec<RecordBatch>,
     pending_rows: usize,
-    /// The first chunks of the next object. They are kept until its encodings can be chosen.
+    /// The first chunks of the next object. The chunks are kept until the encodings of the object
+    /// can be chosen.
     first: Vec<RecordBatch>,
     first_bytes: usize,
     object: Option<RowGroups<Vec<u8>>>,
@@ -169,7 +170,7 @@ fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
 
-/// Returns the size of some rows in bytes. It is always the same for the same rows.
+/// Returns the size of some rows in bytes. The size is always the same for the same rows.
 fn bytes_of(rows: &RecordBatch) -> usize {
     // Do not use the memory size of the columns, because their memory may also contain other rows.
     rows.columns().iter().map(|column| array_bytes(column)).sum()

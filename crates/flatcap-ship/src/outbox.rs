@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of manifests that are kept. They need about 500 KB.
+/// Maximum number of manifests that are kept. This number of manifests needs about 500 KB.
 // This is enough for almost three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
@@ -60,8 +60,8 @@ impl Outbox {
         outbox
     }
 
-    /// Accepts a manifest that is about to be put. Returns whether the manifest is kept. It is not
-    /// kept if the outbox is full.
+    /// Accepts a manifest that is about to be put. Returns whether the manifest is kept. A full
+    /// outbox does not keep the manifest.
     pub(crate) fn prepare(&mut self, manifest: &str) -> bool {
         // An earlier attempt may have left the same manifest, so remove that entry.
         self.unsent.retain(|message| message.manifest != manifest);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     // Proves that the outcome of a message does not settle a later message of the same manifest.
-    // That manifest was put only after the first attempt did not find it.
+    // Method: the manifest is put only after the first attempt did not find it.
     #[test]
     fn tickets_tell_attempts_apart() {
         let mut outbox = Outbox::of(vec!["a".to_owned()]);

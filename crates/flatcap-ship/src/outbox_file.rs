@@ -1,5 +1,5 @@
-//! The names of unsent messages on the disk, for the next process. They are in a directory with one
-//! file.
+//! The names of unsent messages on the disk, for the next process. The names are in a directory
+//! with one file.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -13,7 +13,7 @@ use crate::error::ShipError;
 use crate::names::ObjectGroup;
 use crate::outbox::{UNSENT_MAX, manifest_of};
 
-/// Name of the file in the directory. It has a line for each manifest.
+/// Name of the file in the directory. The file has a line for each manifest.
 const FILE: &str = "unsent";
 /// Name of the file with the URL of the store that has the manifests.
 const STORE: &str = "store";

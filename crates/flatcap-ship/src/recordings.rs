@@ -33,8 +33,8 @@ pub(crate) struct TestSegment {
     pub(crate) number: u64,
     /// Number of samples of each source, without the lost ones.
     pub(crate) samples: u64,
-    /// Number of samples of the first source with a counter beyond INT64. These are its first
-    /// samples.
+    /// Number of samples of the first source with a counter beyond INT64. The samples with such a
+    /// counter are the first samples of the source.
     pub(crate) large: u64,
     /// Time between the begins of two segments, in seconds.
     pub(crate) spacing_s: i64,

@@ -1,5 +1,5 @@
-//! Counts the rows of objects in the store. It reads the footers of the objects and does not rely
-//! on the manifests.
+//! Counts the rows of objects in the store. The counts come from the footers of the objects, and do
+//! not rely on the manifests.
 
 use std::collections::BTreeMap;
 

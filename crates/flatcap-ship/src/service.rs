@@ -217,8 +217,8 @@ pub(crate) fn ship_backlog(
     let result = ship_files(shipper, &files, state, watch);
     let started_s = seconds(&state.started);
     for file in &files {
-        // If the store was not asked about a segment, another process may have shipped it. This is
-        // not assumed for segments that are younger than this process.
+        // If the store was not asked about a segment, another process may have shipped it. A
+        // segment that is younger than this process counts as not shipped.
         if shipper.known(file).unwrap_or(file.name.created_s < started_s) {
             state.waiting.remove(&file.path);
         }

@@ -50,8 +50,8 @@ struct OutboxState {
 }
 
 impl SharedOutbox {
-    /// Opens the outbox in a directory. It contains the messages that an earlier process has left
-    /// about the store with this URL.
+    /// Opens the outbox in a directory. The outbox contains the messages that an earlier process
+    /// has left about the store with this URL.
     ///
     /// # Errors
     /// The errors of [`OutboxFile::open`].

@@ -1,5 +1,5 @@
-//! The configuration. It consists of the files and of command-line options, which override the
-//! files.
+//! The configuration. The configuration consists of the files and of command-line options, which
+//! override the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The state of a host's shipping. It has the files that are not in the store yet, and the state
-//! that the service reports.
+//! The state of a host's shipping. The state consists of the files that are not in the store yet,
+//! and the state that the service reports.
 
 use std::path::Path;
 

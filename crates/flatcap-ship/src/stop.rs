@@ -1,4 +1,4 @@
-//! The stop signal. It ends waiting and requests on any thread.
+//! The stop signal. The signal ends waiting and requests on any thread.
 
 use std::future::{Future, pending};
 use std::io;

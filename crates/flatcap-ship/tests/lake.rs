@@ -78,7 +78,7 @@ fn judge(module: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns rows and sums of each source of some recordings. They come from a query of the
+/// Returns rows and sums of each source of some recordings. The numbers come from a query of the
 /// recordings themselves.
 fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)> {
     let mut all: BTreeMap<String, (u64, BTreeMap<String, u128>)> = BTreeMap::new();
@@ -191,8 +191,8 @@ fn judged(python: &Path, script: &str, args: &[&Path]) -> String {
 }
 
 // Proves that DuckDB finds every recorded sample exactly once, with the same sums and without a
-// missing sample. This holds for hot objects, for merged hours, and with additional later segments.
-// A hidden manifest is detected.
+// missing sample. Method: hot objects, merged hours, and additional later segments. A hidden
+// manifest is detected.
 #[test]
 fn duckdb_finds_every_sample_once() {
     let Some(python) = judge("duckdb") else { return };
@@ -215,10 +215,10 @@ fn duckdb_finds_every_sample_once() {
 }
 
 // Proves that DuckDB, Spark and DataFusion find the same rows in a lake with the queries in
-// deploy/lake. These are every recorded sample exactly once, with the same sums, losses and marks.
-// In one lake no hour is merged. In the other, merged hours exist together with the hot objects
-// that they replace, and later segments are hot. One segment has no manifest, the store contains
-// halves of objects, and the identities of hosts look like numbers.
+// deploy/lake. Each engine finds every recorded sample exactly once, with the same sums, losses and
+// marks. In one lake no hour is merged. In the other, merged hours exist together with the hot
+// objects that they replace, and later segments are hot. One segment has no manifest, the store
+// contains halves of objects, and the identities of hosts look like numbers.
 #[test]
 fn three_engines_agree() {
     let pythons = ["duckdb", "pyspark", "datafusion"].map(judge);
@@ -415,8 +415,8 @@ fn names_reach_no_terminal() {
 }
 
 // Proves that the service ships segments that are sealed later, and reports its state and its
-// metrics in the files that a drop-in names. It continues if it cannot write a file, and ends at
-// SIGTERM with status 0.
+// metrics in the files that a drop-in names. The service continues if it cannot write a file, and
+// ends at SIGTERM with status 0.
 #[test]
 fn the_service_ships_and_stops() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ const PASSWORD: &str = "s3cret-of-the-bus";
 /// The identity of the host, and its token in a subject.
 const HOST: [&str; 2] = ["web-1.example.com", "web-1_example_com-a8652cfc"];
 
-/// A NATS server with `JetStream`. Its data stays in a directory.
+/// A NATS server with `JetStream`. The data of the server stays in a directory.
 struct Server {
     folder: PathBuf,
     child: Child,
@@ -327,9 +327,9 @@ fn nats_misses_nothing_after_kills() {
     host.assert_announced(&server, usize::try_from(written).unwrap());
 }
 
-// Proves that the service ships while the server is unavailable and reports unsent messages. It
-// sends them when the server is back, and ends at SIGTERM. A second process with the same outbox is
-// refused.
+// Proves that the service ships while the server is unavailable and reports unsent messages. The
+// service sends these messages when the server is back, and ends at SIGTERM. A second process with
+// the same outbox is refused.
 #[test]
 fn nats_comes_back_to_the_service() {
     let folder = tempfile::tempdir().unwrap();

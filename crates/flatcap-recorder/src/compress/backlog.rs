@@ -1,5 +1,5 @@
 //! The sealed segments that wait for compression, and the choice of the compressor for the next
-//! segment. This module decides by names and times. It uses neither a clock nor files.
+//! segment. The module decides by names and times, and uses neither a clock nor files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     // Proves that idle time is used first. The guaranteed share takes only segments that are
-    // overdue or urgent. It recalls a segment from the idle compressor only if that compressor
+    // overdue or urgent. A segment is recalled from the idle compressor only if that compressor
     // makes no progress and no other segment waits.
     #[test]
     fn idle_time_comes_first() {

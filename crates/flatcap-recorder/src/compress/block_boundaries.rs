@@ -5,8 +5,8 @@ use flatcap_format::segment::FrameKind;
 /// The stored size of a block is at most about the limit divided by this number. The reason is that
 /// poorly compressible data is slow to decompress, and that a seek decompresses a whole block.
 const STORED_FRACTION: u64 = 8;
-/// Minimum limit of a block in raw bytes, unless the limit of all blocks is lower. It has priority
-/// over `STORED_FRACTION`.
+/// Minimum limit of a block in raw bytes, unless the limit of all blocks is lower. This minimum has
+/// priority over `STORED_FRACTION`.
 const LIMIT_MIN: usize = 1 << 20;
 
 /// Returns the limit of the next block, assuming that its frames compress as well as the last block

@@ -33,8 +33,8 @@ pub(super) struct CompressorKind {
     pub(super) cpu_ns: fn(&CompressionMetrics) -> &Counter,
 }
 
-/// The thread runs at idle priority (`SCHED_IDLE`). It delays no other thread, and on a busy host
-/// it gets almost no CPU time.
+/// The thread runs at idle priority (`SCHED_IDLE`). The thread delays no other thread, and on a
+/// busy host it gets almost no CPU time.
 pub(super) const IDLE: CompressorKind = CompressorKind {
     name: "compress-idle",
     set_priority: thread::set_idle_priority,

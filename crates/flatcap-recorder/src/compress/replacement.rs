@@ -26,11 +26,11 @@ pub struct ReplaceJob<'a> {
 /// The way in which a new file replaces an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceMode {
-    /// Exchange the two names. This is safe even if other programs remove segments at the same
-    /// time.
+    /// Exchange the two names. The exchange is safe even if other programs remove segments at the
+    /// same time.
     Exchange,
     /// Exchange the two names, or rename over the old file if the file system cannot exchange
-    /// names. This is only safe if no other program removes segments at the same time.
+    /// names. The rename is only safe if no other program removes segments at the same time.
     ExchangeOrReplace,
 }
 

@@ -42,8 +42,8 @@ pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
     };
     let left: Vec<FileEntry> = storage.entries()?.into_iter().filter(is_left).collect();
     if !left.is_empty() {
-        // The file may be the raw one, if the compressed file has already taken over its name. That
-        // exchange must be on disk before the raw file is removed.
+        // The file may be the raw one, if the compressed file has already taken over its name. The
+        // exchange of the names must be on disk before the raw file is removed.
         storage.sync_directory()?;
     }
     let mut removed = 0;

@@ -1,5 +1,5 @@
-//! Compresses sealed segments during a recording. The worker's loop owns all state. It decides, and
-//! assigns segments to compressors. The caller provides the thread of the loop.
+//! Compresses sealed segments during a recording. The worker's loop owns all state. The loop
+//! decides, and assigns segments to compressors. The caller provides the thread of the loop.
 
 use std::collections::BTreeMap;
 use std::io;

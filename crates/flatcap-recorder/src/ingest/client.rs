@@ -82,8 +82,8 @@ impl ConnectedClient {
 
     /// Notifies the client that the samples of a lane that it handed over are in the recording.
     pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
-        // If the client misses the message, it hands the lane over again. That adds nothing to the
-        // recording.
+        // If the client misses the message, it hands the lane over again. The second rescue of a
+        // lane adds nothing to the recording.
         let _unheard = self.connection.send(&PushReply::Rescued { run_id, lane }.encode(), None);
     }
 }

@@ -1,11 +1,11 @@
 //! The CPU budget of pushes, and the part of it that each user uses. The budget causes
 //! backpressure, because above it frames wait in the clients' lanes.
 //!
-//! All work for pushes is charged. This is connecting, registering, reading and verifying frames,
-//! and the recorders' work on these frames. Above the budget, the thread sleeps until the debt is
-//! paid. During the sleep, messages wait in their sockets and frames in their lanes. The user with
-//! the least recent use is served first. So users delay mostly themselves, and they delay others by
-//! at most one turn.
+//! All work for pushes is charged. The work consists of connecting, registering, reading and
+//! verifying frames, and the recorders' work on these frames. Above the budget, the thread sleeps
+//! until the debt is paid. During the sleep, messages wait in their sockets and frames in their
+//! lanes. The user with the least recent use is served first. So users delay mostly themselves, and
+//! they delay others by at most one turn.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// are dropped.
 const USERS_MAX: usize = 256;
 /// Divisor of the budget for connections of users who may not push, and for connections whose user
-/// is not known yet. They get 1/20, because they are not entitled to any of the budget.
+/// is not known yet. These connections get 1/20, because they are not entitled to any of the
+/// budget.
 const STRANGERS_PART: u64 = 20;
 
 /// The account that work is charged to.

@@ -12,8 +12,8 @@ use flatcap_os::clock::monotonic_ns;
 use flatcap_os::sealed_memory::fixed_length;
 use flatcap_stream::ChecksumKind;
 
-/// Maximum number of slabs read from a lane. It allows reading all slabs twice, in case the client
-/// still writes.
+/// Maximum number of slabs read from a lane. All slabs may be read twice, in case the client still
+/// writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
 /// Memory that a frame needs in addition to its bytes.
 const FRAME_EXTRA_BYTES: u64 = size_of::<Vec<u8>>() as u64;

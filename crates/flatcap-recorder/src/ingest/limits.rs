@@ -4,24 +4,24 @@ use flatcap_lane::{
     LANE_BYTES_MAX, LANE_BYTES_MIN, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SourceRegistration,
 };
 
-/// Size of a lane's slab in bytes. It is as large as the recorder's own slabs, so that the largest
-/// lane does not exceed the maximum number of slabs.
+/// Size of a lane's slab in bytes. These slabs are as large as the recorder's own slabs, so that
+/// the largest lane does not exceed the maximum number of slabs.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
-/// Memory in bytes that the recorder needs for a pushed source in addition to its schema. It covers
-/// counters, a loss list, names and labels, and is rounded up.
+/// Memory in bytes that the recorder needs for a pushed source in addition to its schema. The
+/// memory is for counters, a loss list, names and labels, and is rounded up.
 const SOURCE_BYTES_MIN: u64 = 8 << 10;
 /// Number of copies of a source's schema in memory. There is one in the run, one in the client, and
 /// the others are in the plans and headers of two recorders.
 const SCHEMA_COPIES: u64 = 6;
 
-/// Each user may use at most 1 / `USER_SHARE` of the resources that applications share. These are
-/// clients, lanes, memory, sources of the run and their descriptions.
+/// Each user may use at most 1 / `USER_SHARE` of the resources that applications share. Shared
+/// resources are clients, lanes, memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
 /// Maximum number of lanes of killed runs that wait to be rescued. The service manager stores as
 /// many. Each user may have at most 1 / `USER_SHARE` of these lanes.
 pub const LEFT_LANES_MAX: usize = 4096;
-/// Size of a descriptor in bytes without its schema, its names and the client's labels. It covers
-/// the labels that come from the kernel, and is rounded up.
+/// Size of a descriptor in bytes without its schema, its names and the client's labels. The size
+/// includes the labels that come from the kernel, and is rounded up.
 const DESCRIPTOR_BYTES: u64 = 1 << 10;
 /// Size of a pushed source's totals in a footer in bytes, rounded up.
 const TOTALS_BYTES: u64 = 512;
@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     // Proves that a refusal says whether one user or all users have reached a limit, and that it
-    // names the limit and the key that raises it. This holds with a ring too.
+    // names the limit and the key that raises it. The refusal is the same with a ring.
     #[test]
     fn a_refusal_names_its_key() {
         let limits = PushLimits {

@@ -52,8 +52,8 @@ pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<Pay
     Ok(Some(Arc::new(Mutex::new(compiled.verifier(options)))))
 }
 
-/// Verifies the payloads that were left in the lanes of a killed run. It uses the descriptors in
-/// the files of that run.
+/// Verifies the payloads that were left in the lanes of a killed run. The verification uses the
+/// descriptors in the files of that run.
 #[derive(Debug)]
 pub struct LeftVerification<'h> {
     header: &'h SegmentHeader,

@@ -1,4 +1,5 @@
-//! The registry of clients with their lanes and sources. It answers the requests of the clients.
+//! The registry of clients with their lanes and sources. The registry answers the requests of the
+//! clients.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,8 +29,8 @@ use super::source_pool::{ChosenSource, PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
 use super::trigger_limits::TriggerLimits;
 
-/// Maximum number of receipts that are queued between two turns. It allows one for each lane that
-/// waits and for each lane that is being rescued.
+/// Maximum number of receipts that are queued between two turns. There may be one receipt for each
+/// lane that waits and for each lane that is being rescued.
 const RECEIPTS_MAX: usize = 2 * LEFT_LANES_MAX;
 
 /// The clients, their lanes, and the sources of lanes that have ended.
@@ -361,7 +362,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Removes a client whose connection is closed. Its lanes are still read until they are empty.
+    /// Removes a client whose connection is closed. The client's lanes are still read until they
+    /// are empty.
     pub(super) fn remove_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.release(client.sources.values().map(|source| source.bytes).sum());

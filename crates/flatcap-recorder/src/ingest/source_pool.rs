@@ -14,7 +14,7 @@ use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 /// up the ids.
 const PROCESSES_MAX: usize = 32;
 /// Minimum time before a lane continues the source of another lane, so that the lane's clock cannot
-/// be before the last sample. It is the maximum time by which a sample may be in the future.
+/// be before the last sample. The value is the maximum time by which a sample may be in the future.
 const PAUSE_MIN_NS: u64 = 1_000_000;
 
 /// A pushed source of the recording.
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
     }
 
-    /// A simulated application that is restarted repeatedly. It has this number of threads and this
-    /// size of its schema.
+    /// A simulated application that is restarted repeatedly. The application has this number of
+    /// threads and this size of its schema.
     struct RestartedApplication {
         uid: u32,
         threads: usize,

@@ -124,8 +124,8 @@ impl SourceSetup {
         &self.name
     }
 
-    /// Returns the descriptor of the source. It has the process id if the source belongs to a
-    /// process.
+    /// Returns the descriptor of the source. The descriptor has the process id if the source
+    /// belongs to a process.
     pub(super) fn info(&self, process: Option<i32>) -> SourceInfo {
         let mut labels: Vec<(String, String)> =
             self.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -34,7 +34,7 @@ pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Maximum number of requests of a client answered per turn, so that other clients get their turn.
 const REQUESTS_PER_TURN: usize = 16;
-/// Maximum number of wall offsets that samples may be stamped with. These are the offsets after the
+/// Maximum number of wall offsets that samples may be stamped with. The offsets are those after the
 /// last 64 changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
 /// Time at the end for frames that are being written. Writing a frame takes less than a microsecond
@@ -69,7 +69,8 @@ pub struct PushWorkerSettings {
     pub cpu_basis_points: u32,
     /// The counters of pushes.
     pub metrics: Arc<PushMetrics>,
-    /// The counters of the recorders. They include the recorders' CPU time for pushed frames.
+    /// The counters of the recorders. One of the counters is the recorders' CPU time for pushed
+    /// frames.
     pub recorders: Vec<Arc<PushMetrics>>,
 }
 
@@ -98,8 +99,8 @@ pub struct PushWorker {
     first_lane: u32,                   // that is read first: the one that could not be read the last time
     is_contended: bool,                // the budget did not suffice for the last turn
     is_lanes_turn: bool,               // lanes are read before requests are answered
-    /// Requests that could not be answered yet. Their connections are not in `ready`, because
-    /// packets after such a request must wait.
+    /// Requests that could not be answered yet. The connections of these requests are not in
+    /// `ready`, because packets after such a request must wait.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }

@@ -1,4 +1,4 @@
-//! Snapshots of the full-rate samples around a moment. They are copied from the ring into a
+//! Snapshots of the full-rate samples around a moment. The samples are copied from the ring into a
 //! separate directory, which gets its final name atomically.
 //!
 //! This module never delays a sampler or the recorder, never gives an incomplete directory its

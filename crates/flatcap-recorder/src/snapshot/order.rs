@@ -17,8 +17,8 @@ const REQUESTS_MAX: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
-    /// The second part of the directory's name, which follows the time. It is the name of the rule,
-    /// or what a person wrote. Characters that do not belong in a file name are replaced.
+    /// The second part of the directory's name, which follows the time. The name is the rule's
+    /// name, or what a person wrote. Characters that do not belong in a file name are replaced.
     pub name: String,
     /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
@@ -26,7 +26,8 @@ pub struct SnapshotOrder {
     /// did. Requests of users are not joined with others, so that each keeps its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// The reason, written for people. It is the condition of the rule, or the text of `--reason`.
+    /// The reason, written for people. The reason is the condition of the rule, or the text of
+    /// `--reason`.
     pub reason: String,
     /// The expressions of the rule and their values, as strings.
     pub values: Vec<(String, String)>,
@@ -36,7 +37,7 @@ pub struct SnapshotOrder {
     pub fired_mono_ns: u64,
     /// Begin of the window, included, in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// End of the window, included, in monotonic nanoseconds. It may be in the future.
+    /// End of the window, included, in monotonic nanoseconds. The end may be in the future.
     pub last_mono_ns: u64,
 }
 
@@ -61,8 +62,8 @@ pub enum OrderError {
     NotWritten(String),
 }
 
-/// The callback that receives the name of the snapshot once the request is on disk. It is called on
-/// the snapshot thread.
+/// The callback that receives the name of the snapshot once the request is on disk. The callback is
+/// called on the snapshot thread.
 pub(super) struct OrderReply(Box<OrderCallback>);
 
 type OrderCallback = dyn FnOnce(Result<String, OrderError>) + Send;
@@ -88,7 +89,7 @@ pub(super) enum SnapshotRequest {
     KeepRun(u64),
 }
 
-/// The handle with which any thread requests snapshots. It never waits.
+/// The handle with which any thread requests snapshots. The handle never waits.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
     requests: Sender<SnapshotRequest>,
@@ -121,8 +122,8 @@ impl SnapshotRequests {
 impl SnapshotHandle {
     /// Requests a snapshot. If its window overlaps the window of an unfinished snapshot of the same
     /// user, that snapshot is extended instead. `reply` receives the name of the snapshot once the
-    /// request is on disk and survives a kill. On failure it receives the error. It is called on
-    /// the snapshot thread, or at once if the request is refused.
+    /// request is on disk and survives a kill. On failure `reply` receives the error. `reply` is
+    /// called on the snapshot thread, or at once if the request is refused.
     ///
     /// # Errors
     /// `Busy` or `Ending`. No snapshot is taken.

@@ -1,14 +1,14 @@
-//! A snapshot that was requested but is not complete yet. It has its requests, and the time at
-//! which to copy its window.
+//! A snapshot that was requested but is not complete yet. This module holds the requests of the
+//! snapshot, and the time at which to copy the window.
 
 use flatcap_os::host_log::{HostLog, LogWindow};
 
 use super::order::{OrderId, SnapshotOrder};
 use super::ring_segment::RingSegment;
 
-/// Maximum length of the window of joined requests, in nanoseconds. It is an hour before a firing,
-/// plus the longest episode after the firing. A request that would exceed this length gets a
-/// separate snapshot, so that each snapshot is completed at some time.
+/// Maximum length of the window of joined requests, in nanoseconds. The maximum is an hour before a
+/// firing, plus the longest episode after the firing. A request that would exceed this length gets
+/// a separate snapshot, so that each snapshot is completed at some time.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
 /// Maximum number of attempts to copy a window. There are several, because a disk may be full or
 /// fail only temporarily.

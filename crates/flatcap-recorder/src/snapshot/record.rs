@@ -21,7 +21,7 @@ pub(super) const KEEP_NAME: &str = "keep";
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
 /// Maximum number of characters of a request's name in a directory name.
 const NAME_CHARS_MAX: usize = 48;
-/// Maximum length of the text of a marker, in bytes. It is the same as for marks of people.
+/// Maximum length of the text of a marker, in bytes. The limit is the same as for marks of people.
 const MARKER_BYTES_MAX: usize = 4096;
 /// Maximum length of a file that is read, in bytes. A description is far shorter.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Open segments of the ring. They can be read even after the ring has removed them.
+//! Open segments of the ring. These segments can be read even after the ring has removed them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,8 +41,8 @@ pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingS
     all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
 }
 
-/// Returns whether the segments are consecutive. They may not be, because the ring may have removed
-/// some of them before the end of a long window.
+/// Returns whether the segments are consecutive. A segment may be missing, because the ring may
+/// have removed some of them before the end of a long window.
 pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
     let mut pairs = segments.iter().zip(segments.iter().skip(1));
     pairs.all(|(before, next)| next.name.number == before.name.number + 1)

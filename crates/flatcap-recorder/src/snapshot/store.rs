@@ -1,5 +1,5 @@
-//! The directories of snapshots. This module creates them, gives them their final names, lists and
-//! removes them.
+//! The directories of snapshots. This module creates, lists and removes the directories, and gives
+//! them their final names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -141,10 +141,10 @@ pub fn set_kept(folder: &dyn SnapshotFolder, name: &str, is_kept: bool) -> io::R
     }
 }
 
-/// Returns the snapshots to remove to stay within the limits. These are the oldest ones that are
-/// not kept. Never returns the newest snapshot. That is `newest`, which was just completed, or else
-/// the last one by name. `newest` is needed because names start with a time and the clock may have
-/// been set back.
+/// Returns the snapshots to remove to stay within the limits. The result has the oldest snapshots
+/// that are not marked as kept. Never returns the newest snapshot. The newest snapshot is `newest`,
+/// which was just completed, or else the last one by name. `newest` is needed because names start
+/// with a time and the clock may have been set back.
 fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str>) -> BTreeSet<String> {
     let mut bytes = all.iter().fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.bytes));
     let mut count = all.len();

@@ -339,8 +339,8 @@ fn assert_whole(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a snapshot has exactly the samples of its window, and the losses in it. This holds
-// for fast and slow sources and across segment boundaries. Overlapping requests are joined.
+// Proves that a snapshot has exactly the samples of its window, and the losses in it. The sources
+// are fast and slow, and the window crosses segment boundaries. Overlapping requests are joined.
 #[test]
 fn a_window_is_cut_exactly() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -469,7 +469,8 @@ fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
 }
 
 // Proves that a window whose copy fails for lack of space is copied again completely, although the
-// ring has removed its samples since then. This does not count as a failure.
+// ring has removed its samples since then. A copy that is repeated in this way does not count as a
+// failure.
 #[test]
 fn a_copy_without_space_is_tried_again() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());

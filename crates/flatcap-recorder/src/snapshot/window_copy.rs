@@ -18,22 +18,22 @@ use super::ring_segment::{RingSegment, open};
 
 /// Number of raw bytes per write. The bytes of a write become one compressed block.
 const WRITE_BYTES: usize = 1 << 20;
-/// Number of segments searched for the first sample of each source. These are the segment open at
-/// the begin of the window, and the next one. If they have no sample of a source, the next header
-/// has the number of the source's next sample.
+/// Number of segments searched for the first sample of each source. The searched segments are the
+/// one that was open at the begin of the window, and the next one. If they have no sample of a
+/// source, the next header has the number of the source's next sample.
 const SEGMENTS_SEARCHED: usize = 2;
 
 /// The parameters of a copy.
 pub(super) struct WindowCopy<'a> {
-    /// The segments in the order of their numbers. They must contain all existing samples of the
-    /// window.
+    /// The segments in the order of their numbers. The segments must contain all existing samples
+    /// of the window.
     pub(super) segments: &'a [RingSegment],
     /// Minimum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) first_mono_ns: u64,
     /// Maximum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add. It is not added if the window contains the marker of a rule with the same
-    /// time.
+    /// A marker to add. The marker is not added if the window contains the marker of a rule with
+    /// the same time.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
     /// The function that returns the compression settings for a header.
@@ -154,7 +154,7 @@ impl From<u64> for SourceCut {
 }
 
 impl SourceCut {
-    /// Returns the gaps before a sample. These are the gaps in the ring, and a gap with cause
+    /// Returns the gaps before a sample. The result has the gaps in the ring, and a gap with cause
     /// `damaged` for each range of missing numbers that no gap covers.
     fn gaps_before(&mut self, source: u16, seq: u64, mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();

@@ -1,5 +1,5 @@
-//! The snapshot thread. It takes requests, waits for the ends of their windows, and copies the
-//! windows.
+//! The snapshot thread. The thread takes requests, waits for the ends of their windows, and copies
+//! the windows.
 //!
 //! The directory is created as soon as the request arrives, and contains the request. So if this
 //! process is killed, the next one completes the snapshot from the ring.
@@ -27,7 +27,7 @@ use super::ring_segment::{RingSegment, follow_each_other, last_sample_ns, merged
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{WindowCopy, copy_window};
 
-/// Maximum number of directory names that are tried for a snapshot. They differ in an appended
+/// Maximum number of directory names that are tried for a snapshot. The names differ in an appended
 /// number.
 const NAMES_TRIED_MAX: usize = 100;
 
@@ -48,8 +48,8 @@ pub struct SnapshotSettings {
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
     /// Time from the end of a window until its last samples are in the ring, in nanoseconds.
     pub settle_ns: u64,
-    /// The function that waits until the ring contains all queued samples. It returns false on an
-    /// error or after the time limit.
+    /// The function that waits until the ring contains all queued samples. The function returns
+    /// false on an error or after the time limit.
     pub settle: Box<dyn FnMut() -> bool + Send>,
     /// The function that returns the difference between wall time and monotonic time, in
     /// nanoseconds.

@@ -71,7 +71,7 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
 }
 
 // Proves that a small disk has the newest samples at the end, and that at least half of the disk is
-// used for them. This holds although segments are configured larger than the disk.
+// used for them. Method: segments are configured larger than the disk.
 #[test]
 fn a_small_disk_keeps_the_newest() {
     for packs in [false, true] {
@@ -154,8 +154,8 @@ fn other_programs_cost_no_history() {
     assert!(!storage.names().iter().any(|name| name == RESERVE_NAME));
 }
 
-// Proves that a reserve left by a killed run is taken over. It is released to segments, and removed
-// when the limits or the end of the run require it.
+// Proves that a reserve left by a killed run is taken over. The reserve is released to segments,
+// and removed when the limits or the end of the run require its removal.
 #[test]
 fn the_reserve_of_a_killed_run_is_taken_over() {
     let storage = SimulatedStorage::new(0);

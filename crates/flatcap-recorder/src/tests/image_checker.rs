@@ -1,5 +1,5 @@
-//! Checks the files after any failure. It compares what a reader finds with the script and with the
-//! promises that follow from the storage's log.
+//! Checks the files after any failure. The checker compares what a reader finds with the script and
+//! with the promises that follow from the storage's log.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

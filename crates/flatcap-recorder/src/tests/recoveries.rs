@@ -296,7 +296,7 @@ fn finished(script: &Script) -> BTreeSet<(u16, u64)> {
 }
 
 // Proves that recovering the segments of a killed run one by one, in either order, has the same
-// result as recovering the directory. This holds with and without compression.
+// result as recovering the directory. Method: scripts with and without compression.
 #[test]
 fn segments_are_recovered_one_by_one() {
     for script in [Script::fixed(SyncPolicy::Never), Script::fixed(SyncPolicy::Never).compressing()] {

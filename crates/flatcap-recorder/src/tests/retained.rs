@@ -1,4 +1,4 @@
-//! Tests of retention that use the log of the simulated storage. They check which files are
+//! Tests of retention that use the log of the simulated storage. The tests check which files are
 //! removed, when they are removed, and that the remaining files never exceed the limits.
 
 use std::collections::BTreeMap;
@@ -313,7 +313,8 @@ fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> 
 }
 
 // Proves that if a file cannot be removed, the next oldest one is removed and recording continues.
-// This holds from the start on. A list has the segments that were removed between others.
+// Both are true from the start of the run. A list has the segments that were removed between
+// others.
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);

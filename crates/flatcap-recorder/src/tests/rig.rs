@@ -1,5 +1,5 @@
-//! The shared test rig. It has scripted samples, a recorder that records them, and a reader of the
-//! result.
+//! The shared test rig. The rig has scripted samples, a recorder that records them, and a reader of
+//! the result.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -127,8 +127,8 @@ impl Script {
         earlier.all(|earlier| self.payload(source, earlier).is_none())
     }
 
-    /// Returns the memory of the run at its end. It has every complete frame, and the number of
-    /// begun samples.
+    /// Returns the memory of the run at its end. The memory has every complete frame, and the
+    /// number of begun samples.
     pub(crate) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
         for seq in 0..self.samples {
@@ -375,7 +375,7 @@ pub(crate) enum FileItem {
     Other { kind: FrameKind },
 }
 
-/// The reader of images. It caches the result for each content.
+/// The reader of images. The reader caches the result for each content.
 #[derive(Debug)]
 pub(crate) struct ImageReader {
     folder: tempfile::TempDir,

@@ -18,8 +18,8 @@ fn thinned(sync: SyncPolicy) -> Script {
     Script { thinning_ns: 4, ..whole(sync) }
 }
 
-/// Returns the numbers of recorded, lost and thinned samples of each source. Their sum is the
-/// number of all samples.
+/// Returns the numbers of recorded, lost and thinned samples of each source. The sum of the three
+/// numbers is the number of all samples.
 fn counts(script: &Script, report: &RecorderReport) -> Vec<(u64, u64, u64)> {
     let counted = |source: &crate::SourceReport| {
         assert_eq!(

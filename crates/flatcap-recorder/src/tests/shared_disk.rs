@@ -31,7 +31,8 @@ enum Usage {
     Quota,
 }
 
-/// A simulated recorder that works second by second. It extends its open segment and rotates it.
+/// A simulated recorder that works second by second. The recorder extends its open segment and
+/// rotates it.
 struct Recording {
     storage: SimulatedStorage,
     capped: QuotaStorage,

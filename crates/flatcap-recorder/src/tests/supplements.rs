@@ -14,7 +14,8 @@ use crate::SyncPolicy;
 
 // Proves that a supplement gets a number that its run has never used, even if retention has removed
 // the last segments of the run. The supplement begins with the first sample that is left over.
-// Samples of the removed segments count as removed. They are neither lost nor recorded again.
+// Samples of the removed segments count as removed. The samples of removed segments are neither
+// lost nor recorded again.
 #[test]
 fn a_supplement_takes_no_number_again() {
     let script = Script::fixed(SyncPolicy::Never);

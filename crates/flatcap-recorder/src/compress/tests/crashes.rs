@@ -59,8 +59,8 @@ fn operations(placing: ReplaceMode) -> std::ops::Range<usize> {
     first..storage.log().len() + 1
 }
 
-// Proves that a crash before, within or after any storage operation loses no segment. This holds
-// for killed processes and for power cuts.
+// Proves that a crash before, within or after any storage operation loses no segment. Method:
+// killed processes and power cuts.
 #[test]
 fn crashes_cost_nothing() {
     let operations = operations(ReplaceMode::Exchange);
@@ -397,9 +397,9 @@ fn restore(
     restore_segment(&mut ReplaceJob { storage, min_free: 0, replace_mode, after_slice }, parsed(name))
 }
 
-// Proves that undoing the compression gives the raw file back byte for byte. This holds for every
-// checksum, also if the segment was compressed while it was recorded. Crashes at any operation lose
-// nothing.
+// Proves that undoing the compression gives the raw file back byte for byte. The checksum may be of
+// any kind, and the segment may have been compressed while it was recorded. Crashes at any
+// operation lose nothing.
 #[test]
 fn restored_segments_are_the_raw_ones() {
     for kind in ChecksumKind::ALL {

@@ -1,6 +1,6 @@
-//! Tests all programs that work concurrently on the files of a killed run. These are recovery and
-//! rescue, the compressor, a shipper, retention, a reader and the next recorder. They run in any
-//! order and with crashes.
+//! Tests all programs that work concurrently on the files of a killed run. The programs are
+//! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder. The
+//! programs run in any order and with crashes.
 //!
 //! Each program has a thread, and the threads take turns (`turns`). Retention either removes the
 //! oldest segment, or follows the rule of a recorder that keeps segments without a receipt. After
@@ -303,8 +303,8 @@ fn record(storage: &dyn Storage, mut writer: SegmentWriter) -> io::Result<()> {
     next.seal()?.publish(storage)
 }
 
-/// The model of the files. It has the content of every segment at the time of its sealing, and all
-/// samples that were safe at some time.
+/// The model of the files. The model has the content of every segment at the time when the segment
+/// was sealed, and all samples that were safe at some time.
 #[derive(Debug, Default)]
 struct Model {
     /// The raw bytes and content of the segments, by number and run.
@@ -360,8 +360,8 @@ impl Model {
         }
     }
 
-    /// Removes from the model the samples that a power cut has destroyed. These are neither on the
-    /// disk nor in the lake.
+    /// Removes from the model the samples that a power cut has destroyed. Destroyed samples are
+    /// neither on the disk nor in the lake.
     fn forget(&mut self, disk: &SimulatedStorage, world: &World) {
         let names = disk.names();
         let sealed: BTreeSet<(u64, u64)> = names
@@ -517,8 +517,8 @@ fn run_seed(seed: u64) {
 // Proves that no sealed segment changes and that no committed sample disappears. At any moment,
 // each committed sample is at most once in the files and at most once in the lake. In the end each
 // sample is in the lake and every number is accounted for. Method: recovery, rescue, compressor,
-// shipper, retention, a reader and the next recorder run concurrently. They are killed, or lose
-// power, at any operation.
+// shipper, retention, a reader and the next recorder run concurrently. These programs are killed,
+// or lose power, at any operation.
 #[test]
 fn each_sample_is_there_once() {
     for seed in 1..=effort::by_hand(60, 4000) {
