@@ -1,4 +1,4 @@
-//! Execution of commands, between two batches.
+//! Executes commands of other threads between two batches.
 
 use flatcap_format::segment::{Marker, MarkerOrigin};
 use flatcap_os::clock::monotonic_ns;
@@ -8,7 +8,8 @@ use super::rule_watch::RuleWatch;
 use super::segment_slot::SegmentSlot;
 use super::thinner::Thinner;
 
-/// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
+/// Executes the waiting commands. The caller must have taken and written all slabs that were queued
+/// before `taken_ns`.
 pub(super) fn run(
     queue: &mut CommandQueue,
     slot: &mut SegmentSlot,
@@ -19,7 +20,8 @@ pub(super) fn run(
     if let Some(thinner) = thinner
         && queue.flushes.first().is_some_and(|(given_ns, _)| *given_ns < taken_ns)
     {
-        // The next recorder's flush follows.
+        // A flush of the ring is followed by a flush of the next recorder, which needs these
+        // samples.
         thinner.flush(monotonic_ns(), true);
     }
     flush_if_due(queue, slot, taken_ns);
@@ -40,8 +42,9 @@ pub(super) fn run(
     }
 }
 
-/// Syncs, once everything queued before a flush is written and the syncer is idle: with two
-/// concurrent syncs, one could hide the error of the other.
+/// Syncs and answers the flushes that are due. A flush is due if everything queued before it is
+/// written and the syncer is idle. The syncer must be idle, because one of two concurrent syncs
+/// could hide the error of the other.
 fn flush_if_due(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
     let due = queue.flushes.partition_point(|(given_ns, _)| *given_ns < taken_ns);
     if due == 0 || !slot.syncer.is_idle() {
@@ -112,7 +115,8 @@ fn mark(slot: &mut SegmentSlot, rules: &mut RuleWatch, text: String) -> Result<S
     }
 }
 
-/// Switches to another plan. If its first segment cannot be created, nothing changes.
+/// Switches to another plan. If the first segment of the new plan cannot be created, nothing
+/// changes. A ring switches in any case.
 fn update_plan(
     slot: &mut SegmentSlot,
     rules: &mut RuleWatch,
@@ -122,14 +126,14 @@ fn update_plan(
         return Err(no_segment());
     }
     let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
-    // Keep the recorder's own clocks.
+    // Keep the clocks of this recorder, because the new plan does not have them.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
     let plan_before = std::mem::replace(&mut slot.plan, plan);
     let answer = match start_next_segment(slot) {
         Ok(number) => format!("segment {number} is open"),
-        // A ring must not delay a reload: it starts a segment when it can.
+        // A ring must not delay a reload. The ring starts the next segment as soon as possible.
         Err(_) if slot.is_ring => {
             slot.seal();
             "no segment is open".to_owned()
@@ -139,7 +143,8 @@ fn update_plan(
             return Err(error);
         }
     };
-    // Only now, because segments removed for lower limits cannot be restored.
+    // Set the limits only after success, because segments removed for lower limits cannot be
+    // restored.
     slot.storage.set_limits(limits);
     slot.gaps.resize_sources(sources);
     slot.latencies.update_sources(sources, latencies, removed);
@@ -170,7 +175,7 @@ mod tests {
     use crate::RecorderRules;
     use crate::tests::rig::{FileItem, ImageReader, Script};
 
-    /// A recorder that runs step by step, the handle to send it commands, and its answers.
+    /// A recorder that runs step by step, the handle that sends commands to it, and its answers.
     struct CommandRig {
         recorder: Recorder,
         handle: RecorderHandle,
@@ -218,8 +223,8 @@ mod tests {
         }
     }
 
-    // Proves that a mark is in the file and makes its segment sealable, that an empty segment is
-    // not sealed, and that a mark of invalid length is refused.
+    // Proves that a mark is written to the file and allows its segment to be sealed, and that an
+    // empty segment is not sealed. A mark of invalid length is refused.
     #[test]
     fn marks_and_rotations() {
         let mut rig = rig();
@@ -238,8 +243,9 @@ mod tests {
         assert_eq!(markers, [1, 0]);
     }
 
-    // Proves that a plan whose first segment does not fit on a full disk changes nothing, and that
-    // with space it is in the next header, with the sequence numbers of the remaining sources.
+    // Proves that a plan changes nothing if its first segment does not fit on a full disk. Once
+    // there is space, the next header describes the plan, with the sequence numbers of the
+    // remaining sources.
     #[test]
     fn a_full_disk_refuses_a_plan() {
         let mut rig = rig();
@@ -273,14 +279,15 @@ mod tests {
         ));
     }
 
-    // Proves that a source that is added while a segment is open is described in it, once, and is
-    // in the header of the next one, with the numbers that it has reached.
+    // Proves that a source that is added while a segment is open is described exactly once in that
+    // segment. The header of the next segment has the source too, with the sequence numbers reached
+    // so far.
     #[test]
     fn added_sources_are_described() {
         let mut rig = rig();
         let mut third = rig.recorder.slot.plan.header.sources[1].clone();
         (third.id, third.name) = (2, "third".to_owned());
-        // A reload may have added it before.
+        // A reload may already have added the same source.
         rig.handle.add_source(third.clone());
         rig.handle.add_source(third);
         rig.recorder.take_sources();
@@ -319,7 +326,8 @@ mod tests {
 
     // Proves that a flush through the ring's recorder is answered while a sampler still holds its
     // end of the queue. So a sampler that hangs delays the end of a run only by the time of the
-    // writes. A recorder that does not answer, or has ended, delays it at most to the deadline.
+    // writes. A recorder that does not answer or has ended delays the end of a run at most until
+    // the deadline.
     #[test]
     fn a_flush_waits_for_no_sampler() {
         let (ring, disk) = (rig(), rig());
@@ -336,7 +344,7 @@ mod tests {
         assert!(!flush(u64::MAX), "they have ended");
     }
 
-    // Proves that a flush fails while samples refused by the storage are not yet in a gap.
+    // Proves that a flush fails while no gap covers yet the samples that the storage refused.
     #[test]
     fn a_flush_says_what_is_lost() {
         let mut rig = rig();
@@ -357,7 +365,8 @@ mod tests {
         assert!(flush(&mut rig).is_ok());
     }
 
-    // Proves that commands are bounded and that each is answered, even at the end of the run.
+    // Proves that the number of commands is bounded and that each command is answered, even at the
+    // end of the run.
     #[test]
     fn every_command_is_answered() {
         let CommandRig { recorder, handle, answers, producer, .. } = {

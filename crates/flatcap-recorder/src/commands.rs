@@ -1,11 +1,12 @@
-//! Commands to the recorder while it records: the queue and the answers.
+//! Commands to the recorder while it records, with their queue and their answers.
 //!
 //! Commands wait in a bounded queue that the recorder polls after each poll for slabs. The sender
-//! does not wait: the answer goes to a closure, on the recorder's thread. While the storage is
-//! stalled, commands wait with the recorder.
+//! does not wait, because the answer goes to a closure, which runs on the recorder's thread. A
+//! stalled storage delays the commands, because it delays the recorder.
 //!
-//! New sources have a queue of their own. The recorder reads it after taking slabs and before
-//! writing them, so it knows a source that was sent before the source's first slab was queued.
+//! New sources have a separate queue. The recorder reads that queue after it takes slabs and before
+//! it writes them. So the recorder knows each source that was sent before the source's first slab
+//! was queued.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use super::recorder_rules::RecorderRules;
 use super::retention::RetentionLimits;
 use super::run_plan::RunPlan;
 
-/// Maximum number of waiting commands, without the commands being executed; more are refused as
-/// [`CommandError::Busy`].
+/// Maximum number of waiting commands, not counting commands that are being executed. Further
+/// commands are refused with [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
 /// Maximum number of new sources that the recorder has not seen yet.
 const NEW_SOURCES_MAX: usize = 64;
-/// Maximum length of the text of a mark, in bytes; a longer one is refused as
+/// Maximum length of the text of a mark, in bytes. A longer text is refused with
 /// [`CommandError::Invalid`].
 pub const MARK_BYTES_MAX: usize = 4096;
 
@@ -33,8 +34,8 @@ pub const MARK_BYTES_MAX: usize = 4096;
 pub enum RecorderCommand {
     /// Seal the open segment and begin the next one.
     Rotate,
-    /// Write this text of a person as a marker with the current time: 1 to [`MARK_BYTES_MAX`]
-    /// bytes.
+    /// Write a marker with the current time and this text of a person. The text has 1 to
+    /// [`MARK_BYTES_MAX`] bytes.
     Mark(String),
     /// Write a marker that the ring's recorder has created.
     CopyMarker(Box<Marker>),
@@ -47,14 +48,15 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. Only the sources of its header are used: all sources of the
-    /// run so far, and the new ones.
+    /// The plan of all later segments. From its header only the sources are used, which are all
+    /// previous sources of the run and the new ones.
     pub plan: RunPlan,
-    /// Limits of the data directory.
+    /// The new limits of the data directory.
     pub limits: RetentionLimits,
-    /// Latencies of groups whose sources change, in addition to the previous ones, which end.
+    /// Latencies of the groups whose sources change. These consumers are added to the previous
+    /// ones, which end.
     pub latencies: Vec<Consumer<GroupLatencies>>,
-    /// Ids of the sources whose last samples are still in flight.
+    /// Ids of the removed sources, whose last samples are still in flight.
     pub removed: Vec<u16>,
     /// The rules of the new configuration.
     pub rules: RecorderRules,
@@ -77,17 +79,17 @@ pub enum CommandError {
     Failed(String),
 }
 
-/// Receives the answer: one line that describes the result.
+/// The callback that receives the answer, which is one line that describes the result.
 pub type Reply = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 
-/// A queued command.
+/// A command in the queue.
 pub(super) struct QueuedCommand {
     pub(super) command: RecorderCommand,
     pub(super) sent_ns: u64,
     pub(super) reply: Reply,
 }
 
-/// The sending end.
+/// The end of the queue that sends commands.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct RecorderHandle {
@@ -96,7 +98,7 @@ pub struct RecorderHandle {
     wake: Arc<WakeEvent>,
 }
 
-/// The recorder's end.
+/// The end of the queue that the recorder reads.
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct CommandQueue {
     pub(super) receiver: Receiver<QueuedCommand>,
@@ -119,23 +121,24 @@ pub fn command_queue(wake: Arc<WakeEvent>) -> (RecorderHandle, CommandQueue) {
 }
 
 impl RecorderHandle {
-    /// Returns whether [`add_source`](Self::add_source) has space. If not, the storage may be
-    /// stalled.
+    /// Returns whether [`add_source`](Self::add_source) has space in its queue. If there is no
+    /// space, the storage may be stalled.
     pub fn takes_source(&self) -> bool {
         !self.sources.is_full()
     }
 
-    /// Adds a source to the run, with the next id. If it is sent before the slab with its first
-    /// sample is queued, the open segment describes it before that sample. Must be called by one
-    /// thread at a time, and only if [`takes_source`](Self::takes_source) returns true.
+    /// Adds a source to the run, with the next id. If the source is sent before the slab with its
+    /// first sample is queued, the open segment describes the source before that sample. Must be
+    /// called by one thread at a time, and only if [`takes_source`](Self::takes_source) returns
+    /// true.
     pub fn add_source(&self, source: SourceInfo) {
-        // A recorder that has ended does not take samples either.
+        // If the recorder has ended, the source is lost, but so are its samples.
         let _has_ended = self.sources.try_send(source);
         self.wake.set();
     }
 
-    /// Sends a command. `reply` receives the answer: at once if refused, else on the recorder's
-    /// thread.
+    /// Sends a command. `reply` receives the answer. If the command is refused, `reply` is called
+    /// at once, and otherwise on the recorder's thread.
     pub fn send(
         &self,
         command: RecorderCommand,
@@ -159,7 +162,8 @@ impl RecorderHandle {
 }
 
 /// Writes and syncs the queued slabs. If there is a ring, its recorder goes first and passes
-/// samples on to the recorder of the data directory. `reply` receives the answer of the latter.
+/// samples on to the recorder of the data directory. `reply` receives the answer of the data
+/// directory's recorder.
 pub fn flush(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,
@@ -170,9 +174,9 @@ pub fn flush(
     ring.send(RecorderCommand::Flush, move |_| next.send(RecorderCommand::Flush, reply));
 }
 
-/// Does the same, and waits for the answer until a deadline of the monotonic clock. During the
-/// wait, calls the callback repeatedly with the current time. Returns whether all queued slabs are
-/// on disk.
+/// Does the same as [`flush`], but waits for the answer until `deadline_ns` of the monotonic clock.
+/// Calls `meanwhile` with the current time, repeatedly, until the wait ends. Returns whether all
+/// queued slabs are on disk.
 pub fn flush_until(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,
@@ -182,7 +186,7 @@ pub fn flush_until(
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let (answers, answer) = bounded(1);
     flush(recorder, ring, move |result| {
-        // After the deadline there is no receiver any more.
+        // After the deadline, nothing receives the answer any more.
         let _unheard = answers.send(result.is_ok());
     });
     let never = WakeEvent::new();

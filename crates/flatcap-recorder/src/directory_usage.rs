@@ -1,8 +1,8 @@
-//! Accounting of the data directory: its files and free space as of the last scan, and the bytes
-//! granted since. Touches no file.
+//! Accounting of the data directory. The accounting covers the files and the free space at the last
+//! scan, and the bytes granted since. This module touches no file.
 //!
-//! If a scan fails, the previous numbers stay. So a scan error never stops a write: the limits are
-//! applied to the last known numbers.
+//! If a scan fails, the previous numbers stay. So a scan error never stops a write, and the limits
+//! are applied to the last known numbers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,26 +18,27 @@ use super::retention::{
     DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
 
-/// Retry interval for a file that could not be removed: short for an operator who corrects its
-/// permissions, and long compared with the interval of removals.
+/// Retry interval for a file that could not be removed. The interval is short for an operator who
+/// corrects the file's permissions, and long compared with the interval of removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of files that cannot be removed for which the list of removed segments is still
-/// written before each removal.
+/// Maximum number of unremovable files up to which the list of removed segments is still written
+/// before each removal.
 const STUCK_FEW: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct DirectoryUsage {
     pub(super) limits: RetentionLimits,
-    /// The wall time from which ages are computed, in seconds since 1970; set by the recorder.
+    /// The wall time from which ages are computed, in seconds since 1970. The recorder sets it.
     pub(super) wall_s: i64,
     pub(super) removed: u64,
-    /// Start of the age of segments from earlier runs, because their snapshots must be completed
-    /// first. `None`: their creation.
+    /// Monotonic time from which the age of segments of earlier runs is measured, because their
+    /// snapshots must be completed first. If it is `None`, their age is measured from their
+    /// creation.
     pub(super) earlier_from_ns: Option<u64>,
     /// Size of the directory of snapshots, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// Start times of segments of this process: their names have wall times, and that clock may be
-    /// set.
+    /// Start times of the segments of this process. The names of the segments have wall times, but
+    /// the wall clock may be set.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
@@ -45,19 +46,21 @@ pub(super) struct DirectoryUsage {
     capacity: u64,            // most bytes that history and reserve could have had so far
     /// The reserve file, once opened.
     pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
-    /// False if the file system does not support it, and once the run ends.
+    /// Whether space may be reserved. False if the storage is in memory, if the file system does
+    /// not support preallocation, and once the run ends.
     pub(super) may_reserve: bool,
     /// Time from which the warning that `retain_min` protects the history may be repeated.
     pub(super) next_warning_ns: u64,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
-    /// The list of removed segments has been compared with the segments that exist.
+    /// Whether the list of removed segments has been compared with the segments that exist.
     pub(super) is_list_checked: bool,
-    /// The segments that may be removed for their age. `None` allows all segments.
+    /// The receipts of the segments that may be removed for their age. `None` allows the removal of
+    /// all segments.
     pub(super) receipts: Option<Receipts>,
 }
 
-/// The directory of snapshots, which has limits of its own.
+/// The directory of snapshots, which has separate limits.
 const SNAPSHOTS_NAME: &str = "snapshots";
 
 /// The file that reserves free space for later segments, so that no other program takes it.
@@ -100,8 +103,8 @@ impl DirectoryUsage {
         self.receipts.as_ref().zip(segment).is_some_and(|(receipts, segment)| !receipts.has(key(segment)))
     }
 
-    /// Applies the result of a scan. Returns its first error; a part that failed keeps its previous
-    /// numbers.
+    /// Applies the result of a scan. Returns the first error of the scan. If a part of the scan
+    /// failed, its previous numbers stay.
     pub(super) fn update(
         &mut self,
         entries: io::Result<Vec<FileEntry>>,
@@ -115,13 +118,13 @@ impl DirectoryUsage {
         entries.and(space)
     }
 
-    /// Returns the space of the file system as last seen, minus the bytes granted since.
+    /// Returns the space of the file system at the last scan, minus the bytes granted since.
     pub(super) fn space(&self) -> Option<DiskSpace> {
         let space = self.space?;
         Some(DiskSpace { available: space.available.saturating_sub(self.pending), ..space })
     }
 
-    /// Returns all files except the reserve. Files known to be unremovable are not marked
+    /// Returns all files except the reserve. Files that could not be removed are not marked as
     /// removable.
     pub(super) fn files(&self, now_ns: u64) -> Vec<StoredFile> {
         let is_stuck = |name| self.unremovable.get(name).is_some_and(|retry_ns| now_ns < *retry_ns);
@@ -160,15 +163,15 @@ impl DirectoryUsage {
         self.entries.iter().find(is_reserve).map_or(0, |entry| entry.allocated)
     }
 
-    /// Returns a snapshot that counts all granted bytes as used.
+    /// Returns a snapshot of the directory in which all granted bytes count as used.
     pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
         // If the file system was never read, do not assume that it is full.
         let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
         DirectorySnapshot { files, reserve: self.reserve(), space, capacity: self.capacity }
     }
 
-    /// Records the maximum space of the history so far: its current size, plus the free space above
-    /// `min_free`.
+    /// Updates the maximum space that the history has had so far with its current size plus the
+    /// free space above `min_free`.
     pub(super) fn note_capacity(&mut self, files: &[StoredFile]) {
         let history = files.iter().filter(|file| file.is_history);
         let held = history.fold(self.reserve(), |sum, file| sum.saturating_add(file.allocated));
@@ -186,8 +189,8 @@ impl DirectoryUsage {
         self.decide_with(files, (space, self.limits), more)
     }
 
-    /// Decides what to remove for `more` bytes that the file system has refused, independent of its
-    /// reported free space, because it may have a quota.
+    /// Decides what to remove for `more` bytes that the file system has refused. The reported free
+    /// space is ignored, because the file system may have a quota.
     pub(super) fn decide_refused(&self, files: &[StoredFile], more: u64) -> EvictionDecision {
         let total = self.space.map_or(0, |space| space.total);
         let limits = RetentionLimits { min_free: MinFree::Bytes(0), ..self.limits };
@@ -203,7 +206,8 @@ impl DirectoryUsage {
         let stock = DirectorySnapshot { space, ..self.snapshot(files) };
         match plan_eviction(stock, &limits, more) {
             Ok(choice) => EvictionDecision { plan: choice, shortage: None },
-            // There is not enough space, but files that are too old are removed anyway.
+            // There is not enough space even after the removal, but files that are too old are
+            // removed anyway.
             Err(shortage) => {
                 let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
                 let choice = plan_eviction(stock, &limits, 0).unwrap_or_default();
@@ -224,14 +228,14 @@ impl DirectoryUsage {
         }
     }
 
-    /// Discards everything, because the path leads to another directory now.
+    /// Discards all numbers, because the path now leads to another directory.
     pub(super) fn reset(&mut self) {
         (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
         (self.capacity, self.is_list_checked) = (0, false);
         self.unremovable.clear();
     }
 
-    /// Records that a file was removed, by us or by another process.
+    /// Records that a file was removed by this process or another one.
     pub(super) fn note_removed(&mut self, name: &str) {
         if let Some(index) = self.entries.iter().position(|entry| entry.name == name) {
             let freed = self.entries.swap_remove(index).allocated;
@@ -245,7 +249,7 @@ impl DirectoryUsage {
         self.unremovable.remove(name);
     }
 
-    /// Returns the segments that are left, open ones too.
+    /// Returns the remaining segments, including the open ones.
     pub(super) fn segments(&self) -> StoredSegments {
         let names = self.entries.iter().map(|entry| &entry.name);
         names
@@ -254,13 +258,13 @@ impl DirectoryUsage {
             .collect()
     }
 
-    /// Returns whether more than [`STUCK_FEW`] files cannot be removed: each attempt would write
-    /// the list of removed segments again.
+    /// Returns whether more than [`STUCK_FEW`] files cannot be removed. If so, each attempt would
+    /// write the list of removed segments again.
     pub(super) fn are_many_stuck(&self) -> bool {
         self.unremovable.len() > STUCK_FEW
     }
 
-    /// Records that a file cannot be removed. Returns whether this is new.
+    /// Records that a file cannot be removed. Returns whether this was unknown before.
     pub(super) fn note_unremovable(&mut self, name: &str, now_ns: u64) -> bool {
         self.unremovable.insert(name.to_owned(), now_ns.saturating_add(REMOVAL_RETRY_NS)).is_none()
     }
@@ -270,7 +274,7 @@ impl DirectoryUsage {
             self.begun_ns.insert(key(name), now_ns);
         }
         if self.entries.iter().all(|entry| entry.name != name) {
-            // Not listed yet, so its inode is unknown.
+            // The file was not listed yet, so its inode is unknown.
             self.entries.push(FileEntry {
                 name: name.to_owned(),
                 allocated: 0,
@@ -286,15 +290,15 @@ impl DirectoryUsage {
         }
     }
 
-    /// Grants bytes that will be used next.
+    /// Grants bytes that the caller will use next.
     pub(super) fn grant(&mut self, bytes: u64) {
         self.pending = self.pending.saturating_add(bytes);
     }
 
-    /// Ends a grant of `granted` bytes, of which this file used `taken`.
+    /// Ends a grant of `granted` bytes. This file has used `taken` of them.
     pub(super) fn settle(&mut self, name: &str, granted: u64, taken: u64) {
         self.pending = self.pending.saturating_sub(granted);
-        // A scan in between may have seen these bytes; they count twice until the next scan.
+        // A scan in between may have seen these bytes. If so, they count twice until the next scan.
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             entry.allocated = entry.allocated.saturating_add(taken);
         }
@@ -303,7 +307,7 @@ impl DirectoryUsage {
         }
     }
 
-    /// Describes a file from its name and the recorded times.
+    /// Describes a file by its name and the recorded times.
     fn stored_file(&self, entry: &FileEntry, now_ns: u64) -> StoredFile {
         let segment = segment_of(&entry.name);
         let age_ns = segment.and_then(|name| {
@@ -330,8 +334,8 @@ impl DirectoryUsage {
     }
 }
 
-/// Keeps the last segment of each run while an older segment of the run remains. The last segment
-/// shows how far the run is accounted for, and a rescue continues from there.
+/// Holds back the last segment of each run while an older segment of the same run remains. The last
+/// segment shows up to which sample the run is accounted for, and a rescue continues from there.
 fn hold_last_segments(files: &mut [StoredFile]) {
     let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
     for file in files.iter() {
@@ -349,8 +353,8 @@ fn hold_last_segments(files: &mut [StoredFile]) {
     }
 }
 
-/// Returns the segment that a file belongs to, if it may be removed: the file is a sealed segment
-/// or a file set aside from one.
+/// Returns the segment that a file belongs to, if the file may be removed. Only sealed segments and
+/// files that were set aside from them may be removed.
 fn segment_of(name: &str) -> Option<SegmentName> {
     let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
     sealed.or_else(|| {

@@ -1,5 +1,6 @@
-//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep. It
-//! measures how full the queues become (their high watermark).
+//! The drain loop takes queued slabs and writes them in one call. Then it rotates, syncs, collects
+//! latencies and sleeps. The loop also measures the maximum fill level of the queues (their high
+//! watermark).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use super::syncer::SyncerResult;
 use super::thinner::{SourceThinning, Thinner};
 use super::{RecorderReport, SourceReport};
 
-/// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).
+/// Maximum number of slabs in one write, which is 256 KiB with the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
 
-/// The recorder. Its first segment is open before the first sample is taken.
+/// The recorder. The recorder opens its first segment before the first sample is taken.
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) slot: SegmentSlot,
@@ -43,7 +44,7 @@ pub struct Recorder {
     has_pushed: bool,         // applications have pushed sources
 }
 
-/// The state of the queues after a batch was taken.
+/// The state of the queues after a batch was taken from them.
 #[derive(Debug, PartialEq, Eq)]
 enum PollResult {
     More,
@@ -57,7 +58,7 @@ impl Recorder {
     /// and starts the syncer.
     ///
     /// # Errors
-    /// Errors of the storage: then the run does not start.
+    /// Errors of the storage. If there is an error, the run does not start.
     pub fn start(settings: RecorderSettings) -> io::Result<Self> {
         let RecorderSettings {
             plan,
@@ -75,7 +76,7 @@ impl Recorder {
             ring,
         } = settings;
         let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
-        // The run's counters, also if this recorder writes the ring.
+        // Use the counters of the run, also if this recorder writes the ring.
         let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
         let rules = RuleWatch::new(rules, counters, plan.header.sources.len());
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
@@ -97,8 +98,8 @@ impl Recorder {
         })
     }
 
-    /// Records until every sampler has dropped its sender and the queues are empty; then seals and
-    /// reports.
+    /// Records until every sampler has dropped its sender and the queues are empty. Then seals the
+    /// segment and returns the report.
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
@@ -133,12 +134,13 @@ impl Recorder {
         }
     }
 
-    /// Does the work that is due and does not depend on queued slabs.
+    /// Does the due work that does not depend on queued slabs.
     pub(super) fn maintain(&mut self, now: u64) {
         self.maintenance.run(&mut self.slot, now);
     }
 
-    /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
+    /// Executes the waiting commands. The caller must have taken and written all slabs that were
+    /// queued before `taken_ns`.
     pub(super) fn run_commands(&mut self, taken_ns: u64) {
         command_execution::run(
             &mut self.commands,
@@ -150,7 +152,8 @@ impl Recorder {
         self.rules.report(&mut self.slot);
     }
 
-    /// Copies the samplers' counts to the metrics of a ring, whose footers report them.
+    /// Copies the counts of the samplers to the metrics of a ring, because the footers of the ring
+    /// report these metrics.
     fn copy_sampled_counts(&self) {
         let Some(sampled) = &self.sampled else { return };
         for (to, from) in self.slot.metrics.sources.iter().zip(sampled.sources.iter()) {
@@ -173,7 +176,7 @@ impl Recorder {
                     batch.push(slab);
                 }
                 Err(error) => {
-                    // If a queue was skipped for a moment, more may follow.
+                    // If a queue was skipped for a moment, more slabs may follow.
                     self.taken_until_ns = if self.inbox.is_empty() { now } else { self.taken_until_ns };
                     return if error == TryRecvError::Empty { PollResult::Empty } else { PollResult::Ended };
                 }
@@ -182,8 +185,8 @@ impl Recorder {
         PollResult::More
     }
 
-    /// Returns the number of pushed bytes and of all bytes in a batch, or `None` without pushed
-    /// bytes.
+    /// Returns the number of pushed bytes and the number of all bytes in a batch, or `None` if
+    /// there are no pushed bytes.
     fn pushed_part(&self, batch: &[Box<Slab>]) -> Option<(u64, u64)> {
         if !self.has_pushed {
             return None;
@@ -198,8 +201,8 @@ impl Recorder {
         (pushed > 0).then_some((pushed, all))
     }
 
-    /// Counts the CPU time since `began_ns` as used for pushed frames, in proportion to their
-    /// bytes.
+    /// Counts a part of the CPU time since `began_ns` as used for pushed frames, in proportion to
+    /// their bytes.
     fn count_pushed(&self, began_ns: u64, (bytes, all): (u64, u64)) {
         let used_ns = thread_cpu_ns().saturating_sub(began_ns);
         let part = u128::from(used_ns) * u128::from(bytes) / u128::from(all.max(1));
@@ -207,7 +210,7 @@ impl Recorder {
     }
 
     /// Takes the new sources, and describes them in the open segment. Must be called after slabs
-    /// were taken, because then all sources in them have been sent.
+    /// were taken, because then every source that occurs in these slabs has been sent.
     pub(super) fn take_sources(&mut self) {
         if self.commands.sources.is_empty() {
             return;
@@ -223,8 +226,8 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // The descriptors must be written at once: until then, only the memory of the run
-            // describes the samples.
+            // Write the descriptors at once, because until then only the memory of the run can
+            // explain the samples.
             self.slot.describe_sources(monotonic_ns());
         }
         self.count_pushed(began_ns, (1, 1));
@@ -249,21 +252,21 @@ impl Recorder {
                 });
             }
         }
-        // After the write, so that the evaluation of rules does not delay samples.
+        // Observe the samples after the write, so that the evaluation of rules does not delay it.
         self.rules.observe(batch);
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
         self.inbox.notify_not_full();
         self.rules.report(&mut self.slot);
     }
 
-    /// Advances the rules to the time up to which all samples were taken. In a healthy run no
-    /// sample arrives later than the reorder window.
+    /// Advances the time of the rules. All samples up to that time were taken, because in a healthy
+    /// run no sample arrives later than the reorder window.
     fn let_time_pass(&mut self) {
         self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
         self.rules.report(&mut self.slot);
     }
 
-    /// Passes a batch on to the next recorder, before the ring's storage can delay it.
+    /// Passes a batch on to the next recorder before the ring's storage can delay the batch.
     fn pass_on(&mut self, batch: &[Box<Slab>]) {
         let Some(thinner) = &mut self.thinner else { return };
         let plan = &self.slot.plan;
@@ -279,8 +282,8 @@ impl Recorder {
         }
     }
 
-    /// Appends a batch to the open segment. Returns false on failure; then only the segment has
-    /// changed.
+    /// Appends a batch to the open segment. Returns false on failure. In that case only the segment
+    /// has changed.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
         let Some(mut segment) = self.slot.segment.take() else { return false };
         let mut buffers = std::mem::take(&mut self.buffers);
@@ -359,7 +362,8 @@ impl Recorder {
         }
     }
 
-    /// All samples are taken: write the last losses, footer and trailer, then wait for the syncer.
+    /// Ends the run after all samples were taken. Writes the last losses, the footer and the
+    /// trailer, and then waits for the syncer.
     fn finish(mut self) -> RecorderReport {
         self.take_sources();
         self.slot.gaps.read_ledger();
@@ -373,7 +377,7 @@ impl Recorder {
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
-        // The space reserved for later segments is available for the end of this one.
+        // The space reserved for later segments becomes available for the end of this one.
         self.slot.storage.release_reserve();
         self.slot.end(now);
         self.slot.latencies.collect();

@@ -1,4 +1,5 @@
-//! The gaps of all sources: the samples that are in the files, and the lost samples between them.
+//! The gaps of all sources. This module tracks the samples that are in the files, and the lost
+//! samples between them.
 
 use std::sync::Arc;
 
@@ -43,12 +44,12 @@ impl GapTracker {
         tracker
     }
 
-    /// Takes the losses that the samplers have reported.
+    /// Takes the losses that the samplers have reported over from the ledger.
     pub(super) fn read_ledger(&mut self) {
         self.losses.read(&self.ledger);
     }
 
-    /// Grows the per-source state to `sources` sources.
+    /// Extends the state to `sources` sources.
     pub(super) fn resize_sources(&mut self, sources: usize) {
         self.progress.resize(
             sources.max(self.progress.len()),
@@ -57,13 +58,13 @@ impl GapTracker {
         self.losses.resize_sources(sources);
     }
 
-    /// Adds the state of the next source.
+    /// Adds the initial state of the next source.
     pub(super) fn add_source(&mut self) {
         self.progress.push(RecordedProgress { stride: 1, ..RecordedProgress::default() });
         self.losses.add_source();
     }
 
-    /// Frees the list of losses of a removed source whose last sample is in the files.
+    /// Frees the list of losses of a removed source if its last sample is in the files.
     pub(super) fn free_losses(&mut self, source: u16) {
         let place = usize::from(source);
         if let (Some(progress), Some(metrics)) = (self.progress.get(place), self.metrics.sources.get(place))
@@ -74,8 +75,8 @@ impl GapTracker {
         }
     }
 
-    /// Advances a source past a range of samples. Appends the gaps before it to `gaps`: one, or
-    /// with thinned samples several.
+    /// Advances a source past a range of samples. Appends the gaps before that range to `gaps`.
+    /// There is one gap, or several if some samples were thinned.
     pub(super) fn advance_source(&mut self, run: &SampleRange, gaps: &mut Vec<Gap>) {
         let Some(progress) = self.progress.get_mut(usize::from(run.source)) else { return };
         let first = progress.next_seq;
@@ -89,7 +90,7 @@ impl GapTracker {
         progress.last_mono_ns = run.last_mono_ns;
     }
 
-    /// Returns the gaps of samples that were begun but are in no slab, at the end of a run.
+    /// Returns the gaps of samples that were begun but are in no slab. Used at the end of a run.
     pub(super) fn last_gaps(&self, now: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         for (source, (metrics, progress)) in (0..).zip(self.metrics.sources.iter().zip(&self.progress)) {
@@ -105,7 +106,7 @@ impl GapTracker {
     }
 
     /// Advances a source past a gap of [`last_gaps`](Self::last_gaps) that is in the file, and
-    /// counts it. The gaps of a source are in the order of their numbers.
+    /// counts the gap. The gaps of a source must be passed in the order of their numbers.
     pub(super) fn count_last_gap(&mut self, gap: &Gap) {
         if let Some(progress) = self.progress.get_mut(usize::from(gap.source)) {
             progress.next_seq = gap.first + gap.count;
@@ -113,12 +114,12 @@ impl GapTracker {
         self.count_gap(gap);
     }
 
-    /// Returns the losses that no gap covers yet, and the ledger with the losses that did not fit.
+    /// Returns the losses that no gap covers yet, and the ledger of the losses that did not fit.
     pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
         (&self.losses, &self.ledger)
     }
 
-    /// Counts the samples of a gap that is in the file as lost or thinned.
+    /// Counts the samples of a gap as lost or thinned. The gap must be in the file.
     pub(super) fn count_gap(&self, gap: &Gap) {
         let Some(source) = self.metrics.sources.get(usize::from(gap.source)) else { return };
         if gap.is_thinned() {
@@ -135,8 +136,8 @@ fn gap_of(source: u16, part: LostPart, (after_mono_ns, before_mono_ns): (u64, u6
     Gap { source, first, count, causes: causes.bits(), after_mono_ns, before_mono_ns }
 }
 
-/// Buffers for the gaps of a batch. Each range of samples has at most one gap before it, so these
-/// buffers never grow; only thinned samples among lost ones make more.
+/// Buffers for the gaps of a batch. There is usually at most one gap before each range of samples,
+/// so these buffers do not grow. Only thinned samples between lost ones cause more gaps.
 #[derive(Debug, Default)]
 pub(super) struct GapBuffers {
     pub(super) gaps: Vec<Gap>,
@@ -170,7 +171,7 @@ impl GapBuffers {
     }
 }
 
-/// Bytes that a recorder allocates at its start for losses and gaps: per source, and per slab of a
-/// batch.
+/// Number of bytes that a recorder allocates at its start for losses and gaps, per source and per
+/// slab of a batch.
 pub const LOSS_BYTES: (usize, usize) =
     (LossTracker::SOURCE_BYTES, RANGES_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEADER_BYTES_MAX));

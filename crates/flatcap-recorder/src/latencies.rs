@@ -1,5 +1,6 @@
-//! Latencies of all threads (median, tail latency, maximum), collected once a second: published for
-//! the self source and the live line, added up for the segment's footer and the run's summary.
+//! The latencies of all threads (median, tail latency, maximum). The latencies are collected once a
+//! second and made visible to the self source and the live line. The sums of the latencies are in
+//! the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
@@ -7,27 +8,27 @@ use flatcap_format::histogram::{LatencySummary, TotalHistogram};
 use flatcap_format::segment::SegmentWriter;
 use flatcap_metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
 
-/// Latencies of one run, except the latencies of sources.
+/// The latencies of one run, without the latencies of its sources.
 #[derive(Debug, Clone, Default)]
 pub struct RunLatencies {
-    /// Building a payload; one in 64 is timed.
+    /// Time to build a payload. Only one payload in 64 is timed.
     pub build: TotalHistogram,
-    /// Queueing a slab.
+    /// Time to queue a slab.
     pub enqueue: TotalHistogram,
-    /// From the queueing of a slab until the recorder takes it.
+    /// Time from the queueing of a slab until the recorder takes the slab.
     pub queue_wait: TotalHistogram,
-    /// The latency of an append to a segment.
+    /// Time of an append to a segment.
     pub write: TotalHistogram,
-    /// The latency of an fdatasync.
+    /// Time of an fdatasync.
     pub sync: TotalHistogram,
 }
 
 impl RunLatencies {
     /// Number of histograms of a run.
     pub const TOTALS: usize = size_of::<Self>() / size_of::<TotalHistogram>();
-    /// Number of histograms of a source: of the run, and of the open segment.
+    /// Number of histograms of a source, for the run and for the open segment.
     pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
-    /// Number of interval histograms of the recorder: queue wait, write and sync.
+    /// Number of interval histograms of the recorder, for queue wait, write and sync.
     pub const INTERVALS: usize = 3;
 
     fn allocated() -> Self {
@@ -75,7 +76,8 @@ impl SourceAggregate {
         Self::Open { run: Box::default(), segment: Box::default() }
     }
 
-    /// Returns the aggregate of a source at the start, in memory that is there already.
+    /// Returns the aggregate of a source at the start. The memory of the aggregate is already
+    /// allocated.
     fn allocated() -> Self {
         let totals = || Box::new(SourceLatencyTotals::allocated());
         Self::Open { run: totals(), segment: totals() }
@@ -98,7 +100,7 @@ pub(super) struct LatencyAggregator {
     removed: Vec<u16>, // sources whose last latencies may still arrive
     metrics: Arc<Metrics>,
     sources: Vec<SourceAggregate>,
-    /// The recorder's own, since the last collection.
+    /// The recorder's own latencies since the last collection.
     pub(super) queue_wait: IntervalHistogram,
     pub(super) write: IntervalHistogram,
     pub(super) sync: IntervalHistogram,
@@ -119,8 +121,8 @@ impl LatencyAggregator {
         }
     }
 
-    /// Extends the aggregator to `sources` sources, measured by further `consumers`. Sources in
-    /// `removed` get no more latencies once their consumers are drained.
+    /// Extends the aggregator to `sources` sources, which the additional `consumers` measure. The
+    /// sources in `removed` get no more latencies once their consumers are drained.
     pub(super) fn update_sources(
         &mut self,
         sources: usize,
@@ -132,7 +134,7 @@ impl LatencyAggregator {
         self.removed.extend(removed);
     }
 
-    /// Collects everything measured since the last call.
+    /// Collects all latencies that were measured since the last call.
     pub(super) fn collect(&mut self) {
         let is_last: Vec<bool> = self.consumers.iter_mut().map(Consumer::is_last).collect();
         let (sources, run, metrics) = (&mut self.sources, &mut self.run, &self.metrics);
@@ -172,7 +174,7 @@ impl LatencyAggregator {
         }
     }
 
-    /// Moves the segment's latencies into its writer and resets them for the next segment. Returns
+    /// Moves the segment's latencies into its writer, and resets them for the next segment. Returns
     /// the removed sources that are now closed.
     pub(super) fn finish_segment(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
         for (aggregate, id) in self.sources.iter_mut().zip(0..) {
@@ -194,7 +196,7 @@ impl LatencyAggregator {
         closed
     }
 
-    /// Returns the latencies of the run, and of each source in the order of ids.
+    /// Returns the latencies of the run, and the latencies of each source in the order of ids.
     pub(super) fn finish(self) -> (RunLatencies, Vec<SourceLatencySummary>) {
         (self.run, self.sources.iter().map(SourceAggregate::summary).collect())
     }

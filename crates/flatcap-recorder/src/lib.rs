@@ -1,8 +1,10 @@
-//! Decides when to write, sync and rotate, and does it. The one I/O thread: pure decisions, and one
-//! loop that acts on them. [`ingest`] takes the frames of applications out of their lanes,
-//! [`compress`] rewrites sealed segments, and [`snapshot`] keeps the full rate around a moment.
+//! The recorder decides when to write, sync and rotate, and does it. The recorder is the I/O thread
+//! of a run, and consists of pure decisions and one loop that carries them out. The other parts of
+//! this crate are three modules. [`ingest`] takes the frames of applications out of their lanes,
+//! [`compress`] rewrites sealed segments. [`snapshot`] keeps the full rate around a moment.
 //!
-//! Never: waits for a sampler, makes a sampler wait, or loses a sample without a Gap.
+//! The recorder never waits for a sampler, never makes a sampler wait, and never loses a sample
+//! without a Gap.
 
 mod command_execution;
 mod commands;
@@ -58,26 +60,27 @@ use flatcap_metrics::{Metrics, SourceMetrics};
 pub struct RecorderReport {
     /// The counters of the run, which no longer change.
     pub metrics: Arc<Metrics>,
-    /// One per source, in the order of ids.
+    /// One report per source, in the order of ids.
     pub sources: Vec<SourceReport>,
     /// Latencies of the run.
     pub latencies: RunLatencies,
 }
 
-/// The result of one run for one source. begun = recorded + lost + thinned.
+/// The result of one run for one source. The number of begun samples is the sum of the recorded,
+/// lost and thinned samples.
 #[derive(Debug)]
 pub struct SourceReport {
     /// The counters of the source.
     pub metrics: Arc<SourceMetrics>,
-    /// Begin of a sample minus its deadline, over the run.
+    /// Begin of a sample minus its deadline, over the whole run.
     pub lateness: LatencySummary,
-    /// Duration of a read, over the run.
+    /// Duration of a read of the source, over the whole run.
     pub read_duration: LatencySummary,
 }
 
 impl SourceReport {
     /// Returns the number of samples that are not in the files. If the storage failed at the end,
-    /// no Gap frame covers the last of them.
+    /// the last of these samples are not covered by a Gap frame.
     pub fn lost(&self) -> u64 {
         self.metrics.begun.get() - self.metrics.in_files()
     }

@@ -5,7 +5,7 @@ use std::io;
 use flatcap_metrics::RecorderMetrics;
 use flatcap_os::clock::NS_PER_S;
 
-/// Rate limit of the warning that the retention limits cannot be kept.
+/// The rate-limited warning that the retention limits cannot be kept.
 #[derive(Debug, Default)]
 pub(super) struct LimitWarning {
     reason: Option<io::ErrorKind>,
@@ -14,12 +14,13 @@ pub(super) struct LimitWarning {
 }
 
 impl LimitWarning {
-    /// Interval after the first warning; each further one is twice as long.
+    /// Interval after the first warning. Each further interval is twice as long.
     const INTERVAL_NS: u64 = 60 * NS_PER_S;
-    /// The interval grows to 2^10 times the first: 17 hours.
+    /// Maximum number of doublings. The interval grows to 2^10 times the first one, which is 17
+    /// hours.
     const DOUBLINGS_MAX: u32 = 10;
 
-    /// Returns whether to warn now, and if so counts the warning.
+    /// Returns whether to warn now. If so, counts the warning.
     fn is_due(&mut self, reason: io::ErrorKind, now: u64) -> bool {
         if self.reason == Some(reason) && now < self.next_ns {
             return false;
@@ -30,14 +31,14 @@ impl LimitWarning {
         true
     }
 
-    /// Warns that the limits cannot be kept: at first, when the reason changes, and at growing
-    /// intervals.
+    /// Warns that the limits cannot be kept. Warns at first, when the reason changes, and then at
+    /// growing intervals.
     pub(super) fn note(&mut self, result: io::Result<()>, metrics: &RecorderMetrics, now: u64) {
         let Err(error) = result else {
             *self = Self::default();
             return;
         };
-        // Count once per warning: it is one failure, however often the limits are checked.
+        // Count once per warning, because it is one failure, however often the limits are checked.
         if self.is_due(error.kind(), now) {
             metrics.note_storage_error(&error);
             tracing::warn!(%error, "cannot keep the retention limits of the data directory");

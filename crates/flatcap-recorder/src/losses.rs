@@ -1,13 +1,13 @@
-//! The losses that explain jumps in sequence numbers, as reported by samplers and recorder, kept
-//! until the gap that covers them is written.
+//! The losses that explain jumps in sequence numbers. Samplers and the recorder report losses. Each
+//! loss is kept until the gap that covers it is written.
 
 use flatcap_slab::{Causes, Loss, LossLedger};
 
-/// Maximum number of losses per source; beyond that neighbours are merged, and the gap names all
-/// their causes.
+/// Maximum number of losses per source. Beyond this number, neighbouring losses are merged, and the
+/// gap names the causes of all of them.
 const LOSSES_MAX: usize = 1024;
-/// The same for a source that an application has added: there may be thousands, and its list is
-/// not allocated ahead.
+/// Maximum number of losses of a source that an application has added. There may be thousands of
+/// such sources, and their lists are not allocated in advance.
 const ADDED_LOSSES_MAX: usize = 64;
 
 /// Consecutive samples that are not in the files.
@@ -25,7 +25,7 @@ pub(super) struct LossTracker {
 }
 
 impl LossTracker {
-    /// Bytes per source.
+    /// Number of bytes per source.
     pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
 
     /// Adds lists for sources with ids below `sources`.
@@ -46,17 +46,18 @@ impl LossTracker {
         }
     }
 
-    /// Takes all losses from the samplers' ledger.
+    /// Moves all losses from the samplers' ledger into the lists.
     pub(super) fn read(&mut self, ledger: &LossLedger) {
         while let Some(loss) = ledger.take() {
             self.add(loss);
         }
     }
 
-    /// Adds a loss, merged with its neighbour if the cause is the same.
+    /// Adds a loss. The loss is merged with the previous loss of the source if the two are adjacent
+    /// and have the same cause, or if the list is full.
     pub(super) fn add(&mut self, loss: Loss) {
         let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
-        // A list that was not allocated ahead grows up to its own limit.
+        // A list that was not allocated in advance grows up to a lower limit.
         let full = losses.len() >= losses.capacity().clamp(ADDED_LOSSES_MAX, LOSSES_MAX);
         match losses.last_mut() {
             Some(last) if last.first_seq + last.count == loss.first_seq && last.causes == loss.causes => {
@@ -72,8 +73,8 @@ impl LossTracker {
         }
     }
 
-    /// Returns all causes of losses of `source` within `first..end`, including the ledger's
-    /// overflow.
+    /// Returns all causes of losses of `source` within `first..end`. The causes of losses that did
+    /// not fit into the ledger are included.
     pub(super) fn causes(&self, source: u16, first: u64, end: u64, ledger: &LossLedger) -> Causes {
         self.of(source)
             .iter()
@@ -81,7 +82,7 @@ impl LossTracker {
             .fold(ledger.overflowed(source, first, end), |causes, loss| causes | loss.causes)
     }
 
-    /// Discards the losses below `next_seq`: they are in the file.
+    /// Discards the losses below `next_seq`, because the file covers them.
     pub(super) fn discard_before(&mut self, source: u16, next_seq: u64) {
         if let Some(losses) = self.sources.get_mut(usize::from(source))
             && !losses.is_empty()
@@ -91,7 +92,7 @@ impl LossTracker {
     }
 
     /// Calls `add` with the parts of `first..end` in order, each with its causes. Samples that were
-    /// only thinned are in separate parts, because they are not lost.
+    /// only thinned are passed in separate parts, because they are not lost.
     pub(super) fn parts(
         &self,
         source: u16,
@@ -112,8 +113,8 @@ impl LossTracker {
         }
     }
 
-    /// Returns the ranges of `first..end` that were only thinned, in order. Losses come in the
-    /// order in which they were noticed; merged ones overlap others.
+    /// Returns the ranges of `first..end` that were only thinned, in order. Losses are listed in
+    /// the order in which they were noticed. Merged losses may overlap others.
     fn thinned(&self, source: u16, first: u64, end: u64) -> Vec<(u64, u64)> {
         let within = |is_thinned: bool| {
             let losses =
@@ -146,8 +147,8 @@ impl LossTracker {
         alone
     }
 
-    /// Returns the number of lost samples that no gap covers yet, and the number of these that the
-    /// storage refused. If losses were merged to save space, the numbers between them count too.
+    /// Returns the number of lost samples that no gap covers yet, and how many of them the storage
+    /// has refused. If losses were merged to save space, the numbers between them are also counted.
     pub(super) fn pending(&self) -> (u64, u64) {
         let sum = |(all, refused), loss: &Loss| {
             let is_refused = loss.causes | Causes::Storage == loss.causes;
@@ -170,7 +171,7 @@ mod tests {
         Loss { source: 0, first_seq, count, causes }
     }
 
-    // Proves that a gap names the causes of its own numbers and no others.
+    // Proves that a gap names exactly the causes of its own numbers.
     #[test]
     fn causes_belong_to_their_numbers() {
         let ledger = LossLedger::new(1);
@@ -188,8 +189,8 @@ mod tests {
         assert_eq!(tracker.of(0).len(), 1);
     }
 
-    // Proves that the parts of a jump cover its numbers once and in order, and that samples that
-    // were only thinned are in parts of their own.
+    // Proves that the parts of a jump cover each of its numbers exactly once and in order. Samples
+    // that were only thinned are in separate parts.
     #[test]
     fn thinned_parts_stand_alone() {
         let ledger = LossLedger::new(1);
@@ -211,7 +212,8 @@ mod tests {
         assert_eq!(parts(&tracker, 0, 3), [(0, 2, Causes::default()), (2, 1, Causes::Thinned)]);
         assert_eq!(parts(&tracker, 20, 21), [(20, 1, Causes::default())]);
         assert_eq!(tracker.pending().0, 2);
-        // Recorded late and overlapping thinned samples: a lost sample does not count as thinned.
+        // These losses are recorded late and overlap thinned samples. A lost sample does not count
+        // as thinned.
         tracker.add(loss(3, 1, Causes::ReadFailed));
         tracker.add(loss(0, 1, Causes::ReadFailed));
         let (failed, both) = (Causes::ReadFailed, Causes::ReadFailed | Causes::Thinned);
@@ -221,7 +223,7 @@ mod tests {
         );
     }
 
-    // Proves that memory stays bounded and no cause is lost with very many separate losses.
+    // Proves that memory stays bounded and no cause is lost if there are very many separate losses.
     #[test]
     fn a_full_tracker_merges() {
         let ledger = LossLedger::new(1);

@@ -1,5 +1,5 @@
-//! Maintenance between two batches: clock syncs (after the wall clock was set), index, fsync,
-//! rotation, metrics and warnings.
+//! Maintenance between two batches. The maintenance covers clock syncs (after the wall clock was
+//! set), the index, fsync, rotation, metrics and warnings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::segment_slot::SegmentSlot;
 /// Interval at which latencies are collected.
 const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 
-/// Work that does not depend on queued slabs.
+/// The work that does not depend on queued slabs.
 #[derive(Debug)]
 pub(super) struct Maintenance {
     pub(super) collect_ns: u64,
@@ -34,7 +34,7 @@ impl Maintenance {
         Self { collect_ns, queued_max: 0, pool, clock_watch, wall_offset }
     }
 
-    /// Does the work that is due.
+    /// Does the maintenance that is due.
     pub(super) fn run(&mut self, slot: &mut SegmentSlot, now: u64) {
         slot.poll_syncer(now);
         if let Some(change) = self.clock_watch.poll_change() {
@@ -47,8 +47,8 @@ impl Maintenance {
             slot.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             slot.metrics.recorder.losses_pending.set(slot.gaps.losses.pending().0);
             if !slot.is_ring {
-                // The ring has the same samplers as the data directory, whose recorder reports
-                // them.
+                // The samplers of the ring are the same as those that the recorder of the data
+                // directory reports.
                 mark_stride_changes(slot, now);
                 warn_unresponsive_sources(slot);
                 warn_failing_sources(slot);
@@ -63,7 +63,7 @@ impl Maintenance {
         slot.publish_segment_metrics();
     }
 
-    /// Records a clock sync, and uses it for later stamps.
+    /// Records a clock sync, and uses it for the stamps of later samples.
     fn record_clock_sync(
         &self,
         slot: &mut SegmentSlot,
@@ -81,14 +81,14 @@ impl Maintenance {
         );
         slot.plan.header.clocks = clocks;
         slot.plan.header.add_clocks(clocks);
-        // If this fails, the next header still contains the clock sync.
+        // If writing it fails, the next header still contains the clock sync.
         slot.append_control(now, |writer| writer.append_clock_sync(&ClockSync { clocks, cause }));
         self.wall_offset.set(&clocks);
     }
 }
 
-/// Writes a mark for each source that has changed its stride, because it exceeds its budget or no
-/// longer does.
+/// Writes a mark for each source whose stride has changed, because the source exceeds its budget or
+/// no longer exceeds it.
 fn mark_stride_changes(slot: &mut SegmentSlot, now: u64) {
     let metrics = Arc::clone(&slot.metrics);
     for (id, source) in metrics.sources.iter().enumerate() {
@@ -136,7 +136,8 @@ fn warn_unresponsive_sources(slot: &mut SegmentSlot) {
     }
 }
 
-/// Warns of sources that cannot be read, once until they recover or fail for another reason.
+/// Warns of sources that cannot be read. Each source is reported once until it recovers or fails
+/// for another reason.
 fn warn_failing_sources(slot: &mut SegmentSlot) {
     for (source, progress) in slot.metrics.sources.iter().zip(&mut slot.gaps.progress) {
         let failed = source.failed.get();
@@ -144,7 +145,7 @@ fn warn_failing_sources(slot: &mut SegmentSlot) {
             continue;
         }
         let others = source.begun.get().saturating_sub(failed + source.timed_out.get());
-        // One sample may be in flight.
+        // One sample may still be in flight.
         let has_recovered = others > progress.logged_not_failed + 1;
         let error = source.last_errno.get();
         let is_said = progress.seen_failed > 0 && error == progress.logged_errno && !has_recovered;

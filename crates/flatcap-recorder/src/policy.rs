@@ -1,11 +1,13 @@
-//! Decisions of the recorder as pure functions: when to fsync, when to rotate, how long a segment
-//! becomes. No clock, no file.
+//! Decisions of the recorder as pure functions. These functions decide when to fsync, when to
+//! rotate and how long a segment becomes. The functions use neither a clock nor files.
 
-/// The time at which data is synced from the kernel to the disk. With any policy, a killed process
-/// loses nothing that the kernel has accepted; a kernel crash or a power cut loses unsynced data.
+/// The policy that decides when data is synced from the kernel to the disk. With any policy, a
+/// killed process loses nothing that the kernel has accepted. A kernel crash or a power cut loses
+/// unsynced data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The kernel decides (commonly within 30 s); a segment is still synced when it is sealed.
+    /// The kernel decides, and commonly syncs within 30 s. A segment is still synced when it is
+    /// sealed.
     Never,
     /// At the latest this many nanoseconds after the first unsynced write.
     Interval(u64),
@@ -28,25 +30,27 @@ pub(super) struct RotationLimits {
     pub(super) age_ns: u64,
 }
 
-/// Minimum number of segments in the usable space: removing the oldest costs at most an eighth of
-/// the history.
+/// Minimum number of segments in the usable space. Removing the oldest segment then costs at most
+/// an eighth of the history.
 const SEGMENTS_MIN: u64 = 8;
-/// Segments are not made smaller than this for lack of space; none can be configured smaller.
+/// Minimum size to which segments are reduced for lack of space. A lower size cannot be configured
+/// either.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Minimum size of a segment as a multiple of its preamble (header, configuration), which its
-/// footer repeats: a shorter one would contain little else.
+/// Minimum size of a segment as a multiple of its preamble (header and configuration). The footer
+/// repeats the preamble, so a shorter segment would contain little else.
 const PREAMBLE_FACTOR: u64 = 8;
 /// Minimum number of preallocation steps per segment.
 const PREALLOCATE_STEPS: u64 = 4;
 
-/// Returns the size at which a segment is sealed: `configured`, less if the usable space is small,
-/// more if `preamble_bytes` alone would fill it.
+/// Returns the size at which a segment is sealed. The size is `configured`, or less if the usable
+/// space is small, or more if `preamble_bytes` alone would fill the segment.
 pub(super) fn segment_bytes(configured: u64, usable: u64, preamble_bytes: u64) -> u64 {
     let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
     configured.min(fitting).max(preamble_bytes.saturating_mul(PREAMBLE_FACTOR))
 }
 
-/// Returns the preallocation step for a segment of this size; 0 for the default.
+/// Returns the preallocation step for a segment of this size. Both `configured` and the result are
+/// 0 for the default step.
 pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     let most = segment_bytes / PREALLOCATE_STEPS;
     if configured > 0 {
@@ -58,8 +62,8 @@ pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     }
 }
 
-/// Returns whether to seal the segment before writing `next_bytes` more at `now_ns`. A segment
-/// without content is never sealed.
+/// Returns whether to seal the segment before `next_bytes` more bytes are written at `now_ns`. A
+/// segment without content is never sealed.
 pub(super) fn should_rotate(
     segment: SegmentState,
     limits: RotationLimits,
@@ -75,7 +79,7 @@ pub(super) fn should_rotate(
 /// the last sync.
 pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, now_ns: u64) -> bool {
     match policy {
-        // With `Always` each write is synced inline; a concurrent second sync could hide the error
+        // With `Always`, each write is synced inline. A concurrent second sync could hide the error
         // of the first one.
         SyncPolicy::Never | SyncPolicy::Always => false,
         SyncPolicy::Interval(interval_ns) => {
@@ -84,14 +88,14 @@ pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, no
     }
 }
 
-/// An index interval ends at this size, in bytes.
+/// Size at which an index interval ends, in bytes.
 const INDEX_BYTES: u64 = 4 << 20;
-/// An index interval ends at this age of its first frame, in nanoseconds.
+/// Age of an index interval's first frame at which the interval ends, in nanoseconds.
 const INDEX_NS: u64 = 1_000_000_000;
 
-/// Returns whether an Index frame should end the open interval before anything else is written.
-/// `unindexed_bytes` is the length of the interval, or `None` if it has no frames; `first_ns` is
-/// the write time of its first frame.
+/// Returns whether an Index frame must end the open interval before anything else is written.
+/// `unindexed_bytes` is the length of the interval, or `None` if it has no frames. `first_ns` is
+/// the time at which its first frame was written.
 pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, now_ns: u64) -> bool {
     unindexed_bytes.is_some_and(|bytes| {
         bytes >= INDEX_BYTES || first_ns.is_some_and(|first| now_ns.saturating_sub(first) >= INDEX_NS)
@@ -99,7 +103,7 @@ pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, 
 }
 
 /// Returns the back-off after this number of consecutive failures to open a segment, in
-/// nanoseconds: 100 ms, doubling, up to 10 s.
+/// nanoseconds. The back-off is 100 ms at first and doubles up to 10 s.
 pub(super) fn back_off_ns(failures: u32) -> u64 {
     const FIRST_NS: u64 = 100_000_000;
     const LONGEST_NS: u64 = 10_000_000_000;
@@ -112,7 +116,8 @@ mod tests {
 
     const LIMITS: RotationLimits = RotationLimits { bytes: 1000, age_ns: 50 };
 
-    // Proves that size and age rotate a segment, and that an empty one is never rotated.
+    // Proves that size and age cause the rotation of a segment, and that an empty segment is never
+    // rotated.
     #[test]
     fn rotation_by_size_and_age() {
         let segment = SegmentState { bytes: 900, created_ns: 100, has_content: true };
@@ -123,8 +128,8 @@ mod tests {
         assert!(!should_rotate(empty, LIMITS, 5000, 1000));
     }
 
-    // Proves that at least eight segments fit into the usable space, above the smallest size and
-    // well above the size of the preamble.
+    // Proves that at least eight segments fit into the usable space, unless they would be smaller
+    // than the minimum size or not much larger than the preamble.
     #[test]
     fn segments_fit() {
         const MIB: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Makes space under a quota: scans the directory, removes the oldest files, and keeps unused space
-//! in the reserve.
+//! Makes space under a quota. This module scans the directory, removes the oldest files, and keeps
+//! unused space in the reserve.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -18,53 +18,56 @@ use super::retention::{Shortage, StoredFile, kept_bytes, reserve_length, usable_
 
 /// The unit in which file systems allocate space.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// Bytes that a file system may use for a file in addition to its content: blocks that list its
-/// extents.
+/// Number of bytes that a file system may use for a file in addition to its content, for the blocks
+/// that list its extents.
 pub(super) const OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// Maximum number of listings while files of the directory exchange their names. Exchanges are
-/// seconds apart; a file that permanently has two names (a hard link) is not an exchange.
+/// seconds apart. A file that permanently has two names (a hard link) does not count as an
+/// exchange.
 const LISTINGS_MAX: usize = 4;
 
-/// Disk space is low if less than this fraction of the space for segments is unused: the oldest
-/// will be removed soon, and compression should be faster.
+/// Disk space is low if less than 1 / `LOW_SPACE_SHARE` of the space for segments is unused. In
+/// that case the oldest segments will be removed soon, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
 
-/// Maximum number of segments that are listed at once before they are removed.
+/// Maximum number of segments that are written to the list of removed segments at once, before
+/// their removal.
 const LISTED_AT_ONCE: usize = 64;
 
-/// Shortest interval of the warning that `retain_min` keeps the history.
+/// Minimum interval between two warnings that `retain_min` protects the history.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 #[derive(Debug)]
 pub(super) struct QuotaCore {
     pub(super) inner: Arc<dyn Storage>,
-    /// Locked while space is made and granted, so that no bytes are granted twice; never while a
-    /// file is written.
+    /// The accounting of the directory. The accounting is locked while space is made and granted,
+    /// so that no bytes are granted twice. No file is written while the accounting is locked.
     pub(super) usage: Mutex<DirectoryUsage>,
     /// Bytes that the segments may occupy, as of the last scan.
     pub(super) usable_bytes: AtomicU64,
-    /// Whether removals are not logged.
+    /// Whether removals are left out of the log.
     pub(super) is_quiet: bool,
-    /// Written while `usage` is locked, so by one thread at a time.
+    /// The metrics of the directory. The metrics are written while `usage` is locked, so only one
+    /// thread writes at a time.
     pub(super) metrics: Arc<DirectoryMetrics>,
 }
 
 /// The result of making space.
 pub(super) struct SpaceResult {
-    /// `StorageFull` if there is not enough space.
+    /// The result of making space, with the error `StorageFull` if there is not enough space.
     pub(super) space: io::Result<()>,
-    /// The error of the scan.
+    /// The result of the scan, with its error.
     pub(super) scan: io::Result<()>,
 }
 
 impl QuotaCore {
     pub(super) fn lock_usage(&self) -> MutexGuard<'_, DirectoryUsage> {
-        // A panic elsewhere leaves consistent numbers.
+        // If another thread has panicked while it held the lock, the numbers are still consistent.
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes space for `more` bytes. If a file cannot be removed, the next oldest is removed
+    /// Makes space for `more` bytes. If a file cannot be removed, the next oldest file is removed
     /// instead.
     pub(super) fn make_space(&self, books: &mut DirectoryUsage, more: u64) -> SpaceResult {
         if books.limits == RetentionLimits::NONE {
@@ -80,7 +83,7 @@ impl QuotaCore {
     }
 
     /// Makes space for `more` bytes that the file system has refused although it reported them as
-    /// free: a scan shows neither a quota nor blocks for the file system's own use.
+    /// free. A scan shows neither a quota nor the blocks that the file system needs for itself.
     pub(super) fn make_refused_space(&self, books: &mut DirectoryUsage, more: u64) -> io::Result<()> {
         let _reported_later = self.scan(books);
         self.carry_out(books, |books, files| books.decide_refused(files, more))
@@ -94,7 +97,7 @@ impl QuotaCore {
         scan
     }
 
-    /// Carries out a decision: removes files, and reserves the unneeded space.
+    /// Carries out a decision, that is, removes files and reserves the space that is not needed.
     fn carry_out(
         &self,
         books: &mut DirectoryUsage,
@@ -109,7 +112,8 @@ impl QuotaCore {
                 are_gone &= self.cut_reserve(books, length);
             }
             are_gone &= self.remove_all(books, &plan.names, now_ns);
-            // After a refusal decide again without that file: there are fewer candidates each time.
+            // After a failed removal, decide again without that file. The loop ends because each
+            // time there are fewer candidates.
             if !are_gone {
                 continue;
             }
@@ -122,8 +126,8 @@ impl QuotaCore {
         }
     }
 
-    /// Moves bytes that were just freed, or granted and not used, into the reserve while `usage` is
-    /// locked, because other programs could take them a moment later.
+    /// Moves bytes into the reserve that were just freed, or that were granted and not used.
+    /// `usage` stays locked for this, because other programs could take the bytes a moment later.
     fn keep_freed(&self, books: &mut DirectoryUsage, bytes: u64) {
         let length = books.reserve().saturating_add(bytes) / BLOCK_BYTES * BLOCK_BYTES;
         let kept = self.reserve_file(books).and_then(|file| {
@@ -142,8 +146,8 @@ impl QuotaCore {
         }
     }
 
-    /// Records whether `retain_min` prevents a removal. Warns when this starts, at most once a
-    /// minute.
+    /// Records whether `retain_min` prevents a removal. Logs a warning when this starts, at most
+    /// once a minute.
     fn note_protection(&self, books: &mut DirectoryUsage, is_on: bool, now_ns: u64) {
         self.metrics.is_history_kept.set(u64::from(is_on));
         if !is_on || now_ns < books.next_warning_ns {
@@ -160,7 +164,7 @@ impl QuotaCore {
         );
     }
 
-    /// Truncates the reserve to this size. Returns whether that succeeded.
+    /// Truncates the reserve to this size. Returns whether the truncation succeeded.
     pub(super) fn cut_reserve(&self, books: &mut DirectoryUsage, bytes: u64) -> bool {
         let length = bytes / BLOCK_BYTES * BLOCK_BYTES;
         let is_cut = length > 0 && self.reserve_file(books).is_ok_and(|file| file.truncate(length).is_ok());
@@ -183,7 +187,7 @@ impl QuotaCore {
         }
     }
 
-    /// Opens the reserve, which a killed run may have left, or creates it.
+    /// Opens the reserve that a killed run may have left, or creates a new one.
     fn reserve_file(&self, books: &mut DirectoryUsage) -> io::Result<Arc<dyn StorageFile>> {
         if let Some(file) = &books.reserve_file {
             return Ok(Arc::clone(file));
@@ -213,7 +217,7 @@ impl QuotaCore {
         let file = self.reserve_file(&mut books)?;
         books.grant(target - before);
         drop(books);
-        // This may take long, so `usage` is not locked here.
+        // Preallocation may take long, so `usage` is not locked here.
         let result = file.preallocate(target).and_then(|()| file.truncate(target));
         let mut books = self.lock_usage();
         books.settle(RESERVE_NAME, target - before, 0);
@@ -222,17 +226,19 @@ impl QuotaCore {
             return Ok(());
         }
         let kind = result.as_ref().err().map(io::Error::kind);
-        // A file system without preallocation is not tried again. One with too little space is, for
-        // another size.
+        // If the file system does not support preallocation, it is not tried again. If there is too
+        // little space, another size is tried later.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
-        // Some network file systems do not support preallocation. That is not a failure.
+        // Some network file systems do not support preallocation. The lack of support is not a
+        // failure.
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
-    /// Removes files to keep the limits. Segments of which an older one of their run is left are
-    /// listed before that. Otherwise `verify` would report their samples as missing, and a
-    /// supplement of the run would use their numbers again. Returns whether all files are gone.
+    /// Removes files to keep the limits. If an older segment of the same run stays, a segment is
+    /// put on the list of removed segments before its removal. Otherwise `verify` would report its
+    /// samples as missing, and a supplement of the run would use their numbers again. Returns
+    /// whether all files are gone.
     fn remove_all(&self, books: &mut DirectoryUsage, names: &[String], now_ns: u64) -> bool {
         let (mut holes, mut listed, mut are_listed, mut are_gone) = (Vec::new(), 0, true, true);
         for (at, name) in names.iter().enumerate() {
@@ -247,7 +253,7 @@ impl QuotaCore {
                     new.extend(Hole::of(&*self.inner, (&segments, &left), segment));
                 }
                 holes.extend_from_slice(&new);
-                // With many files that cannot be removed, the list is written once, at the end.
+                // If many files cannot be removed, the list is written only once, at the end.
                 are_listed &= new.is_empty() || (!books.are_many_stuck() && self.list_holes(books, &new));
             }
             if !self.remove_oldest(books, name, now_ns) {
@@ -263,8 +269,8 @@ impl QuotaCore {
         are_gone
     }
 
-    /// Changes the list of removed segments. Returns whether the list is correct afterwards. If it
-    /// cannot be written, segments are removed all the same: space is needed more.
+    /// Changes the list of removed segments. Returns whether the list is correct afterwards. If the
+    /// list cannot be written, segments are still removed, because space is more important.
     fn list_holes(&self, books: &mut DirectoryUsage, holes: &[Hole]) -> bool {
         match list_holes(&*self.inner, &books.segments(), holes) {
             Ok(true) => books.note_created(REMOVED_NAME, 0),
@@ -287,7 +293,7 @@ impl QuotaCore {
             ),
             Ok(()) if self.is_quiet => tracing::debug!(file = name, "removed the oldest file of the ring"),
             Ok(()) => tracing::info!(file = name, "removed the oldest file to keep the retention limits"),
-            // Another process was faster.
+            // Another process has already removed the file.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 if books.note_unremovable(name, now_ns) {
@@ -305,9 +311,9 @@ impl QuotaCore {
         true
     }
 
-    /// Lists the directory, each file once. If two files exchange their names during the listing,
-    /// one may appear under both names and the other under none. After a change, the directory is
-    /// listed again.
+    /// Lists the directory, each file exactly once. If two files exchange their names during a
+    /// listing, one may be listed under both names and the other one not at all. So the directory
+    /// is listed again after such a change.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;
         loop {
@@ -352,8 +358,9 @@ impl QuotaCore {
         metrics.is_space_low.set(u64::from(headroom < usable / LOW_SPACE_SHARE));
     }
 
-    /// Makes space for `bytes`, grants them, and calls `act`, which returns the bytes it used.
-    /// `usage` is not locked during `act`, so that slow storage for one file does not delay others.
+    /// Makes space for `bytes`, grants them, and calls `act`, which returns the number of bytes it
+    /// used. `usage` is not locked during `act`, so that slow storage of one file does not delay
+    /// other files.
     pub(super) fn within_limits<T>(
         &self,
         name: &str,
@@ -361,7 +368,7 @@ impl QuotaCore {
         act: impl FnOnce() -> (io::Result<T>, u64),
     ) -> io::Result<T> {
         let mut books = self.lock_usage();
-        // A scan error is reported by the next `enforce_limits` and does not matter here.
+        // A scan error does not matter here, because the next `enforce_limits` reports it.
         self.make_space(&mut books, bytes).space?;
         self.with_grant(books, name, bytes, act)
     }
@@ -378,8 +385,8 @@ impl QuotaCore {
         let (done, taken) = act();
         let mut books = self.lock_usage();
         books.settle(name, bytes, taken);
-        // If other programs fill the file system, these bytes came from the reserve or from a
-        // removal.
+        // If other programs fill the file system, the unused bytes came from the reserve or from a
+        // removal. Keep them in the reserve.
         let unused = bytes.saturating_sub(taken);
         if self.metrics.is_history_kept.get() == 1 && unused >= BLOCK_BYTES && books.may_reserve {
             self.keep_freed(&mut books, unused);
@@ -388,13 +395,13 @@ impl QuotaCore {
     }
 }
 
-/// Returns whether an error means that closed segments could make space: the limits are exceeded,
-/// and not to protect the history.
+/// Returns whether an error means that a limit is exceeded and the removal of closed segments could
+/// make space. Errors that are caused by the protection of the history do not count.
 pub(super) fn is_limit(error: &io::Error) -> bool {
     shortage(error).is_some() && !is_history_kept(error)
 }
 
-/// Returns whether an error means that there is no space because the history is protected.
+/// Returns whether an error means that there is too little space because the history is protected.
 pub(super) fn is_history_kept(error: &io::Error) -> bool {
     matches!(shortage(error), Some(Shortage::History { .. }))
 }

@@ -1,4 +1,4 @@
-//! A file of a storage with a quota: it requests space before it grows.
+//! A file of a storage with a quota. Such a file requests space before it grows.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct QuotaFile {
 }
 
 impl QuotaFile {
-    /// Applies the limits to an open file.
+    /// Applies the limits to a file that is already open.
     pub(super) fn new(file: Arc<dyn StorageFile>, shared: Arc<QuotaCore>, name: &str) -> io::Result<Self> {
         let length = file.length()?;
         Ok(Self {
@@ -31,7 +31,7 @@ impl QuotaFile {
         })
     }
 
-    /// Runs an operation that extends the file to `end`, once there is space.
+    /// Runs an operation that extends the file to `end`, as soon as there is space.
     fn grow<T>(&self, end: u64, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
         if end <= self.granted.load(Ordering::Relaxed)
             || self.shared.lock_usage().limits == RetentionLimits::NONE
@@ -39,7 +39,7 @@ impl QuotaFile {
             return act();
         }
         let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
-        // If the size cannot be read, assume that all granted bytes are in use.
+        // If the size cannot be read, assume that the file uses all granted bytes.
         let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
         let more = wanted.saturating_sub(occupied);
         let act = || {
@@ -63,7 +63,7 @@ impl QuotaFile {
     }
 }
 
-/// Returns whether the file system has refused space: it is full, or a quota is used up.
+/// Returns whether the file system has refused space because it is full or a quota is used up.
 fn is_refusal(error: &io::Error) -> bool {
     error.raw_os_error().is_some()
         && matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)

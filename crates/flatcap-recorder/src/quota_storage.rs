@@ -1,8 +1,8 @@
-//! A storage with a quota: before anything takes space, the oldest segments are removed (evicted);
-//! if that is not enough, the operation fails with `StorageFull`.
+//! A storage with a quota. Before an operation takes space, the oldest segments are removed
+//! (evicted). If that is not enough, the operation fails with `StorageFull`.
 //!
-//! All writers of the data directory use it: the recorder and the recovery of earlier runs. So the
-//! sum of their bytes never exceeds the quota.
+//! The recorder and the recovery of earlier runs, which are all writers of the data directory, use
+//! this storage. So the sum of their bytes never exceeds the quota.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ pub struct QuotaStorage {
 }
 
 impl QuotaStorage {
-    /// Wraps another storage.
+    /// Wraps another storage in a quota.
     #[cfg(any(test, feature = "testing"))]
     pub fn new(inner: Arc<dyn Storage>, limits: RetentionLimits) -> Self {
         Self::with_metrics(inner, limits, Arc::default())
     }
 
-    /// Wraps another storage and publishes its usage in `metrics`.
+    /// Wraps another storage in a quota, and reports its usage in `metrics`.
     pub fn with_metrics(
         inner: Arc<dyn Storage>,
         limits: RetentionLimits,
@@ -52,7 +52,8 @@ impl QuotaStorage {
         }
     }
 
-    /// Disables the log line for each removal: a ring removes files every few seconds.
+    /// Disables the log line for each removal. A ring needs this, because it removes files every
+    /// few seconds.
     #[must_use]
     pub fn quiet(self) -> Self {
         let shared = Arc::try_unwrap(self.shared)
@@ -67,8 +68,8 @@ impl QuotaStorage {
         self
     }
 
-    /// Protects segments without a receipt in this file: they are never removed for their age, and
-    /// for lack of space only after all others.
+    /// Protects segments that have no receipt in this file. The protected segments are never
+    /// removed for their age. For lack of space they are removed only after all other segments.
     #[must_use]
     pub fn with_receipts(self, path: PathBuf) -> Self {
         self.shared.lock_usage().receipts = Some(Receipts::new(path));
@@ -90,7 +91,7 @@ impl QuotaStorage {
     ///
     /// # Errors
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
-    /// free space cannot be read; then the limits are applied to the last known numbers.
+    /// free space cannot be read. In that case the limits are applied to the last known numbers.
     pub(crate) fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         self.refresh_receipts();
         let mut books = self.shared.lock_usage();
@@ -99,8 +100,8 @@ impl QuotaStorage {
         room.and(look)
     }
 
-    /// Reads the receipts, if there are any and their file has changed. `usage` is not locked
-    /// during the read, because the recorder locks it to write.
+    /// Reads the receipts if they are configured and their file has changed. `usage` is not locked
+    /// during the read, because the recorder locks it for each write.
     fn refresh_receipts(&self) {
         let Some(file) = self.shared.lock_usage().receipts.as_ref().map(Receipts::source) else { return };
         match file.read_if_changed() {
@@ -109,7 +110,7 @@ impl QuotaStorage {
                 drop(earlier);
             }
             Ok(None) => {}
-            // The previous list stays. At first it is empty, so no segment has a receipt.
+            // The previous list stays. At first the list is empty, so no segment has a receipt.
             Err(error) => {
                 if self.shared.lock_usage().receipts.as_mut().is_some_and(Receipts::fail) {
                     let path = file.path().display();
@@ -119,8 +120,8 @@ impl QuotaStorage {
         }
     }
 
-    /// Returns the bytes that the segments, including the open one, and the reserve may occupy, as
-    /// of the last scan.
+    /// Returns the number of bytes that the segments and the reserve may occupy, as of the last
+    /// scan. The open segment is included.
     pub(super) fn usable_bytes(&self) -> u64 {
         self.shared.usable_bytes.load(Ordering::Relaxed)
     }
@@ -135,21 +136,22 @@ impl QuotaStorage {
         self.wrap(name, file)
     }
 
-    /// Returns whether there was a closed segment, which could be removed, as of the last scan.
+    /// Returns whether the last scan found a closed segment, which could be removed.
     pub(super) fn has_closed_segment(&self) -> bool {
         self.shared.metrics.segments.get() > 0
     }
 
-    /// Adjusts the reserve, by the last scan, to the bytes that the history lacks of `min_bytes`.
+    /// Adjusts the size of the reserve to the number of bytes that the history is short of
+    /// `min_bytes`, as of the last scan.
     ///
     /// # Errors
-    /// Errors of the storage; then the reserve does not grow.
+    /// Errors of the storage. If there is an error, the reserve does not grow.
     pub(super) fn adjust_reserve(&self) -> io::Result<()> {
         self.shared.adjust_reserve()
     }
 
-    /// Removes the reserve at the end of the run, unless other programs have filled the file system
-    /// and would take the space that the next run needs.
+    /// Removes the reserve at the end of the run. The reserve stays if other programs have filled
+    /// the file system, because they would take the space that the next run needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;
@@ -185,7 +187,8 @@ impl Storage for QuotaStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // A file that is renamed during a listing could be missing from it, and from the sum: lock.
+        // Lock `usage`, because a file that is renamed during a listing could be missing from the
+        // listing, and so from the sum.
         let mut books = self.shared.lock_usage();
         self.shared.inner.rename(from, to)?;
         books.note_renamed(from, to);
@@ -193,7 +196,7 @@ impl Storage for QuotaStorage {
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        // A listing during an exchange is repeated, so no lock is needed.
+        // No lock is needed, because a listing is repeated if files exchange their names during it.
         self.shared.inner.exchange(one, other)
     }
 
@@ -230,7 +233,7 @@ impl Storage for QuotaStorage {
     fn reopen_if_moved(&self) -> io::Result<bool> {
         let is_another = self.shared.inner.reopen_if_moved()?;
         if is_another {
-            // The known numbers are for another directory.
+            // The known numbers belong to another directory, so discard them.
             self.shared.lock_usage().reset();
         }
         Ok(is_another)

@@ -1,7 +1,8 @@
-//! Receipts: the list of segments that another program has copied elsewhere. The program replaces
-//! the file with each change.
+//! Receipts, that is, the list of segments that another program has copied elsewhere. The other
+//! program replaces the file with each change.
 //!
-//! A line contains run and number, as in `0000000000000abc-0000000042`. Other lines are skipped.
+//! A line contains the run and the number of a segment, as in `0000000000000abc-0000000042`. Lines
+//! in any other form are skipped.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -10,17 +11,17 @@ use std::time::SystemTime;
 
 use flatcap_format::storage::open_regular;
 
-/// Maximum length of the file, in bytes: about a million segments.
+/// Maximum length of the file, in bytes. A file of this length has about a million segments.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Digits of a run, and minimum digits of a number.
+/// Number of digits of a run, and minimum number of digits of a segment number.
 const RUN_DIGITS: usize = 16;
 const NUMBER_DIGITS: usize = 10;
 
 /// Modification time and length of a file that was read.
 type FileState = (SystemTime, u64);
 
-/// The identity of a segment: number and run.
+/// The identity of a segment, as its number and its run.
 pub(super) type SegmentKey = (u64, u64);
 
 /// The segments with a receipt, as of the last change of the file.
@@ -33,7 +34,7 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    /// Creates an empty list: until the file is read, nothing has a receipt.
+    /// Creates an empty list. Until the file is read, no segment has a receipt.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, read: None, shipped: BTreeSet::new(), has_failed: false }
     }
@@ -43,19 +44,19 @@ impl Receipts {
         self.shipped.contains(&key)
     }
 
-    /// Returns the inputs for reading the file, so that callers of [`has`](Self::has) need not wait
-    /// for it.
+    /// Returns the path of the file and its state at the last read. With these, the file can be
+    /// read while others call [`has`](Self::has).
     pub(super) fn source(&self) -> ReceiptFile {
         ReceiptFile { path: self.path.clone(), read: self.read }
     }
 
-    /// Replaces the list. Returns the previous one.
+    /// Replaces the list. Returns the previous list.
     pub(super) fn replace(&mut self, list: ReceiptList) -> BTreeSet<SegmentKey> {
         (self.read, self.has_failed) = (Some(list.read), false);
         std::mem::replace(&mut self.shipped, list.shipped)
     }
 
-    /// Records that the file cannot be read. Returns whether this is new.
+    /// Records that the file cannot be read. Returns whether this was unknown before.
     pub(super) fn fail(&mut self) -> bool {
         !std::mem::replace(&mut self.has_failed, true)
     }
@@ -80,10 +81,10 @@ impl ReceiptFile {
         &self.path
     }
 
-    /// Reads the file if it has changed.
+    /// Reads the file if it has changed since the last read.
     ///
     /// # Errors
-    /// The file cannot be read; the previous list then stays.
+    /// The file cannot be read. The caller keeps the previous list.
     pub(super) fn read_if_changed(&self) -> io::Result<Option<ReceiptList>> {
         let file = open_regular(&self.path)?;
         let about = file.metadata()?;
@@ -116,8 +117,8 @@ mod tests {
         Ok(())
     }
 
-    // Proves that a list is read again when it is replaced, stays when it cannot be read, and that
-    // other lines and truncated lines are skipped.
+    // Proves that a list is read again after it is replaced, and stays if it cannot be read.
+    // Truncated lines and lines in another form are skipped.
     #[test]
     fn lists_are_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,17 +1,18 @@
-//! The rules of a recorder, and the listener of their firings.
+//! The rules of a recorder, and the listener that is called when they fire.
 
 use std::fmt;
 
 use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{ScopedEngine, TriggerEvent};
 
-/// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
+/// A listener that is called for each firing of a rule, with the marker that reports the firing.
+/// The listener runs on the recorder's thread.
 pub struct FiringListener(FiringCallback);
 
 type FiringCallback = Box<dyn FnMut(&TriggerEvent, &Marker) + Send>;
 
 impl FiringListener {
-    /// Creates a listener. The listener must not wait.
+    /// Creates a listener. `listener` must not wait.
     pub fn new(listener: impl FnMut(&TriggerEvent, &Marker) + Send + 'static) -> Self {
         Self(Box::new(listener))
     }
@@ -27,7 +28,7 @@ impl fmt::Debug for FiringListener {
     }
 }
 
-/// Rules about sources that applications push.
+/// The rules about sources that applications push.
 pub struct PushedRules {
     names: Vec<String>,
     compile: RuleCompilation,
@@ -37,8 +38,8 @@ type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>
 
 impl PushedRules {
     /// Creates rules that name these sources. `compile` receives all sources of the run, ordered by
-    /// id, and the id of a pushed one, and compiles the rules that name this one. The listener is
-    /// called on the recorder's thread.
+    /// id, and the id of a pushed source. `compile` compiles the rules that name this source, and
+    /// is called on the recorder's thread.
     pub fn new(
         names: Vec<String>,
         compile: impl FnMut(&[SourceInfo], u16) -> ScopedEngine + Send + 'static,
@@ -64,10 +65,10 @@ impl fmt::Debug for PushedRules {
 /// The rules of a configuration, and the listener of their firings.
 #[derive(Debug, Default)]
 pub struct RecorderRules {
-    /// The rules about sources that the recorder reads.
+    /// The rules about sources that the recorder reads itself.
     pub engine: ScopedEngine,
-    /// Learns of the firings.
+    /// The listener that is called for each firing.
     pub on_firing: Option<FiringListener>,
-    /// Rules about sources that applications push.
+    /// The rules about sources that applications push.
     pub pushed: Option<PushedRules>,
 }

@@ -1,10 +1,12 @@
-//! The list of segments that retention has removed although older ones of their run are left.
+//! The list of segments that retention has removed although older segments of the same run are
+//! left.
 //!
-//! A segment is listed before it is removed, so that a crash between the two leaves no hole that
-//! nothing explains. A listed segment that exists was not removed. It is taken off the list with
-//! the next change, and when the next recorder starts: if it vanishes later, that is another
-//! reason. If the list cannot be written first, as on a full disk, it is written after the removal.
-//! A number that the recorder gave up is listed together with a removed neighbour.
+//! A segment is listed before it is removed, so that a crash between the two steps leaves no
+//! unexplained hole. If a listed segment still exists, it was not removed. Such a segment is taken
+//! off the list with the next change of the list and when the next recorder starts, because the
+//! segment might vanish later for another reason. If the list cannot be written before the removal,
+//! as on a full disk, it is written after the removal. A number that the recorder gave up is listed
+//! together with a removed neighbour.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -13,10 +15,10 @@ use std::path::Path;
 use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName, SegmentReader};
 use flatcap_format::storage::Storage;
 
-/// The segments of a directory by run, number and name.
+/// The segments of a directory, as run, number and name.
 pub(super) type StoredSegments = BTreeSet<(u64, u64, String)>;
 
-/// Numbers of a run for which there is no segment once one is removed.
+/// Consecutive numbers of a run for which there is no segment after the removal of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) run_id: u64,
@@ -27,11 +29,12 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    /// Returns the hole that the removal of a segment leaves, if an older one of its run is among
-    /// those that are `left`.
+    /// Returns the hole that the removal of a segment leaves, if an older segment of its run is in
+    /// `left`. `left` has the segments that stay.
     ///
-    /// Adjacent numbers without a segment belong to the hole if no sample is missing there: the
-    /// recorder gave them up. Otherwise someone else has removed these segments.
+    /// Adjacent numbers without a segment also belong to the hole if no sample is missing there,
+    /// because the recorder gave these numbers up. If samples are missing, something else has
+    /// removed these segments.
     pub(super) fn of(
         storage: &dyn Storage,
         (segments, left): (&StoredSegments, &StoredSegments),
@@ -59,24 +62,25 @@ impl Hole {
         Some(hole)
     }
 
-    /// Returns whether its segment is gone.
+    /// Returns whether the segment of this hole is gone.
     pub(super) fn is_open(&self, segments: &StoredSegments) -> bool {
         let Self { run_id, number, .. } = *self;
         segments.range((run_id, number, String::new())..(run_id, number + 1, String::new())).next().is_none()
     }
 }
 
-/// Returns whether nothing is missing between two segments of a run.
+/// Returns whether no sample is missing between two segments of a run, or `None` if this cannot be
+/// determined.
 fn follow_each_other(storage: &dyn Storage, first: &str, second: &str) -> Option<bool> {
     let read = |name: &str| SegmentReader::over(Path::new(name), storage.open(name).ok()?).ok();
     Some(read(first)?.footer()?.is_followed_by(read(second)?.header()))
 }
 
-/// Adds holes to the list, and takes off it what exists and is in none of them. The list is on disk
-/// when this function returns. Returns whether the list was written.
+/// Adds holes to the list. Takes a number off the list if its segment exists and is in none of the
+/// holes. The list is on disk when this function returns. Returns whether the list was written.
 ///
 /// # Errors
-/// Errors of the storage; then the earlier list stays.
+/// Errors of the storage. If there is an error, the earlier list stays.
 pub(super) fn list_holes(
     storage: &dyn Storage,
     segments: &StoredSegments,
@@ -113,7 +117,8 @@ pub(super) fn list_holes(
     let _left_by_a_kill = storage.remove(&unfinished);
     let file = storage.create(&unfinished)?;
     file.append_all(&mut [IoSlice::new(removed.to_string().as_bytes())])?;
-    // Before the removal, on disk too: the kernel may make changes durable in any order.
+    // Sync the list before the removal of the segments, because the kernel may write changes to the
+    // disk in any order.
     file.sync()?;
     storage.replace(&unfinished, REMOVED_NAME)?;
     storage.sync_directory()?;

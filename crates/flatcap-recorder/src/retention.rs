@@ -1,28 +1,29 @@
-//! Retention: decides which files to remove (evict) for lack of space or for their age, from names,
-//! sizes and ages. No clock, no file.
+//! Retention decides which files to remove (evict) for lack of space or for their age. The
+//! decisions use names, sizes and ages, but neither a clock nor files.
 
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
 
-/// Share of [`MinFree::Auto`]: the recorder must not fill a host's disk, but a higher share would
-/// stop it on many healthy hosts.
+/// Share of the file system for [`MinFree::Auto`]. The recorder must not fill a host's disk, but a
+/// higher share would stop it on many healthy hosts.
 const AUTO_BASIS_POINTS: u16 = 500;
-/// Limit of [`MinFree::Auto`]: the space that other programs need until someone intervenes does not
-/// grow with the file system. journald caps its `SystemKeepFree` at the same size.
+/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size because the space that other programs
+/// need until someone intervenes does not grow with the file system. journald caps its
+/// `SystemKeepFree` at the same size.
 const AUTO_BYTES_MAX: u64 = 4 << 30;
 
-/// Limits of the data directory. To keep them, the oldest segments are removed first.
+/// The limits of the data directory. The oldest segments are removed first to keep them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// Maximum allocated bytes of all files in the directory, including the open segment, temporary
-    /// and set-aside files.
+    /// Maximum allocated size of all files in the directory, in bytes. The size includes the open
+    /// segment, temporary files and files that were set aside.
     pub bytes: u64,
     /// Age at which a segment is removed, in nanoseconds.
     pub age_ns: u64,
     /// Minimum free space of the file system.
     pub min_free: MinFree,
-    /// Number of bytes, the newest, that are never removed to make space in the file system,
-    /// whichever program has filled it: new samples are lost instead.
+    /// Number of the newest bytes that are never removed to make space in the file system,
+    /// whichever program has filled it. New samples are lost instead.
     pub min_bytes: u64,
 }
 
@@ -31,14 +32,14 @@ pub struct RetentionLimits {
 pub enum MinFree {
     /// 5 % of the file system, but at most 4 GiB.
     Auto,
-    /// In bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// In hundredths of a percent of the file system, at most 10,000.
     BasisPoints(u16),
 }
 
 impl RetentionLimits {
-    /// Keeps everything.
+    /// Limits that keep everything.
     pub const NONE: Self =
         Self { bytes: u64::MAX, age_ns: u64::MAX, min_free: MinFree::Bytes(0), min_bytes: 0 };
 }
@@ -61,23 +62,24 @@ impl MinFree {
 pub(super) struct StoredFile {
     pub(super) name: String,
     pub(super) allocated: u64,
-    /// Whether it is a segment, open or closed, or was set aside from one.
+    /// Whether the file is a segment (open or closed) or was set aside from one.
     pub(super) is_ours: bool,
-    /// Whether it is part of the history that `min_bytes` protects: all of our files except
-    /// snapshots.
+    /// Whether the file is part of the history that `min_bytes` protects. The history consists of
+    /// the recorder's files except snapshots.
     pub(super) is_history: bool,
-    /// The segment of the file, if it may be removed: a sealed segment, or a file set aside from
-    /// one. No other file is ever removed.
+    /// The segment of the file, or `None` if the file must never be removed. Only sealed segments
+    /// and files set aside from one may be removed.
     pub(super) removable: Option<SegmentName>,
-    /// Age of the file's segment; `None` if unknown.
+    /// The age of the file's segment, or `None` if it is unknown.
     pub(super) age_ns: Option<u64>,
-    /// Whether the file is removed only if nothing else makes space, because it has no receipt.
+    /// Whether the file has no receipt. Such a file is removed only if nothing else makes enough
+    /// space.
     pub(super) is_held: bool,
 }
 
 impl StoredFile {
-    /// Returns the order of removal. Numbers increase within a directory; equal numbers come from
-    /// different runs that were copied together.
+    /// Returns the sort key for the order of removal. Numbers increase within a directory. Equal
+    /// numbers occur only if files of different runs were copied into one directory.
     pub(super) fn order(segment: &SegmentName) -> (u64, i64, u64) {
         (segment.number, segment.created_s, segment.run_id)
     }
@@ -88,38 +90,41 @@ impl StoredFile {
 pub(super) struct DirectorySnapshot<'a> {
     /// All files except the reserve.
     pub(super) files: &'a [StoredFile],
-    /// Bytes of the reserve.
+    /// Size of the reserve, in bytes.
     pub(super) reserve: u64,
     pub(super) space: DiskSpace,
-    /// The maximum bytes that history and reserve could have had so far in this run.
+    /// Maximum number of bytes that history and reserve could have had so far in this run.
     pub(super) capacity: u64,
 }
 
-/// The steps that make space.
+/// The steps with which space is made.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EvictionPlan {
     /// Files to remove, the oldest first.
     pub(super) names: Vec<String>,
-    /// Bytes to take from the reserve.
+    /// Number of bytes to take from the reserve.
     pub(super) from_reserve: u64,
-    /// Bytes to move into the reserve right after the removal: other programs could take the bytes
-    /// that it frees beyond the need.
+    /// Number of bytes to move into the reserve right after the removal. Otherwise other programs
+    /// could take the bytes that the removal frees beyond the need.
     pub(super) to_reserve: u64,
-    /// Whether `min_free` is violated because only protected history could be removed.
+    /// Whether the free space stays below `min_free` because only protected history could be
+    /// removed.
     pub(super) is_history_kept: bool,
 }
 
-/// Minimum unprotected part: this fraction of the maximum space of the history, and twice the
-/// longest segment. There, new segments replace the oldest ones.
+/// Divisor of the maximum space of the history for the minimum size of its unprotected part. That
+/// part is also at least twice as large as the longest segment. New segments replace the oldest
+/// ones there.
 const REPLACED_SHARE: u64 = 4;
 
-/// The part of the history that other programs' use of the file system cannot remove.
+/// The part of the history that is kept even if other programs fill the file system.
 #[derive(Debug, Clone, Copy)]
 struct Protection {
-    /// Minimum bytes of segments.
+    /// Minimum number of bytes of segments.
     kept: u64,
-    /// Minimum bytes of segments and reserve. These are two segments more, because the next segment
-    /// is recorded before the oldest is removed, and grants exceed the need.
+    /// Minimum number of bytes of segments and reserve. This number is larger than `kept` by two
+    /// segments, because the next segment is recorded before the oldest is removed, and because
+    /// grants exceed the need.
     with_spare: u64,
 }
 
@@ -143,12 +148,12 @@ fn history_bytes(files: &[StoredFile]) -> u64 {
     history.fold(0, |sum, file| sum.saturating_add(file.allocated))
 }
 
-/// Returns how much of the history is protected now.
+/// Returns the number of bytes of the history that are protected now.
 pub(super) fn kept_bytes(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     Protection::of(stock, limits).kept
 }
 
-/// The limit that is exceeded even if every removable file is removed.
+/// The limit that would be exceeded even if every removable file were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Shortage {
     #[error(
@@ -175,7 +180,7 @@ fn wanted(more: u64) -> String {
     if more > 0 { format!(", and {more} more are needed") } else { String::new() }
 }
 
-/// Sums that change while space is made for `more` bytes.
+/// The sums that change while space is made for `more` bytes.
 #[derive(Debug, Clone, Copy)]
 struct EvictionSums {
     bytes: u64,
@@ -190,23 +195,23 @@ struct EvictionSums {
 }
 
 impl EvictionSums {
-    /// Returns the bytes above `retain_bytes`.
+    /// Returns the number of bytes above `retain_bytes`.
     fn over_quota(&self) -> u64 {
         (self.held.saturating_add(self.reserve).saturating_add(self.more)).saturating_sub(self.bytes)
     }
 
-    /// Returns the bytes missing to the minimum free space.
+    /// Returns the number of bytes that must be freed to reach the minimum free space.
     fn missing(&self) -> u64 {
         self.min_free.saturating_add(self.more).saturating_sub(self.available)
     }
 
-    /// Returns the part of them that must be freed for the new bytes. It has no effect on the space
-    /// of other programs.
+    /// Returns the part of [`missing`](Self::missing) that must be freed for the new bytes. Freeing
+    /// this part does not change the space of other programs.
     fn missing_for_own(&self) -> u64 {
         self.missing().min(self.more.saturating_sub(self.freed))
     }
 
-    /// Returns the bytes of the reserve that may be released to other programs.
+    /// Returns the number of bytes of the reserve that may be released to other programs.
     fn spare_reserve(&self) -> u64 {
         let ours = self.history.saturating_add(self.more).saturating_add(self.reserve);
         ours.saturating_sub(self.protection.with_spare).min(self.reserve)
@@ -235,8 +240,9 @@ impl EvictionSums {
         self.freed = self.freed.saturating_add(bytes);
     }
 
-    /// Returns the bytes to move into the reserve after the removal: bytes freed for `min_free`
-    /// without reaching it, and bytes that the protected history lacks.
+    /// Returns the number of bytes to move into the reserve after the removal. The reserve gets
+    /// bytes that were freed for `min_free` without reaching it, and bytes that the protected
+    /// history lacks.
     fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
@@ -251,10 +257,10 @@ impl EvictionSums {
     }
 }
 
-/// Plans the removal of files that are too old, and of enough to make `more` bytes fit: first from
-/// the reserve, then the oldest files, all files of a segment together. Files without a receipt are
-/// removed last, and never for their age. For lack of space in the file system, no file is removed
-/// that the protected history needs, nor any newer one.
+/// Plans the removal of files that are too old, and of enough files to make `more` bytes fit. Space
+/// is taken from the reserve first and then from the oldest files. All files of a segment are
+/// removed together. Files without a receipt are removed last, and never for their age. For lack of
+/// space in the file system, no file that the protected history needs is removed, and no newer one.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
@@ -285,7 +291,7 @@ pub(super) fn plan_eviction(
     let (mut last_removed, mut is_blocked) = (None, false);
     for (at, (order, file)) in removable.iter().enumerate() {
         let is_old = !file.is_held && file.age_ns.is_some_and(|age| age > limits.age_ns);
-        // A set-aside file is removed with its segment.
+        // A set-aside file is removed together with its segment.
         let follows = last_removed == Some(*order);
         let is_wanted = sums.over_quota() > 0 || sums.missing() > 0;
         if !(is_old || follows || is_wanted) {
@@ -328,8 +334,8 @@ fn allocated_bytes(files: &[StoredFile]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated))
 }
 
-/// Returns the bytes that segments and reserve may occupy now: `retain_bytes` less other files,
-/// limited by the space of the file system.
+/// Returns the number of bytes that segments and reserve may occupy now. The number is
+/// `retain_bytes` minus the size of other files, but not more than the file system has space for.
 pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let ours =
@@ -339,16 +345,17 @@ pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimit
     limits.bytes.saturating_sub(others).min(ours.saturating_add(reserve).saturating_add(free))
 }
 
-/// Maximum reserved fraction of the free space: other programs must be able to continue, and the
-/// recorder may depend on them.
+/// Divisor of the free space for the maximum size of the reserve. Other programs must be able to
+/// continue, and the recorder may depend on them.
 const RESERVE_SHARE: u64 = 4;
-/// The reserve is changed only by at least this fraction of `min_bytes`: a change every second
+/// Divisor of `min_bytes` for the minimum change of the reserve, because a change every second
 /// would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
-/// Returns the target size of the reserve: the bytes that the history lacks of the protected bytes
-/// and of two segments, at most a quarter of the usable free space. An existing reserve shrinks as
-/// the history grows. A larger one is reduced only if the free space exceeds it.
+/// Returns the target size of the reserve. The target is the number of bytes that the history is
+/// short of the protected bytes and two segments, but at most a quarter of the usable free space.
+/// An existing reserve shrinks as the history grows. If the reserve is larger than that, it is
+/// reduced only if the free space exceeds it.
 pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let wanted = Protection::of(&stock, limits).with_spare.saturating_sub(history_bytes(files));
@@ -397,8 +404,8 @@ mod tests {
         }
     }
 
-    // Proves that the oldest files are removed first, not more than needed, and only removable
-    // ones.
+    // Proves that the oldest files are removed first, that no more files are removed than needed,
+    // and that only removable ones are removed.
     #[test]
     fn the_oldest_go_first() {
         let active = StoredFile { removable: None, ..file(9, 100, 0) };
@@ -417,8 +424,8 @@ mod tests {
         assert_eq!(chosen(0, limits), Err(Shortage::Free { limit: 801, available: 800, more: 0 }));
     }
 
-    // Proves that the automatic minimum is a share of a small file system and a fixed size of a
-    // large one, and that other minimums have no such cap.
+    // Proves that the automatic minimum is a share of a small file system and a fixed size on a
+    // large one. Other minimums have no such maximum.
     #[test]
     fn the_automatic_minimum_has_a_cap() {
         let gib = |count: u64| count << 30;
@@ -443,7 +450,7 @@ mod tests {
         assert_eq!(chosen(300), Ok(go(&["2", "4", "1"])));
     }
 
-    // Proves that a set-aside file is removed with its segment.
+    // Proves that a set-aside file is removed together with its segment.
     #[test]
     fn set_aside_files_go_with_their_segment() {
         let cut = StoredFile { name: "1.cut".into(), ..file(1, 5, 0) };
@@ -452,9 +459,8 @@ mod tests {
         assert_eq!(chosen, Ok(go(&["1", "1.cut"])));
     }
 
-    // Proves that the reserve is used first, that within `min_bytes` no segment is removed, neither
-    // for other programs nor for new samples, and that bytes freed beyond the need go into the
-    // reserve.
+    // Proves that the reserve is used first. Within `min_bytes`, no segment is removed for other
+    // programs or for new samples. Bytes freed beyond the need go into the reserve.
     #[test]
     fn min_bytes_are_kept() {
         let files = [file(1, 100, 0), file(2, 100, 0), file(3, 100, 0)];
@@ -482,7 +488,8 @@ mod tests {
         assert_eq!(chosen(0, 30, 200), Ok(replaced), "others get nothing of it");
         assert_eq!(chosen(0, 0, 0), Ok(go(&["1"])));
         assert_eq!(chosen(0, 60, 0), Ok(go(&["1", "2"])));
-        // On a small disk a quarter is not protected, and at least two segments.
+        // On a small disk, a quarter of the space is not protected, and neither is the space of two
+        // segments.
         let small = DirectorySnapshot { capacity: 320, ..stock(&files) };
         assert_eq!(kept_bytes(&small, &RetentionLimits { min_bytes: 900, ..limits }), 120);
         let reserve = |reserve, available| {
@@ -496,7 +503,8 @@ mod tests {
         assert_eq!(reserve(300, 500), 200, "others have enough");
     }
 
-    // Proves that the usable space follows the lower limit, less other files.
+    // Proves that the usable space follows the lower one of two limits, minus the size of other
+    // files.
     #[test]
     fn usable_bytes_follow_the_nearer_limit() {
         let notes = StoredFile { is_ours: false, removable: None, ..file(9, 70, 0) };
@@ -509,9 +517,10 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a plan consists of the oldest removable files, and is sufficient and minimal.
-        // It keeps the protected history unless `retain_bytes` is exceeded, and gives other
-        // programs no space that this history needs. It is refused only if no plan would suffice.
+        // Proves that a plan consists of the oldest removable files, and that it is sufficient and
+        // minimal. A plan keeps the protected history unless `retain_bytes` is exceeded. A plan
+        // gives other programs no space that this history needs. A plan is refused only if no plan
+        // would be sufficient.
         #[test]
         fn plans_are_sufficient(
             sizes in proptest::collection::vec((0_u64..100, any::<bool>()), 0..20),
@@ -555,7 +564,7 @@ mod tests {
                     let is_for_quota = before_last.is_some_and(|freed| !fits(freed, from_reserve));
                     let left = all - freed;
                     prop_assert!(names.is_empty() || is_for_quota || left >= kept, "{} of {}", left, kept);
-                    // Other programs get nothing that the history needs.
+                    // Other programs get no space that the history needs.
                     let ours = left + reserve - from_reserve + to_reserve + more;
                     let enough = with_spare.min(all + reserve).min(bytes);
                     prop_assert!(kept == 0 || ours >= enough, "{} of {}", ours, enough);
@@ -571,8 +580,8 @@ mod tests {
             }
         }
 
-        // Proves that a reserve is at most its share of the free space or unchanged, and that it is
-        // released to other programs only if they leave as much free.
+        // Proves that a reserve is unchanged or at most its share of the free space. The reserve is
+        // released to other programs only if at least as much space is free.
         #[test]
         fn reserves_are_bounded(
             (held, reserve, available) in (0_u64..1000, 0_u64..500, 0_u64..2000),

@@ -1,5 +1,5 @@
-//! Evaluates the rules on written slabs, within a CPU budget: rules never delay a write by much and
-//! never lose a sample.
+//! Evaluates the rules on the slabs that were written, within a CPU budget. So rules never delay a
+//! write by much and never lose a sample.
 
 use std::sync::Arc;
 
@@ -15,29 +15,31 @@ use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 
-/// CPU budget of rules, in nanoseconds per second: 5 % of a core, about 200 rules on samples at 1
-/// kHz. The queues bridge far longer delays.
+/// CPU budget of rules, in nanoseconds per second. The budget is 5 % of a core, which is enough for
+/// about 200 rules on samples at 1 kHz. The queues bridge far longer delays.
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
-/// Unused budget accumulates for this long, because a batch after a stall of the disk costs more.
+/// Maximum time for which unused budget accumulates. A batch after a stall of the disk costs more.
 const BURST_NS: u64 = NS_PER_S / 4;
-/// Maximum CPU time per slab: rules on lists of thousands of elements can take longer, but the pool
+/// Maximum CPU time per slab. Rules on lists of thousands of elements can take longer, but the pool
 /// needs its slabs back.
 const SLAB_NS_MAX: u64 = 20_000_000;
 /// Number of frames between two reads of the clock.
 const FRAMES_PER_CHECK: usize = 16;
 
-/// Maximum number of pushed sources with rules: each has windows of its own.
+/// Maximum number of pushed sources with rules, because each of them has separate windows.
 const PUSHED_MAX: usize = 256;
-/// A pushed source without a sample for this long can be replaced by another one.
+/// Time without a sample after which a pushed source can be replaced by another one.
 const IDLE_NS: u64 = 60 * NS_PER_S;
 
-/// Bits for the number of an episode in its engine; higher bits are for the pushed source.
+/// Number of bits for the number of an episode in its engine. The higher bits are for the pushed
+/// source.
 const EPISODE_BITS: u32 = 32;
 
 /// The rules of a run.
 #[derive(Debug)]
 pub(super) struct RuleWatch {
-    /// The engine of the host's sources first, then one for each pushed source that rules name.
+    /// The engines. The first one is for the host's sources, followed by one for each pushed source
+    /// that rules name.
     engines: Vec<WatchedEngine>,
     /// For each source id, the engines that observe the source.
     observers: Vec<Vec<usize>>,
@@ -52,17 +54,17 @@ pub(super) struct RuleWatch {
 /// Rules, and the state of their metrics.
 #[derive(Debug)]
 struct WatchedEngine {
-    /// The pushed source of these rules; `None` for the rules of the host's sources.
+    /// The pushed source of these rules, or `None` for the rules of the host's sources.
     source: Option<u16>,
     rules: ScopedEngine,
-    /// The time of the last sample of its source, in monotonic nanoseconds.
+    /// The time of the last sample of the pushed source, in monotonic nanoseconds.
     last_ns: u64,
-    /// For each rule, the counts so far and the index of its counters.
+    /// The counts so far of each rule, and the index of the rule's counters.
     counted: Vec<(TriggerCounts, Option<usize>)>,
 }
 
 impl RuleWatch {
-    /// Watches a run that starts with this number of sources; none of them is pushed.
+    /// Watches a run that starts with this number of sources. No application has pushed them.
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let engines = vec![WatchedEngine::new(None, engine, &metrics)];
@@ -86,7 +88,7 @@ impl RuleWatch {
         let earlier = std::mem::take(&mut self.engines);
         (self.on_firing, self.pushed) = (on_firing, pushed);
         self.engines.push(WatchedEngine::new(None, engine, &self.metrics));
-        // The most recently active pushed sources keep their places; the newest sources come after
+        // The most recently active pushed sources keep their places. The newest sources come after
         // them.
         let known: Vec<(u16, u64)> =
             earlier.iter().filter_map(|watched| Some((watched.source?, watched.last_ns))).collect();
@@ -116,7 +118,7 @@ impl RuleWatch {
     /// Adds the rules that name a source, if an application has pushed it. `sources` has all
     /// sources of the run.
     pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
-        // A source that no rule names, as most are, has no observers.
+        // Most sources are named by no rule, and have no observers.
         let before = self.engines.len();
         if self.add_source(id, sources) || self.engines.len() != before {
             self.find_observers(sources.len());
@@ -146,7 +148,8 @@ impl RuleWatch {
     }
 
     /// Removes the pushed source that has been idle longest, if it has been idle for [`IDLE_NS`].
-    /// Returns whether there was one: threads of earlier processes have ended.
+    /// Returns whether there was such a source. Idle sources are left when the threads of earlier
+    /// processes end.
     fn forget_idle(&mut self) -> bool {
         let pushed = self.engines.iter().enumerate().filter(|(_, watched)| watched.source.is_some());
         let Some((at, last_ns)) =
@@ -176,7 +179,7 @@ impl RuleWatch {
         self.engines.iter().all(|watched| watched.rules.engine().is_empty())
     }
 
-    /// Observes the samples of a batch. If the budget is used up, they are skipped and counted.
+    /// Observes the samples of a batch. If the budget is used up, samples are skipped and counted.
     pub(super) fn observe(&mut self, batch: &[Box<Slab>]) {
         if self.is_empty() {
             return;
@@ -191,11 +194,13 @@ impl RuleWatch {
             let began_cpu_ns = thread_cpu_ns();
             let cut = self.observe_slab(slab, began_ns, began_cpu_ns);
             if cut > 0 {
-                // Before the next slab: nobody saw what is in between.
+                // Interrupt the rules before the next slab, because the skipped samples were not
+                // observed.
                 self.engines.iter_mut().for_each(|watched| watched.rules.engine_mut().interrupt());
             }
             skipped += cut;
-            // CPU time, not elapsed time: on a busy host, this thread waits for a CPU.
+            // Charge the CPU time, not the elapsed time, because this thread waits for a CPU on a
+            // busy host.
             self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(began_cpu_ns));
         }
         if skipped > 0 {
@@ -253,7 +258,7 @@ impl RuleWatch {
         }
     }
 
-    /// Advances the time to `mono_ns`; all earlier samples must have been observed.
+    /// Advances the time to `mono_ns`. All earlier samples must have been observed.
     pub(super) fn advance(&mut self, mono_ns: u64) {
         for watched in self.engines.iter_mut().filter(|watched| !watched.rules.engine().is_empty()) {
             watched.step(&mut self.events, |rules, events| rules.engine_mut().advance(mono_ns, events));
@@ -294,8 +299,8 @@ impl WatchedEngine {
         Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
-    /// Lets the engine add events. Makes the number of an episode, which is unique in its engine,
-    /// unique among all engines, because it identifies snapshots.
+    /// Lets the engine add events. The number of an episode is unique in its engine. This function
+    /// makes the number unique among all engines, because the number identifies snapshots.
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,
@@ -333,7 +338,8 @@ impl WatchedEngine {
 }
 
 /// Returns the current counts of an engine's rules, and the indexes of their counters. Adds
-/// counters for new rules; the index is `None` for a rule beyond the maximum number of a run.
+/// counters for new rules. The index is `None` for a rule beyond the maximum number of rules of a
+/// run.
 fn counted(engine: &TriggerEngine, metrics: &Metrics) -> Vec<(TriggerCounts, Option<usize>)> {
     let place = |name: &str| {
         let found = metrics.rules.iter().position(|rule| rule.name == name);

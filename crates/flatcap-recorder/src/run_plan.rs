@@ -1,4 +1,4 @@
-//! The plan of a run: how its segments are written.
+//! The plan of a run, which determines how its segments are written.
 
 use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader};
 
@@ -8,7 +8,8 @@ use super::thinner::SourceThinning;
 /// Settings that are the same in every segment of a run, until a reload changes them.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
-    /// Header of the first segment. Number, clocks and next sequence numbers are set per segment.
+    /// Header of the first segment. The number, the clocks and the next sequence numbers are set
+    /// for each segment.
     pub header: SegmentHeader,
     /// Attachments of each segment, such as the configuration.
     pub attachments: Vec<Attachment>,
@@ -16,16 +17,17 @@ pub struct RunPlan {
     pub segment_bytes: u64,
     /// Age at which a segment is sealed, in nanoseconds.
     pub segment_age_ns: u64,
-    /// The time at which data is synced.
+    /// The policy that decides when data is synced.
     pub sync: SyncPolicy,
-    /// Preallocation step, in bytes; 0 turns it off.
+    /// Preallocation step, in bytes; 0 disables preallocation.
     pub preallocate: u64,
-    /// Compressor of frames while they are recorded; `None` to write frames uncompressed.
+    /// Compressor of frames while they are recorded, or `None` if frames are written uncompressed.
     pub compression: Option<LiveCompressor>,
-    /// For a ring: the sources with a thinning other than the interval, by id.
+    /// For a ring, the sources whose thinning is not the interval, by id.
     pub batches: Vec<(u16, SourceThinning)>,
     /// Interval at which the queues are polled, in nanoseconds.
     pub poll_interval_ns: u64,
-    /// Maximum number of slabs in one write, 1 to 16. The size of the pool counts them as in use.
+    /// Maximum number of slabs in one write, from 1 to 16. The size of the pool includes these
+    /// slabs.
     pub batch_slabs: usize,
 }

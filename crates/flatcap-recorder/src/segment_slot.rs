@@ -1,5 +1,5 @@
-//! The slot of the open segment: creates, rotates and seals segments. After a storage error it
-//! tries again, with exponential backoff.
+//! The slot of the open segment. The slot creates, rotates and seals segments. After a storage
+//! error it tries again, with exponential backoff.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
 
-/// Maximum number of abandoned segments whose removal is tried again. Recovery removes the others.
+/// Maximum number of abandoned segments whose removal is tried again. Recovery removes the other
+/// ones.
 const GIVEN_UP_MAX: usize = 64;
-/// ENOENT: the last storage error after the removal of an open segment.
+/// ENOENT, which becomes the last storage error after the removal of an open segment.
 const ENOENT: i32 = 2;
 
-/// Makes a call that the storage may delay, and marks it as such, so that the watchdog does not
-/// mistake it for a stuck loop.
+/// Makes a call that the storage may delay. The call is marked as a storage call, so that the
+/// watchdog does not mistake it for a stuck loop.
 pub(super) fn call_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
     metrics.enter_storage(monotonic_ns());
     let result = call();
@@ -59,7 +60,7 @@ pub(super) struct SegmentSlot {
 pub(super) struct OpenSegment {
     pub(super) writer: SegmentWriter,
     pub(super) created_ns: u64,
-    /// Bytes of header and attachments.
+    /// Size of header and attachments, in bytes.
     pub(super) preamble_bytes: u64,
     pub(super) first_unsynced_ns: Option<u64>,
     pub(super) first_unindexed_ns: Option<u64>,
@@ -71,7 +72,8 @@ impl SegmentSlot {
     /// and starts the syncer.
     ///
     /// # Errors
-    /// Errors of the storage.
+    /// Errors of the storage. If the history is protected or this is the recorder of a ring, the
+    /// run starts without a segment instead.
     pub(super) fn start(
         (plan, is_ring): (RunPlan, bool),
         storage: Arc<QuotaStorage>,
@@ -99,7 +101,7 @@ impl SegmentSlot {
             given_up: Vec::new(),
         };
         match slot.create_segment() {
-            // If the history is protected, the run starts without a segment, and tries again.
+            // If the history is protected, the run starts without a segment, and tries again later.
             Err(error) if is_ring || is_history_kept(&error) => {
                 slot.handle_segment_error("create", &error, monotonic_ns());
             }
@@ -129,7 +131,7 @@ impl SegmentSlot {
         match done {
             SyncerResult::Sync { file, offset, duration_ns, result } => {
                 self.latencies.sync.record(duration_ns);
-                // A segment opened since then is not affected.
+                // A segment that was opened since then is not affected.
                 let is_open = |segment: &mut OpenSegment| Arc::ptr_eq(&segment.writer.file(), &file);
                 if let Err(error) = result {
                     self.segment.take_if(is_open);
@@ -142,7 +144,7 @@ impl SegmentSlot {
             }
             SyncerResult::EnforceLimits { result, removed } => {
                 self.limit_warning.note(result, &self.metrics.recorder, now);
-                // A segment opened since then is not affected.
+                // A segment that was opened since then is not affected.
                 let is_open =
                     |file| self.segment.as_ref().is_some_and(|open| Arc::ptr_eq(&open.writer.file(), &file));
                 if removed.is_some_and(is_open) {
@@ -157,7 +159,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Publishes the state of the open segment.
+    /// Updates the metrics of the open segment.
     pub(super) fn publish_segment_metrics(&self) {
         let metrics = &self.metrics.recorder;
         metrics.segment_open.set(u64::from(self.segment.is_some()));
@@ -170,7 +172,7 @@ impl SegmentSlot {
         metrics.segment_frames.set(segment.writer.frames());
     }
 
-    /// Makes sure that a segment with space for `bytes` is open, if possible.
+    /// Ensures, if possible, that a segment is open that has space for `bytes` more.
     pub(super) fn ensure_segment(&mut self, bytes: u64, now: u64) {
         self.rotate_if_due(bytes, now);
         if self.segment.is_none() && now >= self.retry_ns {
@@ -179,11 +181,11 @@ impl SegmentSlot {
         self.index_if_due(now);
     }
 
-    /// Adds a source to the run. Later segments have it in their header. Returns whether the source
-    /// is new.
+    /// Adds a source to the run. Later segments have the source in their header. Returns whether
+    /// the source is new.
     pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
-        // Ids are assigned in order. A concurrent reload may have added it already.
+        // Ids are assigned in order. A concurrent reload may have added the same source already.
         if usize::from(source.id) != sources.len() {
             return false;
         }
@@ -194,11 +196,11 @@ impl SegmentSlot {
         true
     }
 
-    /// Describes the sources that are missing in the open segment. Returns false if a source
-    /// remains without a descriptor: its samples must not be written.
+    /// Describes the sources that the open segment does not describe yet. Returns false if a source
+    /// remains without a descriptor. The samples of that source must not be written.
     pub(super) fn describe_sources(&mut self, now: u64) -> bool {
         while let Some(segment) = &self.segment {
-            // Both lists are in the order of ids.
+            // Both lists of sources are in the order of ids.
             let known = segment.writer.header().sources.len();
             let Some(source) = self.plan.header.sources.get(known) else { return true };
             let next_seq = self.gaps.progress.get(known).map_or(0, |progress| progress.next_seq);
@@ -231,8 +233,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Writes gaps for samples that were begun but are in no slab. Gaps that fail are left for the
-    /// next call.
+    /// Writes gaps for samples that were begun but are in no slab. If a gap cannot be written, it
+    /// is left for the next call.
     pub(super) fn write_last_gaps(&mut self, now: u64) {
         for gap in self.gaps.last_gaps(now) {
             let Some(mut segment) = self.segment.take() else { return };
@@ -253,7 +255,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Ends the run: writes the last gaps and seals the segment. If a write fails, another segment
+    /// Ends the run. Writes the last gaps and seals the segment. If a write fails, another segment
     /// gets the rest, because the run has no other place for it.
     pub(super) fn end(&mut self, now: u64) {
         for _attempt in 0..2 {
@@ -295,8 +297,9 @@ impl SegmentSlot {
         })
     }
 
-    /// Begins the next segment in the current directory, because the open one is no longer there.
-    /// If that fails, the old one continues; if it was moved, its new place has the data.
+    /// Begins the next segment in the current directory, because the open segment is no longer
+    /// there. If that fails, the recorder continues with the old segment. If the old segment was
+    /// moved, its data is in its new place.
     #[cold]
     pub(super) fn replace_removed_segment(&mut self, now: u64) {
         let Some(removed) = &self.segment else { return };
@@ -332,7 +335,7 @@ impl SegmentSlot {
             RotationLimits { bytes: self.segment_bytes(preamble_bytes), age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
-                // The size of the segment if it were sealed now.
+                // The size that the segment would have if it were sealed now.
                 bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),
@@ -342,7 +345,7 @@ impl SegmentSlot {
         if !due || now < self.retry_ns {
             return;
         }
-        // Create the new one first: if that fails, the old one continues beyond its limit.
+        // Create the new segment first. If that fails, the old one continues beyond its limit.
         match self.create_segment() {
             Ok(next) => {
                 self.failures = 0;
@@ -350,8 +353,8 @@ impl SegmentSlot {
                 self.segment = Some(next);
             }
             Err(error) => {
-                // If no closed segment could be removed, this one contains everything; once sealed,
-                // it can be removed.
+                // If no closed segment could be removed, this segment contains the whole history.
+                // Once it is sealed, it can be removed.
                 let is_all = is_limit(&error) && !self.storage.has_closed_segment();
                 self.handle_segment_error("create", &error, now);
                 if is_all && self.syncer.is_idle() {
@@ -362,12 +365,12 @@ impl SegmentSlot {
         }
     }
 
-    /// Returns the size at which a segment is sealed now.
+    /// Returns the size at which a segment is sealed at present.
     fn segment_bytes(&self, preamble_bytes: u64) -> u64 {
         policy::segment_bytes(self.plan.segment_bytes, self.storage.usable_bytes(), preamble_bytes)
     }
 
-    /// Seals the open segment. The syncer publishes it.
+    /// Seals the open segment. The syncer then gives the segment its final name.
     pub(super) fn seal(&mut self) {
         let Some(mut segment) = self.segment.take() else { return };
         self.latencies.collect();
@@ -400,7 +403,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Opens the next segment, or backs off before the next attempt.
+    /// Opens the next segment. If that fails, backs off before the next attempt.
     pub(super) fn reopen(&mut self, now: u64) {
         match self.create_segment() {
             Ok(segment) => {
@@ -411,8 +414,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Handles a failed write. With a full disk nothing was written, and the segment stays open
-    /// until there is space again; after any other error it is never touched again.
+    /// Handles a failed write. If the disk is full, nothing was written, and the segment stays open
+    /// until there is space again. After any other error the segment is never written again.
     #[cold]
     pub(super) fn handle_write_error(&mut self, segment: OpenSegment, error: &io::Error, now: u64) {
         if error.kind() == io::ErrorKind::StorageFull {
@@ -425,7 +428,8 @@ impl SegmentSlot {
     fn handle_segment_error(&mut self, action: &str, error: &io::Error, now: u64) {
         self.metrics.recorder.note_storage_error(error);
         if self.failures > 0 && now < self.retry_ns {
-            // Already logged; retried with each batch, but not logged again.
+            // This error is already logged. The operation is tried again with each batch, but not
+            // logged again.
             return;
         }
         self.failures = self.failures.saturating_add(1);
@@ -439,7 +443,8 @@ impl SegmentSlot {
         );
     }
 
-    /// Tries again to remove segments whose creation failed and that could not be removed then.
+    /// Tries again to remove the segments whose creation failed and that could not be removed at
+    /// that time.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {
@@ -450,7 +455,7 @@ impl SegmentSlot {
         self.given_up.drain(..excess);
     }
 
-    /// Creates the next segment, without making it the open one.
+    /// Creates the next segment, but does not make it the open one.
     pub(super) fn create_segment(&mut self) -> io::Result<OpenSegment> {
         self.remove_given_up();
         let number = self.next_number;
@@ -459,7 +464,8 @@ impl SegmentSlot {
         let last_sync = self.plan.header.clocks;
         let clocks = ClockReading {
             mono_ns,
-            // Wall and boot time follow from the last clock sync, like the stamps of the frames.
+            // Wall and boot time are derived from the last clock sync, like the stamps of the
+            // frames.
             boot_ns: last_sync.boot_ns + mono_ns.saturating_sub(last_sync.mono_ns),
             wall_ns: last_sync.wall_offset_ns().wrapping_add_unsigned(mono_ns),
         };

@@ -1,5 +1,5 @@
-//! The recorder's inputs: the run's plan, the storage, and everything that it shares with the
-//! sampler groups.
+//! The recorder's inputs. The inputs are the run's plan, the storage, and everything that the
+//! recorder shares with the sampler groups.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::recorder_rules::RecorderRules;
 use super::run_plan::RunPlan;
 use super::thinner::Thinner;
 
-/// The inputs of a recorder. Shared parts are shared with the sampler groups.
+/// The inputs of a recorder. The shared parts are shared with the sampler groups.
 #[derive(Debug)]
 pub struct RecorderSettings {
     /// The plan of the run.
@@ -23,34 +23,35 @@ pub struct RecorderSettings {
     pub storage: Arc<QuotaStorage>,
     /// Filled slabs, in one queue per group.
     pub inbox: Inbox,
-    /// The pool that written slabs return to.
+    /// The pool that slabs return to after they are written.
     pub pool: Arc<SlabPool>,
-    /// Losses of the samplers.
+    /// The ledger of the samplers' losses.
     pub ledger: Arc<LossLedger>,
-    /// Set by a sampler when its queue passes its high-water mark.
+    /// The event that a sampler sets when its queue passes its high-water mark.
     pub wake: Arc<WakeEvent>,
-    /// Counters.
+    /// The counters of the run.
     pub metrics: Arc<Metrics>,
     /// Latencies of the sampler groups.
     pub latencies: Vec<Consumer<GroupLatencies>>,
-    /// Reports changes of the wall clock.
+    /// The detector of changes of the wall clock.
     pub clock_watch: Box<dyn ClockChangeDetector>,
-    /// Offset of the wall clock, with which the samplers stamp.
+    /// Offset of the wall clock, with which the samplers stamp their samples.
     pub wall_offset: Arc<WallOffset>,
     /// Commands to the recorder.
     pub commands: CommandQueue,
-    /// The rules.
+    /// The rules, and the listener of their firings.
     pub rules: RecorderRules,
     /// Additional settings of the ring's recorder; `None` for the recorder of a data directory.
     pub ring: Option<RingSettings>,
 }
 
-/// Settings of the recorder that writes the ring: it takes the samplers' slabs, and passes samples
-/// on.
+/// Settings of the recorder that writes the ring. This recorder takes the slabs of the samplers,
+/// and passes samples on.
 #[derive(Debug)]
 pub struct RingSettings {
     /// Passes on samples to the recorder of the data directory.
     pub thinner: Thinner,
-    /// The run's counters, which the samplers update. The recorder's own counters are the ring's.
+    /// The counters of the run, which the samplers update. The recorder's own counters are those
+    /// for the ring.
     pub sampled: Arc<Metrics>,
 }

@@ -1,8 +1,9 @@
-//! The syncer thread: operations that may take long and are independent of the order of the data,
-//! such as the fsync of a file and the publication of a sealed segment under its final name.
+//! The syncer thread. The syncer does operations that may take long and are independent of the
+//! order of the data. Examples are the fsync of a file and the rename of a sealed segment to its
+//! final name.
 //!
-//! The first sync of a file also syncs its name: without a name, its data cannot be found. A file
-//! whose sync has failed is never synced again: the kernel may report success the second time
+//! The first sync of a file also syncs its name, because data cannot be found without a name. A
+//! file whose sync has failed is never synced again. The kernel may report success the second time
 //! without having written the data that the first sync lost.
 
 use std::io;
@@ -17,11 +18,12 @@ use flatcap_os::thread;
 
 use super::quota_storage::QuotaStorage;
 
-/// Minimum length of a run before it reserves space: for a shorter run it would only load the file
-/// system.
+/// Minimum length of a run before it reserves space. In a shorter run, reserving would only load
+/// the file system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
-/// Maximum number of waiting jobs: one sync, and segments sealed while the disk is slow.
+/// Maximum number of waiting jobs, which are one sync, and segments that were sealed while the disk
+/// is slow.
 const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ enum SyncerJob {
     EnforceLimits(LimitCheck),
 }
 
-/// The check of limits and open segment, once a second.
+/// The check of the limits and of the open segment, which is made once a second.
 #[derive(Debug)]
 struct LimitCheck {
     wall_s: i64,
@@ -95,12 +97,12 @@ pub(super) enum SyncerResult {
     },
     EnforceLimits {
         result: io::Result<()>,
-        /// The open segment, if its name no longer leads to it.
+        /// The open segment, if its name no longer leads to its file.
         removed: Option<Arc<dyn StorageFile>>,
     },
 }
 
-/// The recorder's handle to the syncer.
+/// The recorder's handle of the syncer thread.
 #[derive(Debug)]
 pub(super) struct Syncer {
     storage: Arc<QuotaStorage>,
@@ -116,7 +118,8 @@ pub(super) struct Syncer {
 impl Syncer {
     pub(super) fn start(storage: Arc<QuotaStorage>) -> io::Result<Self> {
         let (jobs, jobs_in) = bounded::<SyncerJob>(JOBS_MAX);
-        // Space for more results than there can be jobs: the syncer never waits for the recorder.
+        // There is space for more results than there can be jobs, so the syncer never waits for the
+        // recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
         let disk = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
@@ -151,7 +154,8 @@ impl Syncer {
         })
     }
 
-    /// Requests a sync. Returns whether it was accepted; it is not while another one runs.
+    /// Requests a sync. Returns whether the request was accepted. A request is refused while
+    /// another sync is running.
     pub(super) fn sync(&mut self, segment: &SegmentWriter) -> bool {
         if self.syncing {
             return false;
@@ -165,7 +169,7 @@ impl Syncer {
         self.in_flight == 0 && self.unsent.is_empty()
     }
 
-    /// Sends a job. Returns false if the syncer is busy; the job is then dropped.
+    /// Sends a job. Returns false if the syncer is busy. In that case the job is dropped.
     fn send(&mut self, job: SyncerJob) -> bool {
         let is_sent = self.jobs.try_send(job).is_ok();
         self.in_flight += usize::from(is_sent);
@@ -191,20 +195,21 @@ impl Syncer {
         SyncRequest { file, offset, is_new: !is_named }
     }
 
-    /// Requests that the retention limits are enforced and the open segment is checked. Dropped if
-    /// the syncer is busy: the next request follows in a second.
+    /// Requests that the retention limits are enforced and the open segment is checked. The request
+    /// is dropped if the syncer is busy, because the next one follows in a second.
     pub(super) fn enforce_limits(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
         let open = open.map(|segment| (segment.name(), segment.file()));
         self.send(SyncerJob::EnforceLimits(LimitCheck { wall_s, open }));
     }
 
-    /// Requests the publication of a sealed segment, which waits until the syncer can take it.
+    /// Requests the rename of a sealed segment to its final name. The segment waits until the
+    /// syncer can take it.
     pub(super) fn publish(&mut self, segment: SealedSegment) {
         self.unsent.push(segment);
         self.send_unsent();
     }
 
-    /// Returns the results since the last call.
+    /// Returns the results that have arrived since the last call.
     pub(super) fn poll(&mut self) -> Vec<SyncerResult> {
         let done: Vec<SyncerResult> = self.done.try_iter().collect();
         self.in_flight -= done.len();
@@ -216,7 +221,7 @@ impl Syncer {
         done
     }
 
-    /// Ends the thread once every job is done.
+    /// Ends the thread once every job is done. Returns the remaining results.
     pub(super) fn finish(self) -> Vec<SyncerResult> {
         let Self { jobs, done, thread, unsent, .. } = self;
         let mut answers = Vec::new();
@@ -230,7 +235,7 @@ impl Syncer {
         }
         drop(jobs);
         answers.extend(done.iter());
-        // A panic of the thread was reported by the panic hook; the results of its jobs are
+        // If the thread has panicked, the panic hook has reported it. The results of its jobs are
         // missing.
         let _panicked = thread.join();
         answers
@@ -238,15 +243,15 @@ impl Syncer {
 
     fn send_unsent(&mut self) {
         while !self.unsent.is_empty() && !self.jobs.is_full() {
-            // The recorder is the only sender, so a queue that is not full takes the job.
+            // The recorder is the only sender, so a queue that is not full accepts the job.
             let segment = self.unsent.remove(0);
             self.send(SyncerJob::Publish(segment));
         }
     }
 }
 
-/// Files whose sync has failed, kept while the recorder does not know it yet and may still seal
-/// them.
+/// Files whose sync has failed. A file is kept while the recorder does not know about the failure
+/// yet and may still seal the file.
 #[derive(Debug, Default)]
 struct FailedFiles(Vec<Weak<dyn StorageFile>>);
 

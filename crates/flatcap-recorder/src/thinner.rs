@@ -1,10 +1,10 @@
-//! Thinning (downsampling, decimation): passes one sample per interval of each source on to the
-//! next recorder, or all or none of its samples. It reports all others to the next recorder as
-//! thinned.
+//! Thinning (downsampling, decimation). The thinner passes on to the next recorder one sample per
+//! interval of each source, or all or none of the source's samples. All other samples are reported
+//! to the next recorder as thinned.
 //!
-//! The first recorder takes every slab and writes it to the ring; the second one records the
-//! samples passed on. So a stalled disk delays only the second one, whose queue then bridges a much
-//! longer stall.
+//! The first recorder takes every slab and writes it to the ring. The second one records the
+//! samples that were passed on. So a stalled disk delays only the second recorder, whose queue then
+//! bridges a much longer stall.
 
 use flatcap_format::schema::envelope;
 use flatcap_slab::{Causes, Loss, LossLedger, SampleMeta, SampleRange, Slab, SlabProducer};
@@ -25,12 +25,12 @@ pub struct Thinner {
 /// Selects the samples of a source to pass on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceThinning {
-    /// The first sample of each interval, or every sample if the period of the source, in
-    /// nanoseconds, is at least the interval; 0 for events.
+    /// The first sample of each interval, or every sample if the source's period is at least the
+    /// interval. The value is the period in nanoseconds, or 0 for events.
     Interval(u64),
-    /// Every sample: each contains different events.
+    /// Every sample, because each contains different events.
     All,
-    /// No sample: the source is only in the ring.
+    /// No sample. The source is only in the ring.
     None,
 }
 
@@ -38,7 +38,8 @@ pub enum SourceThinning {
 #[derive(Debug, Clone, Copy, Default)]
 struct ThinnedSource {
     next_seq: u64,
-    /// Number of the last interval with a sample that was passed on, plus 1; 0 before the first.
+    /// Number of the last interval from which a sample was passed on, plus 1, or 0 before the first
+    /// such interval.
     last_interval: u64,
 }
 
@@ -59,7 +60,8 @@ impl ThinnedSource {
 
 impl Thinner {
     /// Creates a thinner for sources with ids below `sources`. Frames have this checksum and at
-    /// most `frame_max` bytes of payload; `interval_ns` is the distance of the samples passed on.
+    /// most `frame_max` bytes of payload. `interval_ns` is the interval between the samples that
+    /// are passed on.
     pub fn new(
         producer: SlabProducer,
         (checksum, frame_max): (ChecksumKind, u32),
@@ -70,8 +72,8 @@ impl Thinner {
         Self { producer, checksum, frame_max, interval_ns, sources }
     }
 
-    /// Passes on the samples of a slab. `thinning` returns the selection for a source id; `losses`
-    /// has the causes of missing samples between those in slabs.
+    /// Passes on the samples of a slab. `thinning` returns the selection for a source id. `losses`
+    /// has the causes of samples that are missing between those in slabs.
     pub(super) fn take(
         &mut self,
         slab: &Slab,
@@ -91,8 +93,8 @@ impl Thinner {
             };
             self.pass(&sample, frame.bytes(), thinning(sample.source), losses);
         }
-        // A frame with damaged memory ends the loop: the samples after it are missing here and in
-        // the ring, and count as lost without a cause.
+        // A frame with damaged memory ends the loop. The samples after this frame are missing here
+        // and in the ring, and count as lost without a cause.
         slab.ranges().iter().for_each(|range| self.note_end(range));
     }
 
@@ -132,15 +134,15 @@ impl Thinner {
         }
     }
 
-    /// Queues the samples passed on if they are old enough, or at once if `is_forced`.
+    /// Queues the passed-on samples if they are old enough, or at once if `is_forced` is true.
     pub(super) fn flush(&mut self, now_ns: u64, is_forced: bool) {
         if is_forced || self.producer.is_due(now_ns, now_ns) {
             self.producer.queue_open_slab(now_ns);
         }
     }
 
-    /// Passes on the last samples and losses: `begun` is the number of samples that a source has
-    /// begun. The next recorder then ends.
+    /// Passes on the last samples and losses. `begun` is the number of samples that a source has
+    /// begun. After that, the next recorder ends.
     pub(super) fn finish(
         mut self,
         now_ns: u64,
@@ -162,8 +164,9 @@ impl Thinner {
 mod tests {
     use super::*;
 
-    // Proves that one sample per interval is kept, whatever the jitter, that every sample is kept
-    // of a source no faster than the interval, and all or none of sources with those settings.
+    // Proves that exactly one sample per interval is kept, whatever the jitter. If a source is no
+    // faster than the interval, all of its samples are kept. With the settings for all or none, all
+    // or none of the samples are kept.
     #[test]
     fn one_sample_per_interval() {
         let thinned = |thinning: SourceThinning, times: &[u64]| {

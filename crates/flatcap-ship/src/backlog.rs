@@ -1,4 +1,4 @@
-//! The files of a data directory to ship: sealed segments and snapshots.
+//! The files of a data directory that are shipped, which are sealed segments and snapshots.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,21 +20,23 @@ const PARTIAL_SUFFIX: &str = ".partial";
 pub(crate) struct SealedFile {
     pub(crate) path: PathBuf,
     pub(crate) name: SegmentName,
-    /// The snapshot to which it belongs, by the name of its directory.
+    /// Directory name of the snapshot that the file belongs to, or `None` if it is not part of a
+    /// snapshot.
     pub(crate) snapshot: Option<String>,
 }
 
-/// The files that the store does not have.
+/// Counts of the files that the store does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct UnshippedFiles {
     #[serde(rename = "backlog_segments")]
     pub(crate) segments: u64,
     #[serde(rename = "backlog_bytes")]
     pub(crate) bytes: u64,
-    /// The number of files that belong to snapshots.
+    /// Number of files that belong to snapshots.
     #[serde(rename = "backlog_snapshots")]
     pub(crate) snapshots: u64,
-    /// Creation time of the oldest, in seconds since 1970; in JSON, RFC 3339, UTC.
+    /// Creation time of the oldest file, in seconds since 1970. In JSON it is in the form of RFC
+    /// 3339, in UTC.
     #[serde(rename = "oldest", serialize_with = "as_time")]
     pub(crate) oldest_s: Option<i64>,
 }
@@ -43,13 +45,13 @@ impl UnshippedFiles {
     pub(crate) fn add(&mut self, file: &SealedFile) {
         let created_s = file.name.created_s;
         self.segments += 1;
-        // Retention may remove the file at any time, so a missing one counts without bytes.
+        // Retention may remove the file at any time, so a missing file counts with a length of 0.
         self.bytes += fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
         self.snapshots += u64::from(file.snapshot.is_some());
         self.oldest_s = Some(self.oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
     }
 
-    /// Returns when the oldest was created.
+    /// Returns the creation time of the oldest file.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         Timestamp::from_second(self.oldest_s?).ok()
     }
@@ -61,19 +63,19 @@ fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok,
     time.map(|time| time.to_string()).serialize(serializer)
 }
 
-/// Returns the sealed segments of a data directory in the order in which they are shipped:
-/// snapshots first, then segments by age.
+/// Returns the sealed segments of a data directory in the order in which they are shipped.
+/// Snapshots come first, and then segments by age.
 ///
 /// # Errors
-/// `Directory` or `Segment` if it cannot be listed.
+/// `Directory` or `Segment` if the directory cannot be listed.
 pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError> {
     let mut files = Vec::new();
-    // The recorder may remove snapshots soon.
+    // Snapshots come first, because the recorder may remove them soon.
     for (name, path) in snapshots(data_dir)? {
         match sealed(&path) {
             Ok(found) => files
                 .extend(found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file })),
-            // The recorder has removed it in the meantime.
+            // The recorder has removed the snapshot in the meantime.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
         }
@@ -91,19 +93,19 @@ fn sealed(directory: &Path) -> Result<Vec<SealedFile>, ShipError> {
         .collect())
 }
 
-/// Returns the complete snapshots by their names, which begin with the time.
+/// Returns the complete snapshots in the order of their names, which begin with the time.
 fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
     let folder = data_dir.join(SNAPSHOTS);
     let failed = |error| ShipError::Directory { path: folder.clone(), error };
     let entries = match fs::read_dir(&folder) {
-        // Only recorders that kept a snapshot have this directory.
+        // The directory exists only if a recorder has kept a snapshot.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed)?;
-        // Links and names that are not UTF-8 are not the recorder's.
+        // The recorder creates no links, and no names that are not UTF-8.
         let Ok(name) = entry.file_name().into_string() else { continue };
         if entry.file_type().map_err(failed)?.is_dir() && !name.ends_with(PARTIAL_SUFFIX) {
             found.push((name, entry.path()));
@@ -117,8 +119,8 @@ fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
 mod tests {
     use super::*;
 
-    // Proves that snapshots come first, then segments by number, and that open, incomplete and
-    // foreign files are not shipped.
+    // Proves that snapshots come first and then segments by number. Open, incomplete and foreign
+    // files are not shipped.
     #[test]
     fn snapshots_come_first() {
         let folder = tempfile::tempdir().unwrap();

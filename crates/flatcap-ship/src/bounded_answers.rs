@@ -1,5 +1,5 @@
-//! Limits the length of a store's answers. The library collects them in memory, so an endless
-//! answer would use up the memory.
+//! Limits the length of a store's responses. The library collects a response in memory, so an
+//! endless one would use up the memory.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -14,27 +14,27 @@ use object_store::client::{
     HttpService, ReqwestConnector,
 };
 
-/// Maximum length of an answer to a list request and of an error text, in bytes.
+/// Maximum length of the response to a list request and of an error text, in bytes.
 // A page of a list has at most 5,000 names of at most 1 KiB, with the attributes of each.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size of an object that is read, in bytes.
-// This program writes at most about 16 MiB.
+// This program writes objects of at most about 16 MiB.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
-/// Statuses of HTTP for a request without the right credentials.
+/// HTTP statuses for a request without the right credentials.
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 /// Maximum length of the text of a refusal, in characters.
 const REFUSAL_CHARS_MAX: usize = 500;
 
-/// Connects as the library does, and limits the length of answers.
+/// Connects in the same way as the library, but limits the length of responses.
 #[derive(Debug)]
 pub(crate) struct BoundedConnector;
 
 #[derive(Debug)]
 struct BoundedService(HttpClient);
 
-/// A body that fails after `bytes_max` bytes.
+/// The body of a response. The body fails after `bytes_max` bytes.
 #[derive(Debug)]
 struct BoundedBody {
     body: HttpResponseBody,
@@ -42,7 +42,7 @@ struct BoundedBody {
     bytes_max: u64,
 }
 
-/// The answer is too long.
+/// The error that the response is too long.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the answer has more than {bytes_max} bytes, the limit for such a request; check the URL of the store"
@@ -51,7 +51,8 @@ struct TooLong {
     bytes_max: u64,
 }
 
-/// The store refuses to list. The library reports this like a failure that passes.
+/// The error that the store refuses to list. The library would report this like a temporary
+/// failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the store refuses the list request with {status}: {text}; check the credentials and the URL")]
 struct ListRefused {
@@ -59,7 +60,8 @@ struct ListRefused {
     text: String,
 }
 
-/// Returns whether the same request would fail again, so that repeating it only delays the error.
+/// Returns whether the same request would fail again. If so, repeating the request would only delay
+/// the error.
 pub(crate) fn is_final(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.any(|error| error.is::<TooLong>() || error.is::<ListRefused>())
@@ -74,11 +76,11 @@ impl HttpConnector for BoundedConnector {
 #[async_trait]
 impl HttpService for BoundedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // All stores use this parameter for the folder of a list.
+        // All stores use this parameter for the folder of a list request.
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let status = response.status();
-        // The body of a failed request is an error text, which needs no more space than a list.
+        // The body of a failed request is an error text, which is not longer than a list.
         let is_object = !is_list && status.is_success();
         let bytes_max = if is_object { OBJECT_BYTES_MAX } else { ANSWER_BYTES_MAX };
         let response = response
@@ -125,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A body with this number of pieces of 1 MiB.
+    /// A body that has this number of pieces of 1 MiB.
     #[derive(Debug)]
     struct Pieces(u64);
 
@@ -143,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A store whose answers have this number of MiB.
+    /// A store whose responses have this number of MiB.
     #[derive(Debug)]
     struct TalkativeStore(u64);
 
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    /// A store that refuses everything.
+    /// A store that refuses all requests.
     #[derive(Debug)]
     struct RefusingStore;
 
@@ -167,8 +169,8 @@ mod tests {
         }
     }
 
-    // Proves that an endless list and the refusal of a list are final, with their reason, and that
-    // a refused object is left to the library, which reports it as such.
+    // Proves that an endless list and the refusal of a list are final errors with their reason. The
+    // refusal of an object is left to the library, which reports it as a refusal.
     #[test]
     fn final_answers_are_not_asked_for_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -190,8 +192,9 @@ mod tests {
         assert_eq!(ask(HttpClient::new(RefusingStore), "/v1/object").unwrap(), "wrong key");
     }
 
-    // Proves that an endless answer fails at the limit for its request and that the error names the
-    // limit. An answer as long as the limit is accepted, and objects may be longer than lists.
+    // Proves that an endless response fails at the limit for its request, and that the error names
+    // the limit. A response that is exactly as long as the limit is accepted. Objects may be longer
+    // than lists.
     #[test]
     fn endless_answers_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,5 +1,5 @@
-//! Rate limits of bytes and of CPU time, by the generic cell rate algorithm, a form of token
-//! bucket.
+//! Rate limits of bytes and of CPU time. The limits use the generic cell rate algorithm, which is a
+//! form of token bucket.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::environment::{cpu_ns, monotonic_ns};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Computes the pauses that keep work within an amount per second. Unused budget does not
+/// Computes the pauses with which work stays within an amount per second. Unused budget does not
 /// accumulate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateBudget {
@@ -20,7 +20,7 @@ impl RateBudget {
         Self { per_second: per_second.max(1), paid_ns: 0 }
     }
 
-    /// Charges work that began at `began_ns`, whose duration counts toward paying for it.
+    /// Charges work that began at `began_ns`. The duration of the work counts toward paying for it.
     pub(crate) fn charge(&mut self, began_ns: u64, amount: u64) {
         // From 18 GB on, the product exceeds 64 bits.
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(self.per_second);
@@ -29,13 +29,13 @@ impl RateBudget {
         self.paid_ns = self.paid_ns.max(began_ns).saturating_add(needed_ns);
     }
 
-    /// Returns the time to wait before the next work.
+    /// Returns the time to wait before the next piece of work.
     pub(crate) fn wait(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(self.paid_ns.saturating_sub(now_ns))
     }
 }
 
-/// The budget of CPU time of this process, as a share of one core.
+/// The budget for the CPU time of this process, as a share of one core.
 #[derive(Debug)]
 pub(crate) struct CpuBudget {
     throttle: RateBudget, // in nanoseconds of CPU time
@@ -55,7 +55,7 @@ impl CpuBudget {
         }
     }
 
-    /// Charges the CPU time used since the last call. Returns the time to rest.
+    /// Charges the CPU time used since the last call. Returns the time for which to pause.
     pub(crate) fn rest(&mut self) -> Duration {
         let (cpu_ns, now_ns) = (cpu_ns(), monotonic_ns());
         self.throttle.charge(self.charged_at_ns, cpu_ns.saturating_sub(self.charged_cpu_ns));
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     // Proves that work causes a wait, that unused budget does not accumulate, and that no
-    // computation overflows. The budget is 2 % of a core.
+    // computation overflows. Method: the budget is 2 % of a core.
     #[test]
     fn work_is_paid_for() {
         const MS: u64 = 1_000_000;

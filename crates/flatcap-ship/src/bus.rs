@@ -1,5 +1,4 @@
-//! A bus that accepts messages: its messages, and the errors after which another attempt makes
-//! sense.
+//! A bus that accepts messages, the messages, and the errors that show whether to try again.
 
 use bytes::Bytes;
 
@@ -10,34 +9,35 @@ use crate::nats_settings::host_token;
 /// A message about a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BusMessage {
-    /// The subject; its last token is the host.
+    /// The subject of the message. The last token of the subject is the host.
     pub(crate) subject: String,
-    /// The id by which the bus recognizes a repeated message: the name of the manifest without
-    /// folder.
+    /// The id by which the bus recognizes a repeated message. The id is the name of the manifest
+    /// without its folder.
     pub(crate) id: String,
-    /// The manifest.
+    /// The content of the manifest.
     pub(crate) body: Bytes,
 }
 
 impl BusMessage {
-    /// The message about the manifest of a group, below a subject.
+    /// Creates the message about the manifest of a group. `subject` is the subject without the
+    /// host.
     pub(crate) fn new(subject: &str, group: &ObjectGroup, body: Bytes) -> Self {
         let subject = format!("{subject}.{}", host_token(group.partition.host()));
         Self { subject, id: group.stem().to_owned(), body }
     }
 }
 
-/// The reason why a message is not acknowledged. The texts contain no secrets.
+/// The reason why a message is not acknowledged. The strings contain no secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusError {
-    /// The bus did not take it, or its answer is lost. Another attempt may succeed.
+    /// The bus did not accept the message, or its response is lost. Another attempt may succeed.
     #[error("{0}")]
     Failed(String),
-    /// The bus takes other messages, but never this one.
+    /// The bus accepts other messages, but never this one.
     #[error("{0}")]
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "said by a bus that is built in"))]
     Refused(String),
-    /// The stop signal.
+    /// The stop signal was set.
     #[error("stopped by a signal")]
     Stopped,
 }
@@ -54,10 +54,10 @@ impl From<LakeError> for BusError {
 /// A connection to a bus.
 pub(crate) trait MessageBus: Send {
     /// Sends a message, and waits a limited time for its acknowledgement. Connects first if there
-    /// is no connection. A message whose id the bus already knows is acknowledged, too.
+    /// is no connection. A message whose id the bus already knows is acknowledged too.
     ///
     /// # Errors
-    /// The errors of [`BusError`]. The bus may nevertheless have the message.
+    /// Any [`BusError`]. The bus may have the message in spite of the error.
     fn send(&mut self, message: &BusMessage) -> Result<(), BusError>;
 
     /// Ends the connection, if there is one.

@@ -32,10 +32,10 @@ use crate::store::{StoreAccess, open_store};
 const FAILED: u8 = 1;
 /// Exit status of wrong usage or configuration.
 const USAGE: u8 = 2;
-/// Exit status of a call that ends well, but lacks data which was recorded.
+/// Exit status of a call that succeeds, but misses data that was recorded.
 const DATA_LOSS: u8 = 3;
-/// Attempts of `once` to send messages.
-// Some seconds suffice, since the next call sends the messages as well.
+/// Number of attempts of `once` to send messages.
+// A few seconds are enough, because the next call sends the remaining messages.
 const MESSAGE_ATTEMPTS: u32 = 5;
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -106,14 +106,14 @@ pub fn main() -> ExitCode {
     let arguments = match ShipArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // clap prints help and version to standard output and errors to standard error.
+            // clap prints help and version to standard output, and errors to standard error.
             let _unprintable = error.print();
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
     match run(&arguments.verb) {
         Ok(status) => ExitCode::from(status),
-        // The reader of the output does not want more.
+        // The reader of the output has closed it.
         Err(ShipError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
@@ -130,7 +130,8 @@ fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
     | ShipVerb::CheckConfig(config) = verb
         && config.from.is_some()
     {
-        // To ship "from" the store is the opposite of what was meant.
+        // Refuse `--from` here, because shipping "from" the store is the opposite of what was
+        // meant.
         let text = "--from is for status and compact, which read the store; name the recordings by \
             --data-dir DIR, and the store by --to URL";
         return Err(ShipError::Usage(text.to_owned()));
@@ -153,7 +154,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let outbox = messenger.as_ref().map(Messenger::outbox);
     let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
     let mut state = ShipState::new();
-    // An output that cannot be written does not stop shipping, and is reported at the end.
+    // If the output cannot be written, shipping continues and the error is reported at the end.
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
         if unprinted.is_ok() {
@@ -162,13 +163,13 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     };
     let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
     unprinted?;
-    // Receipts come before messages, so that a bus that fails does not keep the recorder from
-    // removing segments.
+    // Write the receipts before sending messages, so that a failing bus does not keep the recorder
+    // from removing segments.
     if let Some(path) = &config.receipts {
         write_receipts(path, &done)?;
     }
     if let Some(messenger) = &mut messenger {
-        // The exit status also reports events that cannot be logged.
+        // Events that cannot be logged are also visible in the exit status.
         messenger.send_all(MESSAGE_ATTEMPTS, &mut |event| drop(report_message(&event)))?;
     }
     state.messages = shipper.messages();
@@ -182,7 +183,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             print(&[format!("{} sent", counted(messages.sent, "message"))])?;
         }
     }
-    // The report is printed before its error ends the call.
+    // Print the report before its error ends the call.
     state.messages.as_ref().map_or(Ok(()), check_sent)?;
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
@@ -201,12 +202,13 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     let messenger = open_messenger(&config, &stop)?;
     let outbox = messenger.as_ref().map(Messenger::outbox);
     let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
-    // A log that cannot be written does not end the service.
+    // If the log cannot be written, the service continues.
     let start = |messenger: Messenger| messenger.start(|event| drop(report_message(&event)));
     let messages = messenger.map(start).transpose()?;
     serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event, false)));
     if let Some(thread) = messages {
-        // The stop signal ends it, too. A panic of it has been printed.
+        // The stop signal ends the messenger's thread too. If that thread has panicked, the panic
+        // was already printed.
         let _ended = thread.join();
     }
     Ok(0)
@@ -234,7 +236,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    // `Read` does not create a store: there is nothing to merge in a new one.
+    // `Read` does not create a store, because there would be nothing to merge in a new one.
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
@@ -256,7 +258,7 @@ fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
 fn check_config(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(arguments)?;
     config.data_dir()?;
-    // Opening makes no request.
+    // Opening the store makes no request.
     open_store(config.to()?, StoreAccess::Read)?;
     if let Some(settings) = &config.nats {
         open_bus(settings, &StopSignal::new().1)?;
@@ -274,25 +276,26 @@ fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messe
     let Some(settings) = &config.nats else { return Ok(None) };
     let bus = open_bus(settings, stop)?;
     let outbox = SharedOutbox::open(&settings.outbox, config.to()?)?;
-    // The messenger repeats failed attempts itself, and counts them.
+    // The messenger itself repeats failed attempts, and counts them.
     let lake = Lake::open(config.to()?, StoreAccess::Read, stop.clone(), None)?.without_repetitions();
     Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
 }
 
-/// Returns the bus of the configuration. Does not connect.
+/// Returns the bus for these settings. Does not connect.
 #[cfg(feature = "nats")]
 fn open_bus(settings: &NatsSettings, stop: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
     let bus = NatsBus::new(settings, stop.clone()).map_err(|error| ShipError::Usage(error.to_string()))?;
     Ok(Box::new(bus))
 }
 
-/// Refuses: this program is built without messages. The configuration has done so before.
+/// Returns an error, because this program is built without messages. The configuration was already
+/// refused for this reason.
 #[cfg(not(feature = "nats"))]
 fn open_bus(_: &NatsSettings, _: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
     Err(ShipError::Usage(crate::nats_settings::NOT_BUILT_IN.to_owned()))
 }
 
-/// Returns an error if a message is not sent.
+/// Returns an error if a message was not sent.
 fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
     let MessageCounts { unsent, dropped, error, .. } = messages;
     let numbers = [(*unsent, "unsent, kept for the next call"), (*dropped, "dropped")];
@@ -306,8 +309,8 @@ fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
     Err(ShipError::Messages(parts.join(", ") + &reason))
 }
 
-/// Prints an event: shipped segments to standard output, unless that is used for a report, and
-/// problems to standard error.
+/// Prints an event. Shipped segments go to standard output, unless that is used for a report.
+/// Problems go to standard error.
 fn report(event: &ShipEvent<'_>, is_silent: bool) -> io::Result<()> {
     match event {
         ShipEvent::Shipped(shipped) => {
@@ -340,7 +343,7 @@ fn report_message(event: &MessageEvent<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns a number of things: `1 row`, `2 rows`.
+/// Returns a number with its noun, for example `1 row` or `2 rows`.
 fn counted(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
@@ -350,7 +353,7 @@ fn print(lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{}", visible_text(line)))
 }
 
-/// Prints a report: one JSON object, or lines for people.
+/// Prints a report, as one JSON object or as lines for people.
 fn print_report(
     is_json: bool,
     value: &impl serde::Serialize,
@@ -364,7 +367,7 @@ fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     writeln!(out, "{}", to_visible_json(value)?)
 }
 
-/// Reports on a terminal why nothing is printed while a store does not answer.
+/// Explains on a terminal why nothing is printed while a store does not respond.
 fn remark_wait(lake: &Lake) -> io::Result<()> {
     if !io::stderr().is_terminal() {
         return Ok(());

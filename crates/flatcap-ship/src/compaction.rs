@@ -1,4 +1,5 @@
-//! Merges hours, and removes the objects that they replace (docs/LAKE.md, "Compaction").
+//! Merges hours, and removes the objects that the merged hours replace (docs/LAKE.md,
+//! "Compaction").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +14,14 @@ use crate::lake::{Created, Lake, ListedObject};
 use crate::manifest::{FORMAT, HourPlan, MANIFEST_BYTES_MAX, Manifest, to_json};
 use crate::names::{ObjectGroup, Partition, Tier, manifests, tables};
 
-/// Determines when hours are merged and hot objects are removed.
+/// The settings that determine when hours are merged and when hot objects are removed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompactOptions {
     /// Time without new segments after which an hour is complete.
     pub(crate) settle: Duration,
-    /// Time for which hot objects stay after the manifest of their hour.
+    /// Time for which hot objects stay after the manifest of their hour was put.
     pub(crate) grace: Duration,
-    /// Now, in seconds since 1970.
+    /// The current time, in seconds since 1970.
     pub(crate) now_s: i64,
 }
 
@@ -31,11 +32,12 @@ pub(crate) struct CompactReport {
     pub(crate) segments: u64,
     pub(crate) rows: u64,
     pub(crate) removed_objects: u64,
-    /// Hours that could not be merged, and why; their hot objects stay.
+    /// Hours that could not be merged, with the reason. The hot objects of these hours stay.
     pub(crate) refused: Vec<String>,
 }
 
-/// Merges all complete hours, then removes the hot objects of those merged long enough ago.
+/// Merges all complete hours. Then removes the hot objects of the hours that were merged long
+/// enough ago.
 ///
 /// # Errors
 /// The store fails, or the stop signal is set. The work done so far stays, and the next call
@@ -46,7 +48,7 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
     let segments: Vec<HotSegment> = state.segments.values().map(|(segment, _)| segment.clone()).collect();
     for (hour, numbers) in complete_hours(&segments, options.now_s, seconds(options.settle)) {
         if state.hours.contains_key(&hour.group()) {
-            // Segments that came after the plan stay hot.
+            // Segments that were put after the plan stay hot.
             continue;
         }
         match merge(lake, &state, &hour, &numbers) {
@@ -61,13 +63,14 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
             Err(error) => return Err(error),
         }
     }
-    // Queries that listed the store before an hour was merged may still read its hot objects.
+    // Wait for the grace period, because queries that listed the store before an hour was merged
+    // may still read its hot objects.
     remove_merged(lake, state, options.now_s.saturating_sub(seconds(options.grace)), &mut report)?;
     Ok(report)
 }
 
-/// Removes the hot objects of the hours that were merged by a time. The hot objects are read once
-/// more and compared with the objects of the hour, which remain.
+/// Removes the hot objects of the hours that were merged before a given time. First, the hot
+/// objects are read once more and compared with the objects of the hour, which remain.
 fn remove_merged(
     lake: &Lake,
     mut state: LakeState,
@@ -100,11 +103,11 @@ fn remove_merged(
     Ok(())
 }
 
-/// Removes the objects of a segment, the last parts first.
+/// Removes the objects of a segment. Starts with the last parts.
 fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Result<(), ShipError> {
     let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name)).collect();
-    // The parts that an interruption leaves are then the first rows of their tables, which the next
-    // check compares.
+    // In this order, an interruption leaves the parts with the first rows of each table. The next
+    // check compares these rows.
     for (group, table, part) in in_order(parsed).into_iter().rev() {
         lake.remove(&group.table(table, part))?;
         report.removed_objects += 1;
@@ -112,11 +115,11 @@ fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Re
     Ok(())
 }
 
-/// Merges an hour by its plan, which is created if it does not exist.
+/// Merges an hour according to its plan, which is created if it does not exist.
 fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Result<Manifest, ShipError> {
     let group = hour.group();
     let (name, own) = (group.plan(), HourPlan { format: FORMAT, segments: numbers.to_vec() });
-    // Only one compactor can create the plan, so all merge the same segments.
+    // Only one compactor can create the plan, so all compactors merge the same segments.
     let plan = match lake.create(&name, &Bytes::from(to_json(&own)))? {
         Created::New => own,
         Created::Existed => {
@@ -134,7 +137,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
             let what = format!("its segment {number} has no manifest or no objects");
             return Err(ShipError::Object { name, what });
         };
-        // An object that the manifest does not name would be missing in the hour.
+        // If the manifest does not name an object, the rows of that object would be missing in the
+        // hour.
         if let Some(unnamed) = state.hot.get(segment).and_then(|names| unnamed(names, manifest)) {
             let what = format!("the manifest of its segment does not name it: {}", segment.manifest());
             return Err(ShipError::Object { name: unnamed.to_owned(), what });
@@ -142,13 +146,13 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
-    // Another compactor may have been faster. The other compactor's manifest is the same, because
-    // it follows from the plan and the rows.
+    // Another compactor may already have put the manifest. Both manifests are the same, because a
+    // manifest follows from the plan and the rows.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }
 
-/// Returns an object that a manifest does not name.
+/// Returns the first object that a manifest does not name.
 fn unnamed<'n>(names: &'n [String], manifest: &Manifest) -> Option<&'n str> {
     let known: BTreeSet<&str> = manifest.objects.iter().map(|object| object.name.as_str()).collect();
     names.iter().map(String::as_str).find(|name| !known.contains(name))
@@ -157,13 +161,13 @@ fn unnamed<'n>(names: &'n [String], manifest: &Manifest) -> Option<&'n str> {
 /// The part of a store's state that compaction uses.
 #[derive(Debug, Default)]
 struct LakeState {
-    /// Names of the hot objects.
+    /// The names of the hot objects.
     hot: BTreeMap<ObjectGroup, Vec<String>>,
-    /// Segments with a manifest and hot objects.
+    /// The segments that have a manifest and hot objects.
     segments: BTreeMap<ObjectGroup, (HotSegment, Manifest)>,
-    /// Merged hours.
+    /// The merged hours.
     hours: BTreeMap<ObjectGroup, MergedHour>,
-    /// Segments of merged hours, by their hot group.
+    /// The segments of merged hours, by their hot group.
     merged: BTreeSet<ObjectGroup>,
 }
 
@@ -172,7 +176,7 @@ struct LakeState {
 struct MergedHour {
     run_id: u64,
     manifest: Manifest,
-    /// Time of the manifest, by the clock of the store, in seconds since 1970.
+    /// Time at which the manifest was put, by the clock of the store, in seconds since 1970.
     put_s: i64,
 }
 
@@ -188,7 +192,7 @@ impl LakeState {
         }
         let partitions: BTreeSet<Partition> = state.hot.keys().map(|group| group.partition.clone()).collect();
         for partition in &partitions {
-            // Hours come first, because the segments of merged hours are not read.
+            // Read the hours first, because the segments of merged hours are not read.
             state.read_hours(lake, partition)?;
             state.read_segments(lake, partition)?;
         }
@@ -235,7 +239,7 @@ impl LakeState {
     }
 }
 
-/// Returns the manifests of a partition by name, with the time at which they were put.
+/// Returns the manifests of a partition by name, each with the time at which it was put.
 fn manifests_of(
     lake: &Lake,
     tier: Tier,

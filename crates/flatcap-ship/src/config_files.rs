@@ -1,4 +1,4 @@
-//! The configuration files: a TOML file and its drop-ins.
+//! The configuration files, which are a TOML file and its drop-ins.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _};
@@ -12,19 +12,19 @@ use serde::{Deserialize, Deserializer, de};
 use crate::names::is_plain;
 use crate::nats_settings::{NatsSettings, nats};
 
-/// The file that is read if none is named.
+/// The file that is read if no other file is named.
 pub(crate) const DEFAULT_FILE: &str = "/etc/flatcap/ship.toml";
-/// Maximum size of the configuration with its drop-ins, in bytes; the same as for the recorder.
+/// Maximum size of the configuration with its drop-ins, in bytes. The recorder has the same limit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of drop-ins; the same as for the recorder.
+/// Maximum number of drop-ins. The recorder has the same limit.
 const DROP_INS_MAX: usize = 256;
-/// Shortest and longest interval.
+/// Minimum and maximum of the interval.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
-/// Smallest and largest share.
-// With a smaller one, shipping a segment would take longer than recording it.
+/// Minimum and maximum of the CPU share.
+// With a smaller share, shipping a segment would take longer than recording it.
 const CPU_SHARES: [f64; 2] = [0.01, 64.0];
-/// Smallest bandwidth, in bytes per second.
-// An object of 16 MiB takes hours.
+/// Minimum bandwidth, in bytes per second.
+// With this bandwidth, an object of 16 MiB takes hours.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 
 /// A configuration file.
@@ -35,7 +35,8 @@ struct ShipConfigFile {
     ship: FileSettings,
 }
 
-/// The table `[ship]`. None is a key that is not set, Some(None) one that is set to nothing.
+/// The table `[ship]`. `None` is a key that is not set, and `Some(None)` is a key that is set to
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::option_option, reason = "a drop-in can take a value back")]
@@ -59,15 +60,15 @@ pub(crate) struct FileSettings {
     pub(crate) nats: Option<Option<NatsSettings>>,
 }
 
-/// The settings of the files, and the files that were read.
+/// The settings in the files, and the names of the files.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFiles {
     pub(crate) settings: FileSettings,
-    /// In the order in which they were read; later ones win.
+    /// The files in the order in which they were read. Later files override earlier ones.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The reason why there is no configuration.
+/// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShipConfigError {
     #[error("{}: {error}", path.display())]
@@ -87,11 +88,11 @@ pub(crate) enum ShipConfigError {
 }
 
 impl ConfigFiles {
-    /// Reads a file and its drop-ins: for `ship.toml`, `ship.d/*.toml` in byte order of their
-    /// names, without hidden ones. Later files override keys and add labels.
+    /// Reads a file and its drop-ins. The drop-ins of `ship.toml` are `ship.d/*.toml`, in byte
+    /// order of their names, without hidden files. Later files override keys and add labels.
     ///
     /// # Errors
-    /// `Read`, also if a file that is not optional is missing; `Parse`, which names the line;
+    /// `Read`, also if a file that is not optional is missing. `Parse`, which names the line.
     /// `TooLong` and `TooMany`.
     pub(crate) fn read(path: &Path, is_optional: bool) -> Result<Self, ShipConfigError> {
         let mut read = Self::default();
@@ -110,7 +111,8 @@ impl ConfigFiles {
         let failed = |error| ShipConfigError::Read { path: path.to_owned(), error };
         let mut text = String::new();
         let file = open_regular(path).map_err(failed)?;
-        // One byte more than allowed shows that the file is too long, without reading all of it.
+        // Read at most one byte more than allowed. This byte shows that the file is too long,
+        // without reading the whole file.
         let length = file.take(*bytes_left + 1).read_to_string(&mut text).map_err(failed)?;
         *bytes_left = bytes_left
             .checked_sub(length as u64)
@@ -135,7 +137,7 @@ impl FileSettings {
         Ok(toml::from_str::<ShipConfigFile>(text)?.ship)
     }
 
-    /// Returns these settings, overridden by a later file.
+    /// Returns these settings, overridden by the settings of a later file.
     fn with(self, later: Self) -> Self {
         let mut labels = self.labels;
         labels.extend(later.labels);
@@ -156,7 +158,8 @@ impl FileSettings {
     }
 }
 
-/// Returns line and column of an offset in a text, in the form that follows a path: `:3:1`.
+/// Returns the line and the column of an offset in a text. The form is the one that follows a path,
+/// as in `:3:1`.
 fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
@@ -244,8 +247,8 @@ fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, 
 mod tests {
     use super::*;
 
-    // Proves that drop-ins are read in the order of their names, that each replaces only the keys
-    // that it sets, that labels are added, and that a value can be unset.
+    // Proves that drop-ins are read in the order of their names. Each drop-in replaces only the
+    // keys that it sets, labels are added, and a value can be unset.
     #[test]
     fn drop_ins_come_after_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -277,8 +280,8 @@ mod tests {
         assert_eq!(names, ["ship.toml", "10-site.toml", "9-first-by-number.toml"]);
     }
 
-    // Proves that a mistake in a drop-in is reported with the drop-in's path and its line, and that
-    // files which are too long, too many, missing or not regular are refused.
+    // Proves that a mistake in a drop-in is reported with the drop-in's path and its line. Files
+    // are refused if they are too long, too many, missing or not regular.
     #[test]
     fn bad_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! Makes the objects of a segment: a table per source, and gaps, marks and sources.
+//! Makes the objects of a segment. There is a table for each source, and one each for gaps, marks
+//! and sources.
 //!
-//! Sources are read a few at a time, so that memory is bounded whatever the segment holds.
+//! A few sources are read at a time, so that memory is bounded whatever the segment contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,33 +25,34 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
-/// Maximum bytes, before compression, of the sources that are read at once.
-// Their encoded form in memory is smaller.
+/// Maximum size of the sources that are read at once, in bytes before compression.
+// Their encoded form in memory is smaller than that.
 const PASS_BYTES: u64 = 32 << 20;
 
-/// Takes the objects of a segment.
+/// Receives the objects of a segment.
 pub(crate) trait ObjectSink {
-    /// Takes a complete object: a part of a table, from 1.
+    /// Receives a complete object, which is one part of a table. Parts are numbered from 1.
     ///
     /// # Errors
-    /// Any error, which ends the conversion.
+    /// Any error ends the conversion.
     fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError>;
 
-    /// Is called between batches of rows.
+    /// Is called between batches of rows, and may pause.
     ///
     /// # Errors
-    /// The stop signal.
+    /// The stop signal was set.
     fn rest(&mut self) -> Result<(), ShipError>;
 }
 
-/// A segment whose header and footer are read.
+/// A segment whose header and footer were read.
 #[derive(Debug)]
 pub(crate) struct SegmentContent {
     file: SealedFile,
     header: SegmentHeader,
     footer: Option<Footer>,
     markers: Vec<Marker>,
-    /// Bytes of each source's frames; empty for a raw segment, which does not state them.
+    /// Size of each source's frames in bytes. Empty for a raw segment, because it does not state
+    /// these sizes.
     sizes: BTreeMap<u16, u64>,
 }
 
@@ -58,11 +60,11 @@ impl SegmentContent {
     /// Reads header, footer and marks of a segment.
     ///
     /// # Errors
-    /// `Segment` if the file is not a segment, or was removed.
+    /// `Segment` if the file is not a segment or was removed.
     pub(crate) fn open(file: &SealedFile) -> Result<Self, ShipError> {
         let mut reader = SegmentReader::open(&file.path)?;
         let footer = reader.footer().cloned();
-        // The footer's copy has the sources that were added later.
+        // Use the footer's copy of the header, because it has the sources that were added later.
         let header = footer.as_ref().map_or(reader.header(), |footer| &footer.header).clone();
         let sizes = reader.compressed().into_iter().flat_map(CompressedSegment::sizes);
         let sizes = sizes.map(|size| (size.source, size.raw_bytes)).collect();
@@ -70,7 +72,7 @@ impl SegmentContent {
         Ok(Self { file: file.clone(), header, footer, markers, sizes })
     }
 
-    /// Returns where its rows are from.
+    /// Returns the origin of the segment's rows.
     fn origin(&self) -> RowOrigin {
         match &self.file.snapshot {
             Some(name) => RowOrigin::Snapshot(name.clone()),
@@ -82,7 +84,7 @@ impl SegmentContent {
         format!("{:016x}", self.header.run_id)
     }
 
-    /// Makes the objects. Returns the manifest, without the objects.
+    /// Makes the objects. Returns the manifest, which does not yet list the objects.
     ///
     /// # Errors
     /// Errors of reading, of encoding, and of the sink.
@@ -108,15 +110,15 @@ impl SegmentContent {
         Ok(manifest)
     }
 
-    /// Returns the names of the sources that are read together, group by group.
+    /// Returns the groups of sources that are read together, as the names of the sources.
     fn passes(&self) -> Vec<BTreeSet<String>> {
         let has_samples = |source: &&SourceInfo| {
-            // Without a footer, only reading it would show.
+            // Without a footer, only reading the source would show this.
             self.totals(source.id).is_none_or(|totals| totals.recorded + totals.lost + totals.thinned > 0)
         };
         let wanted = self.header.sources.iter().filter(has_samples);
         // Sources with the same name, such as those of several applications, are read together,
-        // since a filter selects by name.
+        // because a filter selects by name.
         let mut sizes: Vec<(&str, Option<u64>)> = Vec::new();
         for source in wanted {
             let bytes = self.sizes.get(&source.id).copied();
@@ -133,7 +135,7 @@ impl SegmentContent {
     }
 }
 
-/// Groups sources so that each group's bytes are within the limit. A source of unknown size is a
+/// Groups sources so that the size of each group is within the limit. A source of unknown size is a
 /// separate group.
 fn grouped<'s>(sources: impl Iterator<Item = (&'s str, Option<u64>)>) -> Vec<BTreeSet<String>> {
     let mut groups: Vec<BTreeSet<String>> = Vec::new();
@@ -153,7 +155,7 @@ fn grouped<'s>(sources: impl Iterator<Item = (&'s str, Option<u64>)>) -> Vec<BTr
     groups
 }
 
-/// The data read from a source.
+/// The data that was read from a source.
 #[derive(Debug, Default)]
 struct ReadSource {
     numbers: SequenceNumbers,
@@ -164,7 +166,7 @@ struct ReadSource {
     problem: String,
 }
 
-/// The objects that are being made of a segment.
+/// The conversion of a segment into objects.
 struct Conversion<'s> {
     segment: &'s SegmentContent,
     origin: RowOrigin,
@@ -192,7 +194,7 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Reads some sources, and puts their tables.
+    /// Reads some sources, and passes their tables to the sink.
     fn read(&mut self, sources: &BTreeSet<String>, sink: &mut dyn ObjectSink) -> Result<(), ShipError> {
         let segment = self.segment;
         let path = &segment.file.path;
@@ -213,8 +215,8 @@ impl<'s> Conversion<'s> {
             match item {
                 RowBatchItem::Rows { layout, batch, times } => {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
-                    // An object has one schema. So a source whose schema changed within the segment
-                    // gets further objects.
+                    // An object has one schema. So if the schema of a source changed within the
+                    // segment, the source gets further objects.
                     let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
                         writer: ObjectWriter::new(self.origin.schema(columns)),
@@ -230,7 +232,7 @@ impl<'s> Conversion<'s> {
                     self.gaps.push((source, SourceGap::Recorded(gap)));
                 }
                 RowBatchItem::Notice(notice) => self.add_notice(notice)?,
-                // Read once for all sources.
+                // Markers are read once for all sources.
                 RowBatchItem::Marker(_) => {}
             }
         }
@@ -262,14 +264,14 @@ impl<'s> Conversion<'s> {
         sink.put(table, *part, object)
     }
 
-    /// Puts a small table, even an empty one.
+    /// Passes a small table to the sink, even if it is empty.
     fn put_table(
         &mut self,
         table: &str,
         rows: &RecordBatch,
         sink: &mut dyn ObjectSink,
     ) -> Result<(), ShipError> {
-        // Engines need one object to know the columns.
+        // Engines need at least one object to know the columns.
         let mut writer = ObjectWriter::new(self.origin.schema(&rows.schema()));
         let batch = self.origin.add_to(rows, writer.schema())?;
         let mut objects = writer.write(&batch)?;
@@ -291,8 +293,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Adds gaps for numbers that the footer accounts for and that were not read, and orders all
-    /// gaps.
+    /// Adds gaps for the numbers that the footer accounts for and that were not read. Then sorts
+    /// all gaps.
     fn add_unreadable(&mut self) {
         for info in &self.segment.header.sources {
             if self.is_ambiguous(info) {
@@ -317,7 +319,7 @@ impl<'s> Conversion<'s> {
         });
     }
 
-    /// Returns the number after the last one of a source.
+    /// Returns the number after the last number of a source.
     fn next_seq(&self, info: &SourceInfo) -> u64 {
         match self.segment.totals(info.id) {
             Some(totals) => [totals.recorded, totals.lost, totals.thinned]
@@ -327,8 +329,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name. In this case a number does
-    /// not identify its source.
+    /// Returns whether another source of the segment has the same name. If so, a number does not
+    /// identify its source.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }
@@ -371,7 +373,7 @@ impl<'s> Conversion<'s> {
 
     fn source(&self, info: &SourceInfo) -> ManifestSource {
         let none = ReadSource::default();
-        // The data of sources with the same name is stored for the first one.
+        // The data of all sources with the same name is stored for the first one.
         let first = self.segment.header.sources.iter().find(|source| source.name == info.name);
         let is_first = first.is_some_and(|first| first.id == info.id);
         let read = self.sources.get(&info.name).filter(|_| is_first).unwrap_or(&none);
@@ -407,7 +409,7 @@ impl<'s> Conversion<'s> {
 }
 
 impl ReadSource {
-    /// Adds samples.
+    /// Adds the numbers and times of samples.
     fn add(&mut self, times: &BatchTimes) {
         self.rows += times.len() as u64;
         times.seq.iter().for_each(|seq| self.add_numbers(*seq, 1));
@@ -417,7 +419,7 @@ impl ReadSource {
         }
     }
 
-    /// Notes the values that are left out of the rows, or why there are no rows.
+    /// Records which values are left out of the rows, or why there are no rows.
     fn add_problem(&mut self, problem: &str) {
         if !self.problem.is_empty() {
             self.problem.push_str("; ");
@@ -435,8 +437,8 @@ impl ReadSource {
 mod tests {
     use super::*;
 
-    // Proves that sources are grouped by size, in order, and that each source of unknown size is a
-    // separate group.
+    // Proves that sources are grouped by size and in order, and that each source of unknown size is
+    // a separate group.
     #[test]
     fn passes_are_bounded() {
         let groups = |sizes: &[(&'static str, Option<u64>)]| -> Vec<String> {

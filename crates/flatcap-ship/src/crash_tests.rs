@@ -1,5 +1,5 @@
-//! Ships and merges to a store that fails, with a process that ends at any request. Compares the
-//! store, row by row, with the result of an undisturbed process.
+//! Tests shipping and merging with a store that fails and a process that ends at any request. The
+//! store is compared, row by row, with the result of an undisturbed process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,13 +21,14 @@ use crate::service::{ShipEvent, ShipState, ship_backlog};
 use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
-/// Objects by name.
+/// The objects of a store by name.
 pub(crate) type Objects = BTreeMap<String, Bytes>;
-/// A table, and segment and number of each of its rows.
+/// The rows of each table, as the segment and the number of each row.
 pub(crate) type Rows = BTreeMap<String, Vec<(i64, i64)>>;
 
 pub(crate) fn lake(store: &FailingStore) -> Lake {
-    // The time of an answer that never comes; a slow one is only repeated.
+    // Time to wait for a response that never comes. If a response is only slow, the request is just
+    // repeated.
     let timeout = Duration::from_millis(50);
     let patience = Patience { attempts: 30, first_pause: Duration::from_micros(10), timeout };
     Lake::over(Arc::new(store.clone()), "memory", StopSignal::new().1, patience).unwrap()
@@ -46,7 +47,7 @@ pub(crate) fn ship(
 }
 
 pub(crate) fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
-    // Far in the future, so that everything is settled.
+    // This time is so far in the future that every hour is settled.
     compact(&lake(store), CompactOptions { settle: Duration::ZERO, grace, now_s: 1 << 40 })
 }
 
@@ -59,8 +60,9 @@ pub(crate) fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGro
     parsed.collect()
 }
 
-/// Returns the rows that the views of deploy/lake show: hot ones of segments with a manifest that
-/// no hour has, and hourly ones of those that one has.
+/// Returns the rows that the views of deploy/lake show. The views show hot rows of segments that
+/// have a manifest and are in no merged hour, and hourly rows of segments that are in a merged
+/// hour.
 pub(crate) fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
@@ -93,7 +95,7 @@ pub(crate) fn visible(objects: &Objects) -> Rows {
     rows
 }
 
-/// Returns segment and number of each row; the number is 0 in tables without.
+/// Returns the segment and the number of each row. The number is 0 in tables without numbers.
 pub(crate) fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
     let mut rows = Vec::new();
@@ -110,7 +112,7 @@ pub(crate) fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
     rows
 }
 
-/// A recording of three segments, one of them compressed, and a snapshot.
+/// Writes a recording of three segments, one of them compressed, and a snapshot.
 fn recording(folder: &Path) {
     let small = TestSegment { samples: 60, ..TestSegment::default() };
     write_run(folder, &small, 2);
@@ -118,8 +120,9 @@ fn recording(folder: &Path) {
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
 }
 
-// Proves that samples which a recovery adds to a run after its last segment was shipped reach the
-// lake, each once and with the gap before them, and stay there when hours are merged.
+// Proves that samples that a recovery adds to a run after its last segment was shipped reach the
+// lake. Each of them is there once, with the gap before them, and they stay there when hours are
+// merged.
 #[test]
 fn what_is_added_later_is_shipped() {
     const ADDED: u64 = 20;
@@ -150,12 +153,12 @@ fn what_is_added_later_is_shipped() {
     }
 }
 
-// Proves that segments which retention removes while the store is unavailable are counted and
-// reported, and that segments which may have been shipped are not.
+// Proves that segments that retention removes while the store is unavailable are counted and
+// reported. Segments that may have been shipped are not counted.
 #[test]
 fn removed_segments_are_counted() {
     let small = TestSegment { samples: 5, ..TestSegment::default() };
-    // Listing works but nothing can be put; or no request works.
+    // In the first case, listing works but nothing can be put. In the second, no request works.
     for (works, expected) in [(1, 2), (0, 0)] {
         let folder = tempfile::tempdir().unwrap();
         write_run(folder.path(), &small, 3);
@@ -181,8 +184,8 @@ fn removed_segments_are_counted() {
     }
 }
 
-// Proves that each sample of a segment becomes a row, in order, that losses and marks are in their
-// tables, that hostile names are replaced, and that a manifest accounts for all numbers.
+// Proves that each sample of a segment becomes a row, in order, and that losses and marks are in
+// their tables. Hostile names are replaced, and a manifest accounts for all numbers.
 #[test]
 fn a_segment_becomes_objects() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,8 +230,8 @@ fn a_segment_becomes_objects() {
     }
 }
 
-// Proves that sources with the same name, such as two processes of an application, are one table
-// with each sample once, raw and compressed.
+// Proves that sources with the same name, such as two processes of an application, share one table
+// with each sample exactly once. Method: raw and compressed segments.
 #[test]
 fn sources_of_one_name_are_one_table() {
     for is_compressed in [false, true] {
@@ -265,8 +268,8 @@ fn sources_without_a_schema_are_shipped() {
     }
 }
 
-// Proves that the same segment gives the same bytes in another process, raw and compressed, and
-// that shipping it twice changes nothing.
+// Proves that the same segment results in the same bytes in another process, both raw and
+// compressed. Shipping the segment twice changes nothing.
 #[test]
 fn objects_are_a_function_of_the_segment() {
     let ship_one = |is_compressed: bool| {
@@ -290,9 +293,9 @@ fn objects_are_a_function_of_the_segment() {
     }
 }
 
-// Proves that after a process ends at any request, before or after the store executed it, the next
-// process completes the same objects, byte by byte, and that an incomplete segment never counts as
-// complete.
+// Proves that after a process has ended at any request, the next process completes the same
+// objects, byte by byte. The process ends before or after the store executed the request. An
+// incomplete segment never counts as complete.
 #[test]
 fn an_end_at_any_request_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -317,7 +320,8 @@ fn an_end_at_any_request_changes_nothing() {
     }
 }
 
-// Proves that a store that refuses, times out and answers after the fact gets the same objects.
+// Proves that the objects are the same in a store that refuses requests, times out, or loses the
+// response after it has executed the request.
 #[test]
 fn an_unreliable_store_gets_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,12 +340,12 @@ fn an_unreliable_store_gets_the_same() {
 }
 
 // Proves that every row is visible exactly once at any time while an hour is merged, whichever
-// request the process ends at; that another call completes the merge; and that hot objects are
-// removed only after the grace.
+// request the process ends at. Another call completes the merge. Hot objects are removed only after
+// the grace period.
 #[test]
 fn merged_rows_count_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Two hours, the first of two segments.
+    // The run covers two hours. The first hour has two segments.
     let run = TestSegment { samples: 40, spacing_s: 1500, ..TestSegment::default() };
     write_run(folder.path(), &run, 3);
     let shipped = FailingStore::new();
@@ -362,7 +366,7 @@ fn merged_rows_count_once() {
     let counted_client = FailingStore::of(&hot);
     merge(&counted_client, Duration::MAX).unwrap();
     merge(&counted_client, Duration::ZERO).unwrap();
-    // An end after a request leaves the same state as an end before the next one.
+    // An end after a request leaves the same state as an end before the next request.
     for end in 0..=counted_client.requests() {
         let store = FailingStore::of(&hot);
         let client = store.with(FaultPlan::EndsAt(end, false));
@@ -374,7 +378,7 @@ fn merged_rows_count_once() {
     }
 }
 
-// Proves that a segment that comes after the plan of its hour stays hot and counts once.
+// Proves that a segment that is put after the plan of its hour stays hot and counts exactly once.
 #[test]
 fn late_segments_stay_hot() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,7 +397,7 @@ fn late_segments_stay_hot() {
 }
 
 // Proves that the intact samples of a damaged segment are shipped, and that its gaps account for
-// the rest.
+// the other samples.
 #[test]
 fn damage_becomes_gaps() {
     let folder = tempfile::tempdir().unwrap();
@@ -417,8 +421,8 @@ fn damage_becomes_gaps() {
     assert!(rows["_gaps"].len() >= 3, "{:?}", rows["_gaps"]);
 }
 
-// Proves that a value beyond INT64 leaves only its cell empty: all rows are shipped, and state and
-// manifest report the values left out.
+// Proves that a value beyond INT64 leaves only its cell empty. All rows are shipped, and the state
+// and the manifest report the number of values that are left out.
 #[test]
 fn large_values_cost_their_cells() {
     let folder = tempfile::tempdir().unwrap();
@@ -435,8 +439,8 @@ fn large_values_cost_their_cells() {
     assert!(source.problem.starts_with(&said), "{source:?}");
 }
 
-// Proves that a host with the identity of another host is refused with both names, and ships once
-// it has its own identity; that foreign files and objects are not changed; and that an object which
+// Proves that a host that uses the identity of another host is refused with both names. The host
+// ships once it has its own identity. Foreign files and objects are not changed, and an object that
 // another version began is replaced.
 #[test]
 fn strangers_are_told_apart() {

@@ -1,4 +1,4 @@
-//! The inputs that the program takes from its host: clocks and random numbers.
+//! The inputs that the program gets from its host, which are clocks and random numbers.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime)).unsigned_abs()
 }
 
-/// Returns a random part of a duration. Without random numbers, all of it.
+/// Returns a random part of a duration. If there are no random numbers, returns the whole duration.
 pub(crate) fn random_part(whole: Duration) -> Duration {
     let mut bytes = [0; 4];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

@@ -13,7 +13,7 @@ use crate::object_writer::ObjectWriterError;
 /// An error of shipping.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShipError {
-    /// Arguments or configuration.
+    /// The arguments or the configuration are wrong.
     #[error("{0}")]
     Usage(String),
     /// A segment cannot be read.
@@ -33,7 +33,7 @@ pub(crate) enum ShipError {
         #[source]
         error: io::Error,
     },
-    /// Rows cannot be made of a segment.
+    /// The content of a segment cannot be converted to rows.
     #[error("{}: {error}", path.display())]
     Rows {
         path: PathBuf,
@@ -51,19 +51,19 @@ pub(crate) enum ShipError {
         "{name}: the store accepted it, and returns something else or nothing; it does not count as shipped"
     )]
     NotStored { name: String },
-    /// The store.
+    /// An error of the store.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// Messages about shipped segments are unsent.
+    /// Messages about shipped segments were not sent.
     #[error("{0}")]
     Messages(String),
     /// A segment does not identify its host.
     #[error("{}: neither machine id nor name of the host; name it with `host` in the configuration", path.display())]
     NoIdentity { path: PathBuf },
-    /// Two hosts with one identity.
+    /// Two hosts have the same identity.
     #[error(transparent)]
     SameIdentity(Box<IdentityConflict>),
-    /// More objects of one table than names have numbers.
+    /// A table has more objects than there are part numbers for their names.
     #[error("{}: more than {limit} objects of {table}", path.display())]
     Parts { path: PathBuf, table: String, limit: u32 },
     /// Standard output or standard error cannot be written.
@@ -71,21 +71,21 @@ pub(crate) enum ShipError {
     Output(#[from] io::Error),
 }
 
-/// A host with the identity of another host.
+/// The error that a host uses the identity of another host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
     path.display()
 )]
 pub(crate) struct IdentityConflict {
-    /// The segment.
+    /// The segment of the refused host.
     pub(crate) path: PathBuf,
     pub(crate) id: String,
     pub(crate) own: String,
     pub(crate) own_boot: String,
     pub(crate) known: String,
     pub(crate) known_boot: String,
-    /// The object in the store that states this.
+    /// The object in the store that names the owner of the identity.
     pub(crate) object: String,
 }
 
@@ -96,7 +96,7 @@ impl From<ArrowError> for ShipError {
 }
 
 impl ShipError {
-    /// Returns whether the segment no longer exists: retention removed it.
+    /// Returns whether the segment no longer exists because retention has removed it.
     pub(crate) fn is_gone(&self) -> bool {
         let (Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. }) = self else {
             return false;
@@ -104,12 +104,12 @@ impl ShipError {
         error.kind() == io::ErrorKind::NotFound
     }
 
-    /// Returns whether the error is the stop signal.
+    /// Returns whether this is the error of the stop signal.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self, Self::Lake(LakeError::Stopped))
     }
 
-    /// Returns whether the error concerns one segment, so that others can be shipped.
+    /// Returns whether the error concerns only one segment, so that others can be shipped.
     pub(crate) fn is_of_segment(&self) -> bool {
         matches!(
             self,
@@ -123,7 +123,7 @@ impl ShipError {
         )
     }
 
-    /// Returns whether the error may pass: the segment itself may be in order.
+    /// Returns whether the error may be temporary. In that case the segment itself may be valid.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Segment(SegmentError::Io { .. }) | Self::Lake(LakeError::File { .. }))
     }

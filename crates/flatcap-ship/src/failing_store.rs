@@ -1,5 +1,5 @@
-//! A store in memory that fails, for tests: it refuses, answers after the fact, never answers, or
-//! ends at any request.
+//! A store in memory that fails, for tests. At any request it refuses, loses the response, never
+//! responds, or ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,31 +21,31 @@ use object_store::{
 /// The way in which a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing was done.
+    /// The request is refused and nothing is done.
     Refused,
-    /// The store processes the request, and the answer is lost.
+    /// The store executes the request, but the response is lost.
     AfterTheFact,
-    /// No response, and the request was not executed.
+    /// There is no response, and the request is not executed.
     Silent,
-    /// A put was not executed, but the response says that it was.
+    /// A put is not executed, but the response says that it was.
     Forgotten,
 }
 
-/// Determines which requests fail.
+/// The plan that determines which requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultPlan {
-    /// Never.
+    /// No request fails.
     Healthy,
-    /// From this request on all fail permanently, as for a killed process. If true, the first one
-    /// fails after its execution.
+    /// From this request on, all requests fail permanently, as if the process was killed. If the
+    /// flag is true, the first of these requests is executed before it fails.
     EndsAt(u64, bool),
-    /// One in `one_in` requests fails, chosen by a random generator with this seed.
+    /// One in `one_in` requests fails. A random generator with this seed selects it.
     Random { seed: u64, one_in: u64 },
-    /// One in `one_in` puts is dropped, chosen by a random generator with this seed.
+    /// One in `one_in` puts is dropped. A random generator with this seed selects it.
     Forgets { seed: u64, one_in: u64 },
 }
 
-/// An upload that is accepted and not stored.
+/// An upload that is accepted but not stored.
 #[derive(Debug)]
 struct ForgottenUpload;
 
@@ -64,7 +64,7 @@ impl MultipartUpload for ForgottenUpload {
     }
 }
 
-/// A store of objects in memory, which survives its users.
+/// A store of objects in memory. The objects survive its clients.
 #[derive(Debug, Clone)]
 pub(crate) struct FailingStore {
     inner: Arc<InMemory>,
@@ -90,7 +90,7 @@ impl FailingStore {
         store
     }
 
-    /// Returns another client of the same objects.
+    /// Returns another client of the same objects, which fails according to this plan.
     pub(crate) fn with(&self, plan: FaultPlan) -> Self {
         Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }
     }
@@ -139,7 +139,7 @@ impl FailingStore {
         let failed = |ends: bool| {
             let source = "simulated".into();
             if ends {
-                // Is not repeated.
+                // An error of this kind is not repeated.
                 Error::PermissionDenied { path: String::new(), source }
             } else {
                 Error::Generic { store: "simulated", source }
@@ -157,7 +157,7 @@ impl FailingStore {
     }
 }
 
-/// Returns a number of the generator with this seed.
+/// Returns the number at index `place` of the random generator with this seed.
 pub(crate) fn generated(seed: u64, place: u64) -> u64 {
     mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place))
 }

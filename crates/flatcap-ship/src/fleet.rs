@@ -1,4 +1,5 @@
-//! All hosts of a store, by the manifests of the last days and the rows in their objects.
+//! All hosts of a store. The hosts are found by the manifests of the last days and the rows in
+//! their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +15,29 @@ use crate::row_counts::RowCounts;
 /// Maximum number of problems that are listed.
 const PROBLEMS_MAX: usize = 100;
 
-/// A host, as of the days that were read.
+/// A host and its state in the days that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct FleetHost {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Versions of recorder and converter, as of the last segment.
+    /// Versions of the recorder and the converter of the last segment.
     pub(crate) agent_version: String,
     pub(crate) converter: String,
     pub(crate) segments: u64,
-    /// Rows in the objects of these segments, and of the hours that they were merged into.
+    /// Number of rows in the objects of these segments, and of the hours into which these segments
+    /// were merged.
     pub(crate) rows: u64,
-    /// Rows that manifests state and that no object has.
+    /// Number of rows that manifests state but no object has.
     pub(crate) missing_rows: u64,
     pub(crate) lost: u64,
     pub(crate) unreadable: u64,
-    /// Segments that are missing between others of the same run.
+    /// Number of segments that are missing between other segments of the same run.
     pub(crate) missing_segments: u64,
-    /// The last segment, and its last sample: RFC 3339, UTC.
+    /// The last segment, and the time of its last sample in the form of RFC 3339, in UTC.
     pub(crate) last_segment: String,
     pub(crate) last_sample: Option<String>,
-    /// Time since that sample, in seconds.
+    /// Time since the last sample, in seconds.
     pub(crate) behind_s: Option<i64>,
 }
 
@@ -47,22 +49,23 @@ pub(crate) struct Fleet {
     pub(crate) hosts: Vec<FleetHost>,
     /// Number of objects in the manifests' folders that are not manifests.
     pub(crate) foreign: u64,
-    /// Manifests that state other rows than their objects have, and damaged objects: at most 100.
+    /// Manifests whose number of rows differs from their objects, and damaged objects. At most 100
+    /// are listed.
     pub(crate) problems: Vec<String>,
 }
 
-/// Collects manifests host by host.
+/// Collects manifests and assigns them to their hosts.
 #[derive(Debug, Default)]
 struct FleetReader {
     hosts: BTreeMap<String, FleetHost>,
-    /// The rows that the manifests of segments state.
+    /// Number of rows that the manifest of each segment states.
     segments: BTreeMap<ObjectGroup, u64>,
-    /// The segments of merged hours.
+    /// The segments of each merged hour.
     hours: BTreeMap<ObjectGroup, Vec<ObjectGroup>>,
     problems: Vec<String>,
     /// Time of the last sample of each host.
     last_ns: BTreeMap<String, i64>,
-    /// Numbers of the segments of each run of each host.
+    /// Numbers of the segments, by host and run.
     numbers: BTreeMap<(String, String), BTreeSet<u64>>,
     foreign: u64,
 }
@@ -89,18 +92,19 @@ impl Fleet {
                     Ok(())
                 })?;
             }
-            // After the manifests: an object is put before its manifest.
+            // Count the rows after reading the manifests, because an object is put before its
+            // manifest.
             reader.count(&RowCounts::read(lake, day)?);
         }
         Ok(reader.fleet(lake.url().to_owned(), days, now_ns))
     }
 
-    /// Returns whether rows are missing, or manifests or objects are invalid.
+    /// Returns whether rows are missing or whether manifests or objects are invalid.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.is_empty()
     }
 
-    /// Returns the lines for people.
+    /// Returns the report as lines for people.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "{:<20} {:<34} {:>8} {:>12} {:>8} {:>8} {:<10} {:>9}  labels",
@@ -156,7 +160,8 @@ impl FleetReader {
         self.numbers.entry((id.clone(), manifest.run)).or_default().insert(manifest.segment);
         let last_ns = manifest.last_wall_ns.unwrap_or(manifest.clocks.wall_ns);
         let known = self.last_ns.entry(id.clone()).or_insert(i64::MIN);
-        // Manifests are read in any order, so the one with the latest sample describes the host.
+        // Manifests are read in any order, so the manifest with the latest sample describes the
+        // host.
         if last_ns >= *known {
             *known = last_ns;
             host.id = id;
@@ -168,7 +173,8 @@ impl FleetReader {
         }
     }
 
-    /// Compares the rows in the objects of a day with the rows that its manifests state.
+    /// Compares the number of rows in the objects of a day with the number that its manifests
+    /// state.
     fn count(&mut self, counts: &RowCounts) {
         let mut segments = std::mem::take(&mut self.segments);
         for (hour, merged) in std::mem::take(&mut self.hours) {
@@ -180,7 +186,7 @@ impl FleetReader {
                 self.add_rows(&hour, found, 0);
                 continue;
             }
-            // The segments of an hour stay in the store until the rows of the hour are the same.
+            // The segments of an hour stay in the store until the hour has the same rows.
             let hot = own.iter().map(|(segment, _)| counts.of(segment)).fold(0, u64::saturating_add);
             let there = found.max(hot).min(stated);
             self.problem(format!(
@@ -221,8 +227,8 @@ impl FleetReader {
         let mut hosts = self.hosts;
         for ((id, _), numbers) in &self.numbers {
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { continue };
-            // Earlier and later segments may belong to days that are not read, so only numbers in
-            // between are expected.
+            // Earlier and later segments may belong to days that are not read. So only the numbers
+            // in between are expected.
             let missing = (last - first).saturating_add(1).saturating_sub(numbers.len() as u64);
             if let Some(host) = hosts.get_mut(id) {
                 host.missing_segments = host.missing_segments.saturating_add(missing);
@@ -250,8 +256,8 @@ mod tests {
     use crate::names::Partition;
 
     // Proves that the last segment describes a host, in whichever order segments are added, and
-    // that missing segments are counted. Rows are counted in objects: manifests without objects
-    // have none. A manifest with a wrong name is reported and does not count.
+    // that missing segments are counted. Rows are counted in objects, so manifests without objects
+    // have no rows. A manifest with a wrong name is reported and does not count.
     #[test]
     fn hosts_are_summed() {
         let manifest = |id: &str, segment: u64, version: &str| {

@@ -1,6 +1,6 @@
-//! Merges hours in a store in which other clients have put forged, old and partial objects, and
-//! which drops objects that it has accepted. No row may be lost, and `status --fleet` must report
-//! the problems.
+//! Merges hours in a store in which other clients have put forged, old and partial objects. The
+//! store also drops objects that it has accepted. No row may be lost, and `status --fleet` must
+//! report the problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::names::{ObjectGroup, Tier};
 use crate::recordings::{TestSegment, write_run};
 use crate::shipper::ShipOptions;
 
-/// Days that are read: all of them.
+/// Number of days that are read, which is all of them.
 const DAYS: usize = 10;
 
-/// A table, a segment and a number that some object has.
+/// Returns the table, the segment and the number of each row that is in some object.
 fn rows(objects: &Objects) -> BTreeSet<(String, i64, i64)> {
     let tables = objects.iter().filter_map(|(name, bytes)| Some((ObjectGroup::parse_table(name)?.1, bytes)));
     let rows = |(table, bytes): (&str, &Bytes)| {
@@ -36,7 +36,7 @@ fn fleet(store: &FailingStore) -> Fleet {
     Fleet::read(&lake(store), DAYS, 0).unwrap()
 }
 
-/// A store with three segments of two hours, and its objects.
+/// Returns a store with three segments of two hours, and its objects.
 fn shipped() -> (FailingStore, Objects) {
     let folder = tempfile::tempdir().unwrap();
     let run = TestSegment { samples: 20, spacing_s: 1500, ..TestSegment::default() };
@@ -47,7 +47,7 @@ fn shipped() -> (FailingStore, Objects) {
     (store, objects)
 }
 
-/// Objects that a client with write access can forge.
+/// Descriptions of the objects that a client with write access can forge.
 const FORGERIES: [&str; 8] = [
     "an hour without objects",
     "an hour whose object is missing",
@@ -65,7 +65,7 @@ fn forge(objects: &mut Objects, seed: u64) -> &'static str {
     let segments = manifests(objects, ManifestKind::Segment);
     let (group, manifest) = segments[choose(0, segments.len() as u64)].clone();
     let run_id = u64::from_str_radix(&manifest.run, 16).unwrap();
-    // The segments cover the hours 22 and 23.
+    // The segments are in the hours 22 and 23.
     let hour_number = [22, 23, 5][choose(1, 3)];
     let hour = ObjectGroup::of_hour(group.partition.clone(), run_id, hour_number);
     let kind = FORGERIES[choose(2, 8)];
@@ -118,8 +118,8 @@ fn forge_hour(
     objects.insert(hour.manifest(), to_json(&forged).into());
 }
 
-// Proves that, whatever other clients have put, compaction never removes the last copy of a row,
-// and that compaction or the state of the fleet reports the rows that the views then lack.
+// Proves that compaction never removes the last copy of a row, whatever other clients have put. If
+// the views then lack rows, compaction or the state of the fleet reports them.
 #[test]
 fn forged_objects_cost_no_row() {
     let (_, honest) = shipped();
@@ -176,8 +176,8 @@ fn rows_of_removed_objects_are_missing() {
     }
 }
 
-// Proves that a segment never counts as shipped to a store that drops accepted objects, and that
-// compaction in such a store loses no row.
+// Proves that a segment never counts as shipped to a store that drops accepted objects. Compaction
+// in such a store loses no row.
 #[test]
 fn a_store_that_forgets_has_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn a_store_that_forgets_has_nothing() {
     for seed in 0..effort::of(40, 500) {
         let store = FailingStore::new();
         let forgetful = store.with(FaultPlan::Forgets { seed, one_in: 1 + seed % 12 });
-        // With the segments themselves, if the seed is odd.
+        // If the seed is odd, the segments themselves are shipped too.
         let options = ShipOptions { is_raw: seed % 2 == 1, ..ShipOptions::default() };
         let first = ship(&forgetful, folder.path(), &options);
         let objects = store.objects();

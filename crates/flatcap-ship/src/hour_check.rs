@@ -1,6 +1,6 @@
-//! Compares the objects of an hour with the objects of its segments, row by row, before the latter
-//! are removed. The manifest of the hour is no proof, since every client that can write objects can
-//! replace it.
+//! Compares the objects of an hour with the objects of its segments, row by row, before the objects
+//! of the segments are removed. The manifest of the hour is no proof, because every client that can
+//! write objects can replace it.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,21 @@ struct TableObjects {
     of_hour: Vec<String>,
 }
 
-/// Checks that the objects of an hour begin, for each of these segments and each table, with the
-/// rows of the segment's objects. `hot` has the objects of each segment, by its number. The hour
-/// may have more rows.
+/// Checks the objects of an hour. For each of these segments and each table, the rows of the hour
+/// must begin with the rows of the segment's objects. `hot` has the objects of each segment, by its
+/// number. The hour may have more rows.
 ///
 /// # Errors
-/// `Object` if a row is missing or differs, or if an object is missing or damaged; and errors of
-/// the store.
+/// `Object` if a row is missing or differs, or if an object is missing or damaged. Errors of the
+/// store.
 pub(crate) fn check_hour(
     lake: &Lake,
     hour: &ObjectGroup,
     manifest: &Manifest,
     hot: &BTreeMap<u64, Vec<String>>,
 ) -> Result<(), ShipError> {
-    // A removal that was interrupted has removed the last parts of a segment.
+    // An interrupted removal has removed the last parts of a segment, so the hour may have more
+    // rows.
     for (table, objects) in tables(hour, manifest, hot)? {
         let differ = |segment: i64| {
             let what = format!("its objects of {table} do not have the rows of its segment {segment}");
@@ -57,10 +58,10 @@ pub(crate) fn check_hour(
                 None => None,
             };
             match own {
-                // Rows of a segment whose objects were removed.
+                // The objects of this segment were already removed.
                 None => drop(merged.take(count)),
                 Some((own, rows)) => {
-                    // The batches of the two streams end at different rows.
+                    // The batches of the two streams may end at different rows.
                     let count = count.min(rows);
                     if own.take(count) != merged.take(count) {
                         return Err(differ(segment));
@@ -77,15 +78,15 @@ pub(crate) fn check_hour(
     Ok(())
 }
 
-/// Returns the segment of the first row and the number of consecutive rows with the same segment.
-/// `None` if there is no column with the segment.
+/// Returns the segment of the first row, and the number of consecutive rows from there that have
+/// the same segment. Returns `None` if there is no column with the segment.
 fn first_run(rows: &RecordBatch) -> Option<(i64, usize)> {
     let numbers = rows.column_by_name(SEGMENT)?.as_primitive_opt::<Int64Type>()?.values();
     let first = *numbers.first()?;
     Some((first, numbers.iter().take_while(|number| **number == first).count()))
 }
 
-/// Returns the objects of each table.
+/// Returns the objects of the segments and of the hour, for each table.
 fn tables(
     hour: &ObjectGroup,
     manifest: &Manifest,
@@ -116,7 +117,7 @@ fn tables(
     Ok(tables)
 }
 
-/// Sorts objects by their parts.
+/// Sorts objects by their part numbers.
 pub(crate) fn in_order(mut parts: Vec<(ObjectGroup, &str, u32)>) -> Vec<(ObjectGroup, &str, u32)> {
     parts.sort_by_key(|(_, _, part)| *part);
     parts

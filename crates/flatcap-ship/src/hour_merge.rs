@@ -12,11 +12,12 @@ use crate::object_rows::{damaged, open_object};
 use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::shipper::put_object;
 
-/// Puts the objects of an hour. Returns its manifest. `segments` are in the order of their numbers,
-/// and their objects have the names of their group.
+/// Puts the objects of an hour, and returns its manifest. `segments` must be in the order of their
+/// numbers, and each object of a segment must have a name of the segment's group.
 ///
 /// # Errors
-/// `Object` for an object that is missing or damaged, and errors of the store.
+/// `Object` for an object that is missing, damaged, or named by the manifest of another segment.
+/// Errors of the store.
 pub(crate) fn merge_hour(
     lake: &Lake,
     group: &ObjectGroup,
@@ -29,7 +30,7 @@ pub(crate) fn merge_hour(
     }
     let manifests = || segments.iter().map(|(_, manifest)| *manifest);
     let sum = |value: fn(&Manifest) -> u64| manifests().map(value).fold(0, u64::saturating_add);
-    // Labels and versions may change within the hour; the last segment has the latest.
+    // Labels and versions may change within the hour. The last segment has the latest ones.
     let last = manifests().next_back().cloned().unwrap_or_default();
     Ok(Manifest {
         format: FORMAT,
@@ -56,7 +57,8 @@ fn tables(segments: &[(&ObjectGroup, &Manifest)]) -> Result<BTreeMap<String, Vec
     for (group, manifest) in segments {
         let mut parts = Vec::new();
         for object in &manifest.objects {
-            // A manifest in the store may be anyone's; its names lead nowhere else.
+            // Any client may have put a manifest in the store, so accept only names of its own
+            // group.
             match ObjectGroup::parse_table(&object.name) {
                 Some((own, table, part)) if own == **group => parts.push((table, part, &object.name)),
                 _ => {
@@ -87,7 +89,7 @@ impl TableMerge<'_> {
         let mut writer: Option<ObjectWriter> = None;
         for name in names {
             let (schema, reader) = open_object(self.lake, name)?;
-            // A source whose columns changed within the hour gets another object.
+            // If the columns of a source changed within the hour, the source gets another object.
             if let Some(before) = writer.take_if(|writer| *writer.schema() != schema) {
                 self.finish(before)?;
             }
@@ -102,7 +104,8 @@ impl TableMerge<'_> {
     }
 
     fn finish(&mut self, writer: ObjectWriter) -> Result<(), ShipError> {
-        // Also a table without rows has an object, from which engines know its columns.
+        // A table without rows gets an object too, because engines need it to know the table's
+        // columns.
         let may_be_empty = self.part == 0;
         writer.finish(may_be_empty)?.map_or(Ok(()), |object| self.put(object))
     }

@@ -1,4 +1,4 @@
-//! Decides which hours are merged, and of which segments.
+//! Decides which hours are merged, and which of their segments.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub(crate) struct HotSegment {
     pub(crate) number: u64,
     /// Creation time, in seconds since 1970.
     pub(crate) created_s: i64,
-    /// Time of the put of its manifest by the clock of the store, in seconds since 1970.
+    /// Time at which the segment's manifest was put, by the clock of the store, in seconds since
+    /// 1970.
     pub(crate) put_s: i64,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct HotSegment {
 pub(crate) struct RunHour {
     pub(crate) partition: Partition,
     pub(crate) run_id: u64,
-    /// Hours since 1970.
+    /// The hour, as the number of hours since 1970.
     hour: i64,
 }
 
@@ -33,16 +34,16 @@ impl RunHour {
         Self { partition: segment.partition.clone(), run_id: segment.run_id, hour }
     }
 
-    /// Returns the group by which its objects are named.
+    /// Returns the group by which the objects of the hour are named.
     pub(crate) fn group(&self) -> ObjectGroup {
-        // 0 to 23.
+        // The hour of the day, from 0 to 23.
         let hour = u8::try_from(self.hour.rem_euclid(24)).unwrap_or_default();
         ObjectGroup::of_hour(self.partition.clone(), self.run_id, hour)
     }
 }
 
 /// Returns the complete hours, with the numbers of their segments in order. An hour is complete if
-/// its run has a later segment in another hour, or if nothing was put for `settle_s`.
+/// its run has a later segment in another hour, or if nothing was put for `settle_s` seconds.
 pub(crate) fn complete_hours(
     segments: &[HotSegment],
     now_s: i64,
@@ -88,7 +89,7 @@ mod tests {
     }
 
     // Proves that an hour is complete when the run continues in another hour, or when nothing was
-    // put for a while, separately for each host and run.
+    // put for some time. Each host and run is treated separately.
     #[test]
     fn hours_are_complete() {
         let run = |minutes: &[i64]| -> Vec<HotSegment> {

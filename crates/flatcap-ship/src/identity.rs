@@ -1,4 +1,4 @@
-//! The identity of a host, which its objects are named after.
+//! The identity of a host, which is part of the names of its objects.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,16 @@ use flatcap_format::consumer_names::file_stem;
 use flatcap_format::host::HostName;
 use ring::hmac;
 
-/// The text combined with the machine id, so that other programs' identities of a host differ.
+/// The constant that is combined with the machine id, so that the identity differs from the ones
+/// that other programs derive.
 const PURPOSE: &[u8] = b"flatcap lake host identity v1";
-/// Bytes of an identity.
-// As many as a machine id has.
+/// Length of an identity, in bytes.
+// A machine id has the same length.
 const IDENTITY_BYTES: usize = 16;
 
-/// Returns the identity of the host that recorded a segment: the configured one, one derived from
-/// its machine id, or its name. `None` if the host has no identity.
+/// Returns the identity of the host that recorded a segment. The identity is the configured one, or
+/// else derived from the machine id, or else the host's name. Returns `None` if the host has no
+/// identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());
@@ -21,7 +23,7 @@ pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option
     match host.machine_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) {
         Some(machine_id) => Some(derived(machine_id)),
         None if host.name.is_empty() => None,
-        // The prefix keeps a host name apart from a derived identity.
+        // The prefix makes a host name different from every derived identity.
         None => Some(format!("name-{}", file_stem(&host.name))),
     }
 }
@@ -42,8 +44,8 @@ mod tests {
     use super::*;
     use crate::names::is_plain;
 
-    // Proves that an identity depends only on the machine id, does not contain it, and can be a
-    // part of a name.
+    // Proves that an identity depends only on the machine id, does not contain the machine id, and
+    // can be a part of a name.
     #[test]
     fn identities_are_derived() {
         let id = "4c4c4544004a35108052b7c04f4d5831";

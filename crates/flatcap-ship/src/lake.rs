@@ -1,5 +1,5 @@
-//! The store: puts, reads, lists and removes objects. Repeats failed requests with exponential
-//! backoff and jitter, within the budget of bytes, until the stop signal.
+//! The store. This module puts, reads, lists and removes objects. It repeats failed requests with
+//! exponential backoff and jitter, within the budget of bytes, until the stop signal is set.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,17 +24,17 @@ use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
 use crate::store::{REQUEST_TIMEOUT, StoreAccess, open_store};
 
-/// Time before the first repetition; it doubles each time.
+/// Time before the first repetition. The time doubles with each further repetition.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Attempts at one request by `once` and the other verbs that end.
+/// Number of attempts per request by `once` and the other verbs that end.
 pub(crate) const ATTEMPTS: u32 = 8;
-/// Requests at the same time when many objects are read.
+/// Maximum number of concurrent requests when many objects are read.
 const CONCURRENT_READS: usize = 16;
-/// Bytes of a request when a file is uploaded in parts.
+/// Number of bytes per request when a file is uploaded in parts.
 const PART_BYTES: usize = 8 << 20;
-/// Maximum number of objects in a list, about 200 bytes each.
+/// Maximum number of objects in a list. Each of them needs about 200 bytes.
 const LISTED_MAX: usize = 1 << 20;
 
 /// The result of a put.
@@ -58,11 +58,11 @@ pub(crate) struct ListedObject {
 /// Settings for the repetition of failed requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// Attempts at one request, the first included.
+    /// Maximum number of attempts per request, including the first one.
     pub(crate) attempts: u32,
     /// Time before the first repetition.
     pub(crate) first_pause: Duration,
-    /// Maximum time of a response.
+    /// Maximum time to wait for a response.
     pub(crate) timeout: Duration,
 }
 
@@ -73,12 +73,13 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Returns the time to wait after a failed attempt, of which the first is 0: a random time of
-    /// at least half of a maximum that doubles each time.
+    /// Returns the time to wait after a failed attempt. The first attempt is number 0. The time is
+    /// random. The maximum of the time doubles with each attempt, and the minimum is half of this
+    /// maximum.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
-        // A larger shift would overflow, and the pause has reached its maximum long before.
+        // A larger shift would overflow. The pause has reached its maximum long before that.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
-        // Random, so that hosts that failed together do not return together.
+        // The time is random, so that hosts that failed together do not return together.
         whole / 2 + random_part(whole / 2)
     }
 }
@@ -100,7 +101,7 @@ impl fmt::Debug for Lake {
 }
 
 impl Lake {
-    /// Opens the store of a URL, with a budget of bytes per second that are put.
+    /// Opens the store of a URL, with a budget of bytes that may be put per second.
     ///
     /// # Errors
     /// `Url`, `Directory`, `Request` and `Runtime`.
@@ -115,7 +116,7 @@ impl Lake {
         Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(RateBudget::new(bytes))), ..lake })
     }
 
-    /// Opens a store without a budget.
+    /// Creates a lake that uses this store, without a budget.
     ///
     /// # Errors
     /// `Runtime`.
@@ -130,7 +131,7 @@ impl Lake {
         Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
     }
 
-    /// Makes each request once: the caller repeats failed ones.
+    /// Makes each request only once. The caller must repeat failed requests.
     pub(crate) fn without_repetitions(self) -> Self {
         Self { patience: Patience { attempts: 1, ..self.patience }, ..self }
     }
@@ -139,7 +140,7 @@ impl Lake {
         &self.url
     }
 
-    /// Waits, or until the stop signal.
+    /// Waits for this duration, or until the stop signal is set.
     ///
     /// # Errors
     /// `Stopped`.
@@ -151,7 +152,7 @@ impl Lake {
         slept.ok_or(LakeError::Stopped)
     }
 
-    /// Waits for an event, at most so long, or until the stop signal.
+    /// Waits for an event, or until the stop signal is set, but not longer than the given duration.
     ///
     /// # Errors
     /// `Stopped`.
@@ -192,10 +193,10 @@ impl Lake {
         self.put(name, bytes, &PutMode::Overwrite)
     }
 
-    /// Puts the content of a file, part by part, whether or not the name is free.
+    /// Puts the content of a file part by part, whether or not the name is free.
     ///
     /// # Errors
-    /// `File` if it cannot be read; `Request`, `Timeout` and `Stopped`.
+    /// `File` if the file cannot be read. `Request`, `Timeout` and `Stopped`.
     pub(crate) fn upload(&self, name: &str, file: &File) -> Result<(), LakeError> {
         let path = object_path(name)?;
         self.attempts(|| self.upload_once(name, &path, file))
@@ -212,11 +213,12 @@ impl Lake {
             };
             part.truncate(bytes);
             offset += bytes as u64;
-            // A store accepts no upload without parts, so an empty file gets one empty part.
+            // A store accepts no upload without parts, so an empty file is uploaded as one empty
+            // part.
             if part.is_empty() && offset > 0 {
                 break self.once(name, upload.complete()).map(drop);
             }
-            // Charged part by part, so that a long file cannot exceed the bandwidth.
+            // Charge the budget part by part, so that a long file cannot exceed the bandwidth.
             if let Err(error) = self.spend(bytes).and_then(|()| self.once(name, upload.put_part(part.into())))
             {
                 break Err(error);
@@ -226,7 +228,8 @@ impl Lake {
             }
         };
         if uploaded.is_err() {
-            // Best effort: stores remove parts without an object after some days.
+            // An error of this request is ignored, because stores remove parts without an object
+            // after some days.
             let _kept = self.once(name, upload.abort());
         }
         uploaded
@@ -250,11 +253,11 @@ impl Lake {
         })
     }
 
-    /// Returns the content of an object of at most `bytes_max` bytes, or `None` if there is no such
-    /// object.
+    /// Returns the content of an object that has at most `bytes_max` bytes, or `None` if there is
+    /// no such object.
     ///
     /// # Errors
-    /// `Request`, also for a longer object, `Timeout` and `Stopped`.
+    /// `Request`, also if the object is longer. `Timeout` and `Stopped`.
     pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Bytes>, LakeError> {
         let read = self.retried(name, |store, path| read_object(store, path, bytes_max));
         found(read)
@@ -264,7 +267,7 @@ impl Lake {
     /// `take`, in any order.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
+    /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
     pub(crate) fn read_all<E: From<LakeError>>(
         &self,
         names: &[String],
@@ -276,11 +279,11 @@ impl Lake {
         self.read_many(&names, at_once, |name, _| self.read(name, bytes_max), take)
     }
 
-    /// Reads many objects from an offset on, which must be less than their length. Passes the bytes
-    /// of each object that exists to `take`, in any order.
+    /// Reads many objects, each from an offset on. The offset must be less than the length of the
+    /// object. Passes the bytes of each object that exists to `take`, in any order.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
+    /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
     pub(crate) fn read_ends<E: From<LakeError>>(
         &self,
         names: &[(String, u64)],
@@ -289,8 +292,8 @@ impl Lake {
         self.read_many(names, read_from, |name, offset| self.read_end(name, offset), take)
     }
 
-    /// Reads many objects: first several at a time (`at_once`), then one by one those that failed
-    /// (`again`).
+    /// Reads many objects. First reads several at a time (`at_once`), and then reads those that
+    /// failed one by one (`again`).
     fn read_many<E: From<LakeError>, F>(
         &self,
         names: &[(String, u64)],
@@ -301,7 +304,7 @@ impl Lake {
     where
         F: Future<Output = object_store::Result<Bytes>>,
     {
-        // In chunks, so that only the contents of one chunk are in memory.
+        // Read in chunks, so that only the contents of one chunk are in memory.
         for names in names.chunks(CONCURRENT_READS) {
             let requests = names.iter().map(|(name, offset)| {
                 let (store, path) = (Arc::clone(&self.store), Path::from(name.as_str()));
@@ -315,7 +318,7 @@ impl Lake {
             for (name, offset, read) in self.runtime.block_on(all).ok_or(LakeError::Stopped)? {
                 let bytes = match read {
                     Ok(Ok(bytes)) => Some(bytes),
-                    // Once more, with repetitions.
+                    // Read the object once more, with repetitions.
                     _ => again(name, offset)?,
                 };
                 if let Some(bytes) = bytes {
@@ -336,7 +339,7 @@ impl Lake {
     }
 
     /// Returns the bytes of an object from an offset on, or `None` if there is no such object. The
-    /// offset must be less than its length.
+    /// offset must be less than the length of the object.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`.
@@ -349,7 +352,7 @@ impl Lake {
     /// # Errors
     /// `Request`, `Timeout`, `TooMany` and `Stopped`.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ListedObject>, LakeError> {
-        // One object more than the limit shows that the limit is exceeded.
+        // Request one object more than the limit, which shows whether the limit is exceeded.
         let mut listed = self.retried(folder, |store, path| async move {
             store
                 .list(Some(&path))
@@ -378,17 +381,17 @@ impl Lake {
         Ok(names)
     }
 
-    /// Removes an object, if it exists.
+    /// Removes an object if it exists.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`.
     pub(crate) fn remove(&self, name: &str) -> Result<(), LakeError> {
         let removed = self.retried(name, |store, path| async move { store.delete(&path).await });
-        // An earlier attempt may have removed it although its answer was lost.
+        // An earlier attempt may have removed the object although its response was lost.
         found(removed).map(|_| ())
     }
 
-    /// Makes a request, and repeats it while that can help.
+    /// Makes a request, and repeats it while another attempt may succeed.
     fn retried<T, F>(
         &self,
         name: &str,
@@ -401,7 +404,7 @@ impl Lake {
         self.attempts(|| self.once(name, request(Arc::clone(&self.store), path.clone())))
     }
 
-    /// Makes attempts, with growing pauses, until one succeeds or fails for good.
+    /// Makes attempts with growing pauses, until one succeeds or fails permanently.
     fn attempts<T>(&self, once: impl Fn() -> Result<T, LakeError>) -> Result<T, LakeError> {
         let mut attempt = 0;
         loop {
@@ -417,7 +420,7 @@ impl Lake {
         }
     }
 
-    /// Makes a request once.
+    /// Makes a request exactly once.
     fn once<T>(
         &self,
         name: &str,
@@ -450,7 +453,7 @@ impl From<ObjectMeta> for ListedObject {
 
 async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) -> object_store::Result<Bytes> {
     let object = store.get_opts(&path, GetOptions::default()).await?;
-    // Checked before the body is read, which the library does in one piece.
+    // Check the size before the body is read, because the library reads the body in one piece.
     if object.meta.size > bytes_max {
         let what = format!("{} bytes, more than {bytes_max}: none of this program's", object.meta.size);
         return Err(Error::NotSupported { source: what.into() });
@@ -461,7 +464,8 @@ async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) ->
 async fn read_from(store: Arc<dyn ObjectStore>, path: Path, offset: u64) -> object_store::Result<Bytes> {
     let options = GetOptions::new().with_range(Some(GetRange::Offset(offset)));
     let object = store.get_opts(&path, options).await?;
-    // The library reserves memory for the range that the store names.
+    // Check the range, because the library reserves memory for the whole range that the store
+    // names.
     let bytes = object.range.end.saturating_sub(object.range.start);
     if bytes > OBJECT_BYTES_MAX {
         let what =
@@ -481,7 +485,7 @@ fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
 
 /// Returns whether the same request may succeed later.
 fn can_pass(error: &Error) -> bool {
-    // All other errors are answers that the store would give again.
+    // All other errors are responses that the store would repeat.
     matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !is_final(error)
 }
 
@@ -489,8 +493,8 @@ fn can_pass(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that a file is put unchanged in parts, also an empty one and one that ends with a full
-    // part.
+    // Proves that a file that is uploaded in parts is unchanged, also if it is empty or ends with a
+    // full part.
     #[test]
     fn files_are_uploaded_in_parts() {
         let folder = tempfile::tempdir().unwrap();
@@ -505,7 +509,8 @@ mod tests {
         }
     }
 
-    // Proves that pauses double up to the longest, and never are less than half of that.
+    // Proves that pauses double up to their maximum, and are never shorter than half of the current
+    // maximum.
     #[test]
     fn pauses_double() {
         let patience = Patience::default();

@@ -8,7 +8,7 @@ use object_store::Error;
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LakeError {
-    /// No store has this URL.
+    /// There is no store for this URL.
     #[error("{url}: {what}")]
     Url { url: String, what: String },
     /// The directory of a store cannot be created or used.
@@ -18,35 +18,35 @@ pub(crate) enum LakeError {
         #[source]
         error: io::Error,
     },
-    /// A request failed, as often as it was tried.
+    /// A request failed in all of its attempts.
     #[error("{name}: {}", with_causes(error))]
     Request {
         name: String,
         #[source]
         error: Error,
     },
-    /// No answer, as often as it was tried.
+    /// There was no response in all of the attempts.
     #[error("{name}: no answer within {seconds} s")]
     Timeout { name: String, seconds: u64 },
-    /// More objects than are listed.
+    /// There are more objects than a list may contain.
     #[error("{name}: more than {limit} objects; run `flatcap-ship compact`")]
     TooMany { name: String, limit: usize },
-    /// A file that is uploaded cannot be read.
+    /// A file that is being uploaded cannot be read.
     #[error("{name}: cannot read the file: {error}")]
     File {
         name: String,
         #[source]
         error: io::Error,
     },
-    /// The stop signal.
+    /// The stop signal was set.
     #[error("stopped by a signal")]
     Stopped,
-    /// The runtime of requests cannot be started.
+    /// The runtime that makes the requests cannot be started.
     #[error("cannot start the runtime of requests: {0}")]
     Runtime(#[from] io::Error),
 }
 
-/// Returns the message of an error, followed by the messages of its causes unless the first one
+/// Returns the message of an error. The messages of its causes follow, unless the first message
 /// contains them. For example, the message that a URL is not allowed is the third cause.
 fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
@@ -70,7 +70,7 @@ mod tests {
     #[error("builder error")]
     struct Hidden(#[source] io::Error);
 
-    // Proves that the innermost cause is named, and that no text occurs twice.
+    // Proves that the innermost cause is named, and that no message occurs twice.
     #[test]
     fn causes_are_named() {
         let source = Box::new(Hidden(io::Error::other("URL scheme is not allowed")));

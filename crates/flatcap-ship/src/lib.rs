@@ -13,9 +13,9 @@
 //! | know what is not announced | `outbox` |
 //! | talk to a bus | `nats` |
 //!
-//! Never changes a segment, keeps no state on the host except the names of unsent messages, and
-//! never removes an object for which no manifest accounts. docs/LAKE.md describes objects and
-//! guarantees.
+//! This program never changes a segment, and never removes an object unless a manifest accounts for
+//! it. The program keeps no state on the host except the names of unsent messages. docs/LAKE.md
+//! describes objects and guarantees.
 
 mod backlog;
 mod bounded_answers;

@@ -1,4 +1,4 @@
-//! The program `flatcap-ship`: runs the command line and returns its exit status.
+//! The program `flatcap-ship`, which runs the command line and returns its exit status.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! Manifests: what is complete in the store, and what it accounts for. Fields are only ever added.
+//! Manifests. A manifest states what is complete in the store, and what it accounts for. Fields are
+//! only ever added.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{ObjectGroup, Partition};
 
-/// Version of the manifests.
+/// Version of the format of manifests.
 pub(crate) const FORMAT: u32 = 1;
 /// Maximum length of a manifest that is read, in bytes.
-// Far more than one of 4096 sources has.
+// A manifest of 4096 sources is far shorter.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of damaged ranges in a manifest.
 pub(crate) const DAMAGE_MAX: usize = 100;
 
-/// The subject of a manifest.
+/// The kind of unit that a manifest describes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ManifestKind {
@@ -29,7 +30,7 @@ pub(crate) enum ManifestKind {
     Hour,
 }
 
-/// A segment, a snapshot or an hour that is complete.
+/// A segment, a snapshot or an hour that is complete in the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Manifest {
@@ -38,48 +39,51 @@ pub(crate) struct Manifest {
     /// Version of the program that made the objects.
     pub(crate) converter: String,
     pub(crate) run: String,
-    /// Number of the segment; 0 in a manifest of another kind.
+    /// Number of the segment, or 0 in a manifest of another kind.
     pub(crate) segment: u64,
-    /// Name of the snapshot's directory; empty in a manifest of another kind.
+    /// Name of the snapshot's directory, or empty in a manifest of another kind.
     pub(crate) snapshot: String,
-    /// The segments of an hour; empty in a manifest of another kind.
+    /// Numbers of the segments of an hour. The list is empty in a manifest of another kind.
     pub(crate) segments: Vec<u64>,
     /// File name of the segment.
     pub(crate) file: String,
-    /// The host, under the name `identity`.
-    // Not under the name `host`: engines take a column of that name from the name of the object.
+    /// The host. In JSON, its key is `identity`.
+    // The key is not `host`, because engines take a column of that name from the name of the
+    // object.
     #[serde(rename = "identity")]
     pub(crate) host: ManifestHost,
     /// Version of the recorder.
     pub(crate) agent_version: String,
-    /// The time at which the segment was created, by its file name: RFC 3339, UTC.
+    /// The time at which the segment was created, according to its file name. The form is RFC 3339,
+    /// in UTC.
     pub(crate) created: String,
-    /// The clocks when the segment was created: of a host whose time of day is wrong, these are
-    /// right.
+    /// The clocks at the time when the segment was created. Monotonic and boot time are right even
+    /// if the time of day of the host is wrong.
     pub(crate) clocks: ManifestClocks,
-    /// Times of the first and the last sample; `None` without samples.
+    /// Times of the first and the last sample, or `None` if there are no samples.
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
     /// Whether the segment was completed after a crash.
     pub(crate) recovered: bool,
-    /// Bytes of the segment's frames before compression.
+    /// Size of the segment's frames before compression, in bytes.
     pub(crate) raw_bytes: u64,
-    /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"); empty without
-    /// footer.
+    /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"). The string is
+    /// empty if there is no footer.
     pub(crate) digest: String,
-    /// Sums over the sources.
+    /// Sums over all sources.
     pub(crate) rows: u64,
     pub(crate) lost: u64,
     pub(crate) unreadable: u64,
     pub(crate) sources: Vec<ManifestSource>,
     pub(crate) objects: Vec<ManifestObject>,
-    /// Damaged ranges of the segment that were skipped, at most 100.
+    /// Damaged ranges of the segment that were skipped. At most 100 are listed.
     pub(crate) damage: Vec<ManifestDamage>,
 }
 
 impl Manifest {
-    /// Returns the file that this manifest describes, or `None` if `group`, which its name states,
-    /// is another segment. Anyone who may put objects can put a manifest.
+    /// Returns the file that this manifest describes. Returns `None` if the file belongs to a
+    /// segment other than `group`, which is the group in the manifest's name. Such a manifest is
+    /// possible because anyone who may put objects can put a manifest.
     pub(crate) fn file_of(&self, group: &ObjectGroup) -> Option<SegmentName> {
         let file = SegmentName::parse(&self.file)?;
         let partition = Partition::new(file.created_s, group.partition.host());
@@ -99,7 +103,7 @@ pub(crate) struct ManifestHost {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// The clocks of a host, read together, in nanoseconds.
+/// The clocks of a host in nanoseconds, read at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_field_names, reason = "the three clocks, in the unit of all times")]
@@ -114,27 +118,30 @@ pub(crate) struct ManifestClocks {
 #[serde(default)]
 pub(crate) struct ManifestSource {
     pub(crate) source: String,
-    /// The table, which differs from the name if that has other characters.
+    /// The table of the source. The table's name differs from the name of the source if that name
+    /// has characters that are not allowed.
     pub(crate) table: String,
     pub(crate) period_ns: u64,
-    /// The first number, and the one after the last. Rows and gaps account for all in between.
+    /// The first number, and the number after the last one. Rows and gaps account for all numbers
+    /// in between.
     pub(crate) first_seq: u64,
     pub(crate) next_seq: u64,
     pub(crate) rows: u64,
-    /// The number of recorded samples according to the footer.
+    /// Number of recorded samples according to the footer.
     pub(crate) recorded: u64,
     pub(crate) lost: u64,
     pub(crate) thinned: u64,
     pub(crate) missed: u64,
-    /// Recorded, and not readable: damaged, or not of the schema.
+    /// Number of samples that were recorded but cannot be read, because they are damaged or do not
+    /// match the schema.
     pub(crate) unreadable: u64,
-    /// Values that are left out of their rows: INT64 cannot hold them.
+    /// Number of values that are left out of their rows, because INT64 cannot represent them.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// The reason why it has no rows, why rows are left out, or why rows are not accounted for;
-    /// empty if all rows are there.
+    /// The reason why the source has no rows, why rows are left out, or why rows are not accounted
+    /// for. The string is empty if all rows are there.
     pub(crate) problem: String,
 }
 
@@ -143,7 +150,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// An object of a manifest.
+/// An object that a manifest lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestObject {
@@ -152,7 +159,7 @@ pub(crate) struct ManifestObject {
     pub(crate) bytes: u64,
 }
 
-/// A damaged range.
+/// A damaged range of a segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestDamage {
@@ -161,7 +168,7 @@ pub(crate) struct ManifestDamage {
     pub(crate) what: String,
 }
 
-/// The segments of an hour, as the first compactor found them.
+/// The segments of an hour that the first compactor found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct HourPlan {
@@ -169,7 +176,7 @@ pub(crate) struct HourPlan {
     pub(crate) segments: Vec<u64>,
 }
 
-/// The host that an identity belongs to.
+/// The host that owns an identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct HostRecord {
@@ -180,9 +187,9 @@ pub(crate) struct HostRecord {
 
 /// Returns the bytes of a manifest or a plan.
 pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
-    // Texts, numbers and lists always have a form in JSON.
+    // Strings, numbers and lists can always be represented in JSON.
     let mut json = to_visible_json(value).unwrap_or_default();
-    // One line, as most engines expect.
+    // Write one line, because most engines expect this.
     json.push('\n');
     json.into_bytes()
 }

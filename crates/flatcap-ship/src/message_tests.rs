@@ -1,5 +1,5 @@
-//! Announces manifests on a bus that fails, with a process that ends at any request of the store.
-//! Compares the messages of the bus with the manifests of the store.
+//! Announces manifests on a bus that fails, with a process that ends at any request to the store.
+//! The messages of the bus are compared with the manifests of the store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ const SUBJECT: &str = "flatcap.segments";
 const STORE: &str = "memory";
 /// The host of the recordings.
 const HOST: &str = "web-1";
-/// Attempts before a process gives up.
+/// Number of attempts before a process gives up.
 const ATTEMPTS: u32 = 5;
 
 fn patience() -> Patience {
@@ -42,7 +42,7 @@ fn options() -> ShipOptions {
 }
 
 /// The messages that a stream has accepted, in order, and the number of messages that it received
-/// again.
+/// more than once.
 #[derive(Debug, Default)]
 struct Stream {
     messages: Vec<BusMessage>,
@@ -50,11 +50,12 @@ struct Stream {
     connections: u64,
 }
 
-/// A bus that keeps each message id once, as a stream does, and fails according to a plan.
+/// A bus that accepts each message id only once, as a stream does. The bus fails according to a
+/// plan.
 #[derive(Clone)]
 struct FakeBus {
     stream: Arc<Mutex<Stream>>,
-    /// The fault of an attempt, by its number.
+    /// The failure of an attempt, by the number of the attempt.
     plan: Arc<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
     attempts: Arc<Mutex<u64>>,
     is_open: bool,
@@ -106,7 +107,7 @@ impl MessageBus for FakeBus {
     }
 }
 
-/// Refuses one message permanently.
+/// A bus that refuses one message permanently.
 struct Picky(FakeBus);
 
 impl MessageBus for Picky {
@@ -122,7 +123,7 @@ impl MessageBus for Picky {
     }
 }
 
-/// Ships and announces as `once` does, as a separate process.
+/// Ships and announces as `once` does in a separate process.
 fn once(
     store: &FailingStore,
     data_dir: &Path,
@@ -148,7 +149,7 @@ fn manifests(store: &FailingStore) -> BTreeMap<String, Bytes> {
         .collect()
 }
 
-/// Asserts that a bus has a message for each manifest of a store, and no other messages.
+/// Asserts that a bus has exactly one message for each manifest of a store, and no other messages.
 fn assert_announced(bus: &FakeBus, store: &FailingStore, what: &str) {
     let stream = bus.stream();
     let sent = stream.messages.iter().map(|message| (message.id.clone(), message.body.clone()));
@@ -159,15 +160,15 @@ fn assert_announced(bus: &FakeBus, store: &FailingStore, what: &str) {
     assert!(stream.messages.iter().all(|message| message.subject == subject), "{what}");
 }
 
-/// A recording of two segments and a snapshot.
+/// Writes a recording of two segments and a snapshot.
 fn recording(folder: &Path) {
     let small = TestSegment { samples: 20, ..TestSegment::default() };
     write_run(folder, &small, 2);
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
 }
 
-// Proves that each manifest is one message, in the order of shipping, over one connection, and that
-// no message is sent again.
+// Proves that each manifest is announced with one message, in the order of shipping and over one
+// connection. No message is sent again.
 #[test]
 fn each_manifest_is_announced_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,9 +187,9 @@ fn each_manifest_is_announced_once() {
     assert_eq!((counts.sent, bus.stream().duplicates), (0, 0));
 }
 
-// Proves that a process that ends at any request of the store, before or after the store executed
-// it, loses no message. The next process sends the message, even on a bus that refuses, does not
-// answer, or accepts a message and loses the acknowledgement. A segment is never announced before
+// Proves that a process loses no message if it ends at any request to the store, before or after
+// the store executed the request. The next process sends the message. The bus may refuse, not
+// respond, or accept a message and lose the acknowledgement. A segment is never announced before
 // its manifest exists.
 #[test]
 fn an_end_at_any_request_loses_no_message() {
@@ -226,8 +227,8 @@ fn an_end_at_any_request_loses_no_message() {
     assert!(duplicates > 0, "no acknowledgement was lost");
 }
 
-// Proves that a message whose acknowledgement is not on the disk yet is only sent again, and that
-// the bus drops it by its id.
+// Proves that a message whose acknowledgement is not on the disk yet is sent again, and that the
+// bus drops it by its id. Nothing else happens.
 #[test]
 fn an_old_outbox_sends_only_duplicates() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,8 +248,8 @@ fn an_old_outbox_sends_only_duplicates() {
 }
 
 // Proves that shipping succeeds while the bus is unavailable, and that messages wait for the next
-// process; that a message which the bus refuses delays no other; and that an outbox that cannot be
-// written is reported but fails nothing.
+// process. A message that the bus refuses delays no other message. If the outbox cannot be written,
+// this is reported but nothing fails.
 #[test]
 fn shipping_does_not_need_the_bus() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,8 +320,8 @@ fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'stat
     assert_eq!(outbox.counts().unsent, 0);
 }
 
-// Proves that the service sends the messages that a failing bus did not accept, concurrently with
-// its own loop and without an error of shipping, and that the stop signal ends both.
+// Proves that the service sends the messages that a failing bus did not accept. The service does
+// this concurrently with its own loop and without an error of shipping. The stop signal ends both.
 #[test]
 fn the_service_sends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,14 +334,15 @@ fn the_service_sends_until_acknowledged() {
     assert_eq!(bus.stream().duplicates, 2);
 }
 
-// Proves that a bus which does not answer holds up no shipping: it answers when all is shipped.
+// Proves that a bus that does not respond delays no shipping. Method: the bus responds only after
+// all segments are shipped.
 #[test]
 fn a_silent_bus_delays_nothing() {
-    /// Answers only after a signal from the test.
+    /// A bus that responds only after a signal from the test.
     struct SilentBus(Receiver<()>, FakeBus);
     impl MessageBus for SilentBus {
         fn send(&mut self, message: &BusMessage) -> Result<(), BusError> {
-            // An error means that the sender was dropped, so every further call answers.
+            // An error means that the sender was dropped. From then on, every call responds.
             let _answered = self.0.recv();
             self.1.send(message)
         }

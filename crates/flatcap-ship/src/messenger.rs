@@ -1,4 +1,4 @@
-//! Announces shipped segments: sends a message for each manifest of the outbox.
+//! Announces shipped segments. The messenger sends a message for each manifest in the outbox.
 
 use std::fmt;
 use std::io;
@@ -14,25 +14,26 @@ use crate::names::ObjectGroup;
 use crate::outbox::MessageOutcome;
 use crate::shared_outbox::SharedOutbox;
 
-/// An event, for the log.
+/// An event that is reported to the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MessageEvent<'e> {
-    /// An attempt failed; it is repeated.
+    /// An attempt failed. The attempt is repeated later.
     Failed { unsent: u64, error: &'e str },
-    /// The message of a manifest is never sent: the bus does not take it, or the store has lost it.
+    /// The message of a manifest will never be sent, because the bus does not accept it or the
+    /// store has lost the manifest.
     Refused { manifest: &'e str, error: &'e str },
     /// The outbox has a problem.
     Problem(&'e str),
 }
 
-/// Receives the events.
+/// The function that receives the events.
 pub(crate) type MessageWatch<'w> = dyn FnMut(MessageEvent<'_>) + 'w;
 
 /// Sends the messages of an outbox.
 pub(crate) struct Messenger {
     outbox: Arc<SharedOutbox>,
-    /// The store of the manifests: a message is the manifest in the store, whichever process has
-    /// put it.
+    /// The store of the manifests. The content of a message is the manifest in the store, whichever
+    /// process has put it.
     lake: Lake,
     bus: Box<dyn MessageBus>,
     subject: String,
@@ -61,7 +62,7 @@ impl Messenger {
         Arc::clone(&self.outbox)
     }
 
-    /// Sends on another thread, until the stop signal.
+    /// Sends the messages on another thread until the stop signal is set.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -76,7 +77,7 @@ impl Messenger {
     /// Sends all messages. Gives up after this number of consecutive failed attempts.
     ///
     /// # Errors
-    /// `Stopped`.
+    /// `Stopped` if the stop signal was set.
     pub(crate) fn send_all(&mut self, attempts: u32, watch: &mut MessageWatch<'_>) -> Result<(), LakeError> {
         loop {
             self.send_due(watch)?;
@@ -88,7 +89,7 @@ impl Messenger {
         }
     }
 
-    /// Sends the due messages one after the other, until none is due or an attempt fails.
+    /// Sends the due messages one after the other, until no message is due or an attempt fails.
     fn send_due(&mut self, watch: &mut MessageWatch<'_>) -> Result<(), LakeError> {
         let result = loop {
             let Some((ticket, manifest)) = self.outbox.due(monotonic_ns()) else { break Ok(()) };
@@ -112,9 +113,10 @@ impl Messenger {
                 watch(MessageEvent::Refused { manifest: &manifest, error });
             }
         };
-        // Segments are sealed minutes apart, and an idle connection would only cost keep-alives.
+        // Close the connection. Segments are sealed minutes apart, and an idle connection would
+        // only cost keep-alives.
         self.bus.close();
-        // One write for all messages of this round.
+        // Write the file once for all messages of this round.
         self.outbox.save();
         if let Some(problem) = self.outbox.take_problem() {
             watch(MessageEvent::Problem(&problem));
@@ -133,7 +135,7 @@ impl Messenger {
         Ok(MessageOutcome::Acknowledged)
     }
 
-    /// Waits until a message is due, or one is posted.
+    /// Waits until a message is due or a new one is posted.
     fn wait(&self) -> Result<(), LakeError> {
         let at_most = self.outbox.wait(monotonic_ns());
         self.lake.wait_for(self.outbox.posted(), at_most)

@@ -1,9 +1,9 @@
-//! The text of the metrics file, in the text format of Prometheus, version 0.0.4, which the
-//! textfile collector of `node_exporter` reads.
+//! The content of the metrics file, in the text format of Prometheus, version 0.0.4. The textfile
+//! collector of `node_exporter` reads it.
 
 use std::fmt::{Display, Write as _};
 
-/// Begins the name of each metric.
+/// Prefix of the name of each metric.
 const PREFIX: &str = "flatcap_ship_";
 
 /// Metrics, each with its help text and type.
@@ -11,19 +11,20 @@ const PREFIX: &str = "flatcap_ship_";
 pub(crate) struct MetricsText(String);
 
 impl MetricsText {
-    /// Adds the version of the program, as a label: letters, digits, `.`, `+` and `-`.
+    /// Adds the version of the program as a label. A version may contain letters, digits, `.`, `+`
+    /// and `-`.
     pub(crate) fn version(&mut self, version: &str) {
         self.family("gauge", "info", "The program.");
         let _written = writeln!(self.0, "{PREFIX}info{{version=\"{version}\"}} 1");
     }
 
-    /// Adds a value that only increases; its name ends in `_total`.
+    /// Adds a value that only increases. The name of such a value ends in `_total`.
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family("counter", name, help);
         self.value(name, value);
     }
 
-    /// Adds a value that increases and decreases.
+    /// Adds a value that may increase and decrease.
     pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family("gauge", name, help);
         self.value(name, value);

@@ -1,31 +1,31 @@
-//! The names of objects (docs/LAKE.md, "What is in the store"). A name that does not parse in full
-//! does not belong to this program.
+//! The names of objects (docs/LAKE.md, "What is in the store"). An object does not belong to this
+//! program unless its whole name can be parsed.
 
 use std::fmt;
 
 use flatcap_format::consumer_names::file_stem;
 use jiff::Timestamp;
 
-/// Version of the layout, which every name begins with.
+/// Version of the layout. Every name begins with it.
 const LAYOUT: &str = "v1";
-/// Ends the names of tables.
+/// Suffix of the names of tables.
 const PARQUET: &str = ".parquet";
 /// Suffix of manifests.
 const JSON: &str = ".json";
-/// Maximum length of a part of a name, in bytes, which file systems allow.
+/// Maximum length of a part of a name, in bytes. File systems allow this length.
 const NAME_BYTES_MAX: usize = 200;
-/// Maximum number of a part.
-// Enough for about 16 GiB of one source in one segment.
+/// Maximum part number of a table.
+// This is enough for about 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
-/// The table of lost samples.
+/// Name of the table of lost samples.
 pub(crate) const GAPS: &str = "_gaps";
-/// The table of notes.
+/// Name of the table of marks.
 pub(crate) const MARKS: &str = "_marks";
-/// The table of sources.
+/// Name of the table of sources.
 pub(crate) const SOURCES: &str = "_sources";
 
-/// A folder of tables.
+/// The folder that the tables of a group are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// Objects of one segment.
@@ -56,7 +56,7 @@ impl Tier {
     }
 }
 
-/// Day and host, which engines read as columns.
+/// The day and the host of a group. Engines read both as columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     date: String, // YYYY-MM-DD, UTC
@@ -91,7 +91,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The subject by which objects are named: a segment, a snapshot or an hour of a run.
+/// The unit by which objects are named, which is a segment, a snapshot or an hour of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectGroup {
     pub(crate) tier: Tier,
@@ -104,15 +104,15 @@ impl ObjectGroup {
         Self { tier: Tier::Hot, partition, stem: format!("{run_id:016x}-{number:010}") }
     }
 
-    /// Returns the group of a snapshot with this name. Characters that are not allowed in a name
-    /// are replaced.
+    /// Returns the group of a snapshot with this name. Characters that are not allowed are
+    /// replaced.
     pub(crate) fn of_snapshot(partition: Partition, run_id: u64, name: &str) -> Self {
         // A dot begins the number of a part, so a stem must not contain one.
         let name = plain_name(name).replace('.', "_");
         Self { tier: Tier::Snapshot, partition, stem: format!("{run_id:016x}-{name}") }
     }
 
-    /// The group of an hour of the day, 0 to 23.
+    /// Returns the group of an hour of the day, from 0 to 23.
     pub(crate) fn of_hour(partition: Partition, run_id: u64, hour: u8) -> Self {
         Self { tier: Tier::Hour, partition, stem: format!("{run_id:016x}-H{hour:02}") }
     }
@@ -129,7 +129,7 @@ impl ObjectGroup {
         format!("{LAYOUT}/{folder}/source={table}/{partition}/{stem}{part}{PARQUET}")
     }
 
-    /// Returns the name of its manifest.
+    /// Returns the name of the manifest of this group.
     pub(crate) fn manifest(&self) -> String {
         format!("{}/{}{JSON}", manifests(self.tier, &self.partition), self.stem)
     }
@@ -139,7 +139,7 @@ impl ObjectGroup {
         format!("{LAYOUT}/_plans/{}/{}{JSON}", self.partition, self.stem)
     }
 
-    /// Reads the name of a table's object. Returns its group, the table and the part.
+    /// Parses the name of a table's object. Returns its group, the table and the part.
     pub(crate) fn parse_table(name: &str) -> Option<(Self, &str, u32)> {
         let [layout, folder, table, date, host, file] = components(name)?;
         let tier = Tier::ALL.into_iter().find(|tier| tier.folder() == folder)?;
@@ -150,12 +150,12 @@ impl ObjectGroup {
             Some((stem, part)) => (stem, part.strip_prefix('p')?.parse().ok()?),
         };
         let group = Self { tier, partition: Partition::parse(date, host)?, stem: stem.to_owned() };
-        // Writing it again leaves no other spelling.
+        // Compare with the name written again, so that no other spelling is accepted.
         (layout == LAYOUT && is_plain_stem(stem) && group.table(table, part) == name)
             .then_some((group, table, part))
     }
 
-    /// Reads the name of a manifest.
+    /// Parses the name of a manifest.
     pub(crate) fn parse_manifest(name: &str) -> Option<Self> {
         let [layout, folder, date, host, file] = components(name)?;
         let tier = Tier::ALL.into_iter().find(|tier| tier.manifests() == folder)?;
@@ -180,33 +180,35 @@ pub(crate) fn manifests_of_day(tier: Tier, day: &str) -> String {
     format!("{LAYOUT}/{}/date={day}", tier.manifests())
 }
 
-/// Returns the folder of the tables of a tier, which has a folder per table.
+/// Returns the folder of the tables of a tier. This folder has one folder per table.
 pub(crate) fn tables(tier: Tier) -> String {
     format!("{LAYOUT}/{}", tier.folder())
 }
 
-/// Returns the folder of a table on a day; `folder` is the table's name in the folder of its tier.
+/// Returns the folder of a table on a day. `folder` is the name of the table's folder within its
+/// tier.
 pub(crate) fn table_of_day(tier: Tier, folder: &str, day: &str) -> String {
     format!("{}/{folder}/date={day}", tables(tier))
 }
 
-/// Returns the name of the object that states which host has an identity.
+/// Returns the name of the object that states which host owns an identity.
 pub(crate) fn host_object(host: &str) -> String {
     format!("{LAYOUT}/_hosts/{host}{JSON}")
 }
 
-/// Returns the name of the object for an unconverted segment.
+/// Returns the name of the object that has the segment itself, unconverted.
 pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
     format!("{LAYOUT}/raw/{partition}/{file}")
 }
 
-/// Returns the table of a source. A name with other characters gets a checksum of the original.
+/// Returns the table of a source. If characters in the name of the source are not allowed, the
+/// table's name has a checksum of the original name.
 pub(crate) fn source_table(source: &str) -> String {
-    // The checksum keeps the tables of two sources apart.
+    // The checksum makes the tables of two such sources different.
     plain_name(source)
 }
 
-/// Returns whether a string can be a part of a name unchanged.
+/// Returns whether a string can be a part of a name without changes.
 pub(crate) fn is_plain(text: &str) -> bool {
     let is_ours = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     // Query engines ignore names that begin with `_` or `.`.
@@ -229,7 +231,7 @@ fn is_plain_stem(stem: &str) -> bool {
     is_plain(stem) && !stem.contains('.')
 }
 
-/// Splits a name into exactly `N` parts.
+/// Splits a name into exactly `N` parts. Returns `None` if it has another number of parts.
 fn components<const N: usize>(name: &str) -> Option<[&str; N]> {
     name.split('/').collect::<Vec<_>>().try_into().ok()
 }
@@ -242,7 +244,7 @@ mod tests {
         Partition::new(1_700_000_000, "web-1")
     }
 
-    // Proves the form of all names, and that they are read back.
+    // Proves the form of all names, and that all names can be parsed.
     #[test]
     fn names_are_read_back() {
         let segment = ObjectGroup::of_segment(partition(), 0xab, 42);
@@ -265,7 +267,8 @@ mod tests {
         }
     }
 
-    // Proves that hostile names of sources and snapshots stay in their folder, and stay distinct.
+    // Proves that the tables of sources and snapshots with hostile names stay in their folder, and
+    // that different names stay different.
     #[test]
     fn hostile_names_are_replaced() {
         let names = ["cpu", "../../x", "a b", "a_b", "a\nb", "_gaps", "", "a/b", "x=y", "\u{e4}"];
@@ -282,7 +285,7 @@ mod tests {
         }
     }
 
-    // Proves that other objects in the store are none of ours.
+    // Proves that the names of foreign objects in the store are refused.
     #[test]
     fn foreign_names_are_refused() {
         let ours = ObjectGroup::of_segment(partition(), 0xab, 42).table("cpu", 1);

@@ -1,4 +1,4 @@
-//! Messages on NATS, as its `JetStream` stores them.
+//! Sends messages to NATS, whose `JetStream` stores them.
 
 use std::error::Error as _;
 use std::fmt;
@@ -22,23 +22,24 @@ use crate::nats_settings::NatsSettings;
 use crate::stop::StopSignal;
 use crate::store::install_cryptography;
 
-/// Maximum time for connecting: resolving host names, all servers and TLS.
+/// Maximum time for connecting. The time includes resolving host names, trying all servers, and
+/// TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum time for connecting to one address.
-// A name may have several addresses, and some may be unreachable.
+// A name may have several addresses, some of which may be unreachable.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time for sending, and again for the acknowledgement after that.
+/// Maximum time for sending, and also for the acknowledgement after the sending.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a file with credentials, in bytes.
-// Larger than any token.
+// No token is that long.
 const CREDENTIALS_BYTES_MAX: u64 = 16 << 10;
-/// Maximum number of characters of a server's error that are repeated.
+/// Maximum number of characters of a server's error message that are reported.
 const SERVER_ERROR_CHARS_MAX: usize = 300;
 
-/// A NATS server, or a cluster of them.
+/// A bus that is a NATS server or a cluster of NATS servers.
 pub(crate) struct NatsBus {
     servers: Vec<ServerAddr>,
-    /// For errors.
+    /// The URL of the servers, for error messages.
     url: String,
     credentials: Option<PathBuf>,
     stop: StopSignal,
@@ -56,7 +57,7 @@ struct NatsConnection {
 impl Drop for NatsConnection {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A look-up of a name may hang, and is not waited for.
+            // Do not wait for the runtime, because the lookup of a name may hang.
             runtime.shutdown_background();
         }
     }
@@ -69,10 +70,10 @@ impl fmt::Debug for NatsBus {
 }
 
 impl NatsBus {
-    /// Creates the bus of some settings. Does not connect.
+    /// Creates the bus for these settings. Does not connect.
     ///
     /// # Errors
-    /// `Failed` if the credentials cannot be read, or a URL is malformed.
+    /// `Failed` if the credentials cannot be read or a URL is malformed.
     pub(crate) fn new(settings: &NatsSettings, stop: StopSignal) -> Result<Self, BusError> {
         let NatsSettings { url, credentials, .. } = settings.clone();
         // The credentials are read again at each connection, so that they can be replaced.
@@ -99,7 +100,8 @@ impl NatsBus {
             }
             None => ConnectOptions::new(),
         };
-        // The next connection begins with the configured servers again.
+        // Ignore discovered servers, so that the next connection begins with the configured servers
+        // again.
         let options = options
             .name("flatcap-ship")
             .connection_timeout(ADDRESS_TIMEOUT)
@@ -118,7 +120,7 @@ impl NatsBus {
         let context = match connected {
             Ok(Ok(context)) => context,
             failed => {
-                // As when a connection is dropped.
+                // Do not wait for the runtime, as when a connection is dropped.
                 runtime.shutdown_background();
                 let error = failed?.err().map(|error| shortened(&error.to_string())).unwrap_or_default();
                 return Err(BusError::Failed(format!("{}: {error}", self.url)));
@@ -127,7 +129,8 @@ impl NatsBus {
         Ok(NatsConnection { runtime: Some(runtime), context, server_error })
     }
 
-    /// Waits for some work, but at most for a given time, and not after the stop signal.
+    /// Waits for some work to end, but at most for the given time and only until the stop signal is
+    /// set.
     fn bounded<T>(
         &self,
         runtime: &Runtime,
@@ -149,7 +152,7 @@ impl NatsBus {
             acknowledgement.await
         });
         let mut server_error = connection.server_error.clone();
-        // There is no acknowledgement after an error, so waiting for one would only take time.
+        // After an error there is no acknowledgement, so waiting for one would only take time.
         let failed = pin!(async {
             match server_error.wait_for(Option::is_some).await {
                 Ok(error) => error.clone().unwrap_or_default(),
@@ -159,7 +162,7 @@ impl NatsBus {
         let subject = &message.subject;
         let answer = self.bounded(runtime, 2 * ACKNOWLEDGEMENT_TIMEOUT, select(acknowledged, failed))?;
         let error = match answer {
-            // Also if the stream had the message already.
+            // The result is the same if the stream already had the message.
             Either::Left((Ok(_), _)) => return Ok(()),
             Either::Left((Err(error), _)) => error,
             Either::Right((error, _)) => return Err(BusError::Failed(format!("{}: {error}", self.url))),
@@ -187,7 +190,7 @@ impl MessageBus for NatsBus {
             None => self.connect()?,
         };
         let sent = self.send_on(&connection, message);
-        // After any other error the next attempt has a new one.
+        // After any other error, the next attempt uses a new connection.
         if matches!(sent, Ok(()) | Err(BusError::Refused(_))) {
             self.connection = Some(connection);
         }
@@ -199,30 +202,32 @@ impl MessageBus for NatsBus {
     }
 }
 
-/// Returns whether the server refuses the message itself, so that sending it again is useless.
+/// Returns whether the server refuses this message itself. If so, it is useless to send the message
+/// again.
 fn is_of_message(error: &PublishError) -> bool {
     let code = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     error.kind() == PublishErrorKind::MaxPayloadExceeded
         || code.is_some_and(|error| error.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM)
 }
 
-/// Returns the begin of a text from a server.
+/// Returns the beginning of an error message from a server.
 fn shortened(text: &str) -> String {
     text.chars().take(SERVER_ERROR_CHARS_MAX).collect()
 }
 
 /// The credentials of a client.
-// Without `Debug`, so that they are never printed.
+// The type does not implement `Debug`, so that credentials are never printed.
 enum Credentials {
     Token(String),
     User { name: String, password: String },
 }
 
 impl Credentials {
-    /// Reads a file: a token on one line, or a user and a password on two.
+    /// Reads a file with credentials. The file has a token on one line, or a user and a password on
+    /// two lines.
     ///
     /// # Errors
-    /// `Failed`, with the path and without any of the content.
+    /// `Failed`, with the path but without any of the content.
     fn read(path: &Path) -> Result<Self, BusError> {
         let failed = |what: &str| BusError::Failed(format!("credentials {}: {what}", path.display()));
         let mut text = String::new();
@@ -256,8 +261,8 @@ impl Credentials {
 mod tests {
     use super::*;
 
-    // Proves that both kinds of credentials of NATS are read, and that the error for any other file
-    // has its path but none of its content.
+    // Proves that both kinds of NATS credentials are read. The error for any other file has its
+    // path but none of its content.
     #[test]
     fn credentials_are_read_and_not_told() {
         assert!(matches!(Credentials::parse("s3cret\n"), Ok(Credentials::Token(token)) if token == "s3cret"));

@@ -1,31 +1,31 @@
-//! The settings for messages: the table `nats` of the configuration.
+//! The settings for messages, which are in the table `nats` of the configuration.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// The subject without the host.
+/// Default subject, without the host.
 const SUBJECT: &str = "flatcap.segments";
-/// The directory of the unit flatcap-ship.service.
+/// Default directory of the outbox, which belongs to the unit flatcap-ship.service.
 const OUTBOX: &str = "/var/lib/flatcap-ship/outbox";
 /// Maximum length of a subject without the host, in bytes.
-// Servers accept about 4000 in total.
+// Servers accept about 4000 bytes in total.
 const SUBJECT_BYTES_MAX: usize = 200;
-/// Maximum number of servers of a URL.
-// More than clusters have.
+/// Maximum number of servers in a URL.
+// Clusters have fewer servers.
 const SERVERS_MAX: usize = 16;
-/// The error of a program that was built without messages and finds the table.
+/// The error of a program that was built without messages but finds the table.
 pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messages: build it with \
     `cargo build --release -p flatcap-ship --features nats`, or remove `nats`";
 
 /// The checked settings for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NatsSettings {
-    /// Servers, separated by commas. Has no credentials.
+    /// The URLs of the servers, separated by commas. The URLs contain no credentials.
     pub(crate) url: String,
     /// The subject without the host.
     pub(crate) subject: String,
-    /// The file with the credentials; the settings never contain their text.
+    /// The file with the credentials. The settings never contain the credentials themselves.
     pub(crate) credentials: Option<PathBuf>,
     /// The directory with the names of unsent messages.
     pub(crate) outbox: PathBuf,
@@ -45,7 +45,7 @@ struct NatsTable {
     outbox: PathBuf,
 }
 
-/// Reads the table of a file. An empty URL takes back an earlier one.
+/// Reads the table of a file. An empty URL cancels the table of an earlier file.
 #[expect(clippy::option_option, reason = "as in FileSettings")]
 pub(crate) fn nats<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -62,9 +62,9 @@ pub(crate) fn nats<'de, D: Deserializer<'de>>(
     Ok(Some(Some(NatsSettings { url, subject, credentials: path(credentials), outbox })))
 }
 
-/// Returns the last token of a host's subject: its identity. `_` replaces characters other than
-/// letters, digits, `_` and `-`, such as the dots that separate tokens. A checksum then keeps the
-/// tokens of two hosts apart.
+/// Returns the last token of a host's subject, which is made of the host's identity. `_` replaces
+/// all characters other than letters, digits, `_` and `-`, for example the dots that separate
+/// tokens. In that case a checksum is added, so that the tokens of two hosts differ.
 pub(crate) fn host_token(identity: &str) -> String {
     let token: String = identity.chars().map(|c| if is_of_token(c) { c } else { '_' }).collect();
     if token == identity && !token.is_empty() {
@@ -96,7 +96,7 @@ fn subject<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
 fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.contains('@') {
-        // Without the text, which contains a password.
+        // Leave the URL out of the error, because it contains a password.
         return Err(de::Error::custom("credentials do not belong in a URL: name a file as `credentials`"));
     }
     if !text.is_empty() && (text.split(',').count() > SERVERS_MAX || !text.split(',').all(is_server)) {
@@ -113,7 +113,7 @@ fn is_server(text: &str) -> bool {
         return false;
     };
     let (host, port) = match address.rsplit_once(':') {
-        // The last colon may be one of an IPv6 address.
+        // The last colon may be part of an IPv6 address.
         Some((host, port)) if !port.contains(']') => (host, port.parse::<u16>().is_ok_and(|port| port > 0)),
         _ => (address, true),
     };
@@ -179,9 +179,9 @@ mod tests {
         assert!(table("subject = \"a\"").unwrap_err().contains("missing field"));
     }
 
-    // Proves that the defaults match docs/LAKE.md, that an empty URL disables the table, and that a
-    // program without messages refuses the table with its line and the command to build a program
-    // with messages.
+    // Proves that the defaults match docs/LAKE.md and that an empty URL disables the table. A
+    // program without messages refuses the table. The error has the line of the table, and the
+    // command that builds a program with messages.
     #[test]
     fn the_table_is_read() {
         let read = |text: &str| FileSettings::parse(text).map(|settings| settings.nats);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     // Proves that no identity changes the structure of a subject, and that two identities never
-    // share one.
+    // have the same token.
     #[test]
     fn hosts_are_one_token() {
         let plain = "0123456789abcdef0123456789abcdef";

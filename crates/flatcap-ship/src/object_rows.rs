@@ -1,4 +1,4 @@
-//! The rows of objects in the store, in the order of the objects.
+//! Reads the rows of objects in the store, in the order of the objects.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -8,13 +8,13 @@ use crate::bounded_answers::OBJECT_BYTES_MAX;
 use crate::error::ShipError;
 use crate::lake::Lake;
 
-/// Rows that are decoded at once.
+/// Number of rows that are decoded at once.
 const BATCH_ROWS: usize = 256;
 
 /// Opens an object. Returns its columns and a reader of its rows.
 ///
 /// # Errors
-/// `Object` for an object that is missing or damaged, and errors of the store.
+/// `Object` for an object that is missing or damaged. Errors of the store.
 pub(crate) fn open_object(
     lake: &Lake,
     name: &str,
@@ -26,7 +26,7 @@ pub(crate) fn open_object(
     Ok((schema, builder.build().map_err(|error| damaged(name, error))?))
 }
 
-/// Returns the error that an object is damaged.
+/// Returns the error for a damaged object.
 pub(crate) fn damaged(name: &str, what: impl std::fmt::Display) -> ShipError {
     ShipError::Object { name: name.to_owned(), what: what.to_string() }
 }
@@ -36,7 +36,7 @@ pub(crate) struct ObjectRows<'l> {
     lake: &'l Lake,
     names: std::vec::IntoIter<String>,
     open: Option<(String, ParquetRecordBatchReader)>,
-    /// Rows that were read and not taken yet.
+    /// Rows that were read but not taken yet.
     rows: Option<RecordBatch>,
 }
 
@@ -45,7 +45,8 @@ impl<'l> ObjectRows<'l> {
         Self { lake, names: names.into_iter(), open: None, rows: None }
     }
 
-    /// Returns the next rows without taking them, or `None` at the end. There is at least one row.
+    /// Returns the next rows without taking them, or `None` at the end. If there are rows, there is
+    /// at least one.
     ///
     /// # Errors
     /// The same errors as [`open_object`].
@@ -57,7 +58,8 @@ impl<'l> ObjectRows<'l> {
         Ok(self.rows.as_ref())
     }
 
-    /// Takes the first `count` of the rows that [`peek`](Self::peek) has returned, at most all.
+    /// Takes the first `count` of the rows that [`peek`](Self::peek) has returned, or all of them
+    /// if there are fewer.
     pub(crate) fn take(&mut self, count: usize) -> Option<RecordBatch> {
         let rows = self.rows.take()?;
         let count = count.min(rows.num_rows());

@@ -1,5 +1,5 @@
-//! Writes rows to Parquet objects in memory. The bytes depend only on the rows, neither on the
-//! batches in which they arrive nor on a clock.
+//! Writes rows to Parquet objects in memory. The bytes depend only on the rows. The bytes depend
+//! neither on the batches in which the rows arrive nor on a clock.
 
 use std::sync::Arc;
 
@@ -10,19 +10,20 @@ use arrow_select::concat::concat_batches;
 use flatcap_export::{GROUP_ROWS, ParquetOptions, RowGroups};
 use parquet::errors::ParquetError;
 
-/// Rows that are encoded at once, for a table without lists...
+/// Number of rows that are encoded at once, for a table without lists.
 const CHUNK_ROWS: usize = 1024;
-/// ...and for one with lists, whose rows may have thousands of elements.
-// Pages end where chunks do, so chunks must have a fixed size.
+/// Number of rows that are encoded at once, for a table with lists, because such a row may have
+/// thousands of elements.
+// Pages end at the ends of chunks, so chunks must have a fixed size.
 const LIST_CHUNK_ROWS: usize = 64;
-/// Rows by which the encodings of an object are chosen...
+/// Number of first rows by which the encodings of an object are chosen.
 const TRIED_ROWS: usize = 1024;
-/// ...or fewer rows that take this number of bytes.
+/// Size of the first rows in bytes at which the encodings are chosen even if there are fewer rows.
 const TRIED_BYTES: usize = 4 << 20;
-/// Bytes of the rows of a row group, which are held in memory.
+/// Size of the rows of a row group in bytes. These rows are held in memory.
 const GROUP_BYTES: usize = 16 << 20;
-/// Encoded bytes of an object.
-// It is held in memory, and one request puts it.
+/// Size of an encoded object in bytes, at which it ends.
+// The object is held in memory, and one request puts it.
 const OBJECT_BYTES: usize = 16 << 20;
 
 /// A complete object.
@@ -32,7 +33,7 @@ pub(crate) struct WrittenObject {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Rows that cannot be encoded: a defect of this program.
+/// The error that rows cannot be encoded. Such an error is a defect of this program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ObjectWriterError {
     #[error("cannot encode the rows: {0}; please report it as a defect")]
@@ -45,15 +46,16 @@ pub(crate) enum ObjectWriterError {
 pub(crate) struct ObjectWriter {
     schema: SchemaRef,
     chunk_rows: usize,
-    /// Rows of the next chunk.
+    /// The rows of the next chunk.
     pending: Vec<RecordBatch>,
     pending_rows: usize,
-    /// The first chunks of the next object, until its encodings can be chosen.
+    /// The first chunks of the next object. The chunks are kept until the encodings of the object
+    /// can be chosen.
     first: Vec<RecordBatch>,
     first_bytes: usize,
     object: Option<RowGroups<Vec<u8>>>,
     object_rows: u64,
-    /// Bytes of the rows that the object holds.
+    /// Size of the rows that the object holds in memory, in bytes.
     group_bytes: usize,
 }
 
@@ -77,7 +79,7 @@ impl ObjectWriter {
         &self.schema
     }
 
-    /// Adds rows. Returns the objects that became complete.
+    /// Adds rows. Returns the objects that are complete now.
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<Vec<WrittenObject>, ObjectWriterError> {
         let mut complete = Vec::new();
         let mut from = 0;
@@ -92,8 +94,8 @@ impl ObjectWriter {
         Ok(complete)
     }
 
-    /// Writes the rest. Returns the last object; without any rows, if `may_be_empty`, one without
-    /// rows.
+    /// Writes the remaining rows, and returns the last object if there is one. If there were no
+    /// rows at all and `may_be_empty` is true, returns an object without rows.
     pub(crate) fn finish(mut self, may_be_empty: bool) -> Result<Option<WrittenObject>, ObjectWriterError> {
         if self.pending_rows > 0
             && let Some(object) = self.end_chunk()?
@@ -122,8 +124,9 @@ impl ObjectWriter {
         if rows < TRIED_ROWS && self.first_bytes < TRIED_BYTES { Ok(None) } else { self.write_first() }
     }
 
-    /// Begins an object with the first chunks, if there are any. All but the last one together are
-    /// smaller than an object.
+    /// Begins an object with the first chunks, if there are any. All of these chunks except the
+    /// last one are together smaller than an object, so at most one object is complete after this
+    /// call.
     fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         self.first_bytes = 0;
         let first = std::mem::take(&mut self.first);
@@ -162,14 +165,14 @@ impl ObjectWriter {
     }
 }
 
-/// Begins an object with these first rows, without writing them.
+/// Begins an object for which these first rows determine the encodings. Does not write these rows.
 fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
 
-/// Returns the bytes of some rows: the same for the same rows.
+/// Returns the size of some rows in bytes. The size is always the same for the same rows.
 fn bytes_of(rows: &RecordBatch) -> usize {
-    // The memory of rows may also contain further ones.
+    // Do not use the memory size of the columns, because their memory may also contain other rows.
     rows.columns().iter().map(|column| array_bytes(column)).sum()
 }
 
@@ -225,8 +228,8 @@ mod tests {
         writer.finish(true).unwrap().unwrap()
     }
 
-    // Proves that the bytes do not depend on how rows arrive, as they do in other batches from a
-    // compressed segment than from a raw one.
+    // Proves that the bytes do not depend on the batches in which rows arrive. A compressed segment
+    // and a raw one result in different batches.
     #[test]
     fn bytes_depend_on_rows_alone() {
         let whole = written(&[5000]);
@@ -239,7 +242,8 @@ mod tests {
         assert!(ObjectWriter::new(rows(0, 0).schema()).finish(false).unwrap().is_none());
     }
 
-    // Proves that rows count as many bytes as a copy of them, whatever memory they share.
+    // Proves that rows count as many bytes as a copy of these rows, whatever memory they share with
+    // others.
     #[test]
     fn shared_rows_count_as_their_copies() {
         let list =

@@ -1,11 +1,11 @@
-//! The manifests that are not announced yet: their order, their maximum number, and the time of the
-//! next attempt after a failure.
+//! The manifests that are not announced yet. The outbox has their order, their maximum number, and
+//! the time of the next attempt after a failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of manifests that are kept, about 500 KB.
-// Three days with a segment per minute.
+/// Maximum number of manifests that are kept. This number of manifests needs about 500 KB.
+// This is enough for almost three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
 /// The outcome of a message.
@@ -13,24 +13,26 @@ pub(crate) const UNSENT_MAX: usize = 4096;
 pub(crate) enum MessageOutcome {
     /// The bus has the message.
     Acknowledged,
-    /// The bus takes other messages, but never this one.
+    /// The bus accepts other messages, but never this one.
     Refused,
-    /// The store has no such manifest: the process that was about to put it ended before.
+    /// The store has no such manifest, because the process that was about to put it ended before
+    /// that.
     NoManifest,
 }
 
-/// A manifest that is in the store, or may be, and whose message is not acknowledged.
+/// A manifest whose message is not acknowledged. The manifest is in the store, or may be there.
 #[derive(Debug)]
 struct UnsentMessage {
     /// The number of this entry.
-    // The same manifest may leave the outbox and come again while it is sent.
+    // Entries have numbers because the same manifest may be removed and added again while its
+    // message is being sent.
     ticket: u64,
     manifest: String,
-    /// The store is known to have had it.
+    /// Whether the store is known to have had the manifest.
     is_put: bool,
 }
 
-/// Begins the line of a manifest in the file of which it is not known whether it was put.
+/// Prefix of the line of a manifest in the file if it is not known whether the manifest was put.
 const NOT_KNOWN: char = '?';
 
 /// The manifests to announce, by name and in the order in which they were shipped.
@@ -43,12 +45,12 @@ pub(crate) struct Outbox {
     sent: u64,
     dropped: u64,
     failures: u32,
-    /// The time of the next attempt, on the caller's clock.
+    /// The time of the next attempt, by the caller's clock.
     retry_ns: u64,
 }
 
 impl Outbox {
-    /// Creates an outbox with the [`lines`](Self::lines) that an earlier process left.
+    /// Creates an outbox with the [`lines`](Self::lines) that an earlier process has left.
     pub(crate) fn of(lines: Vec<String>) -> Self {
         let mut outbox = Self::default();
         for line in lines {
@@ -58,20 +60,21 @@ impl Outbox {
         outbox
     }
 
-    /// Takes a manifest that is about to be put. Returns whether it is kept: the outbox may be
-    /// full.
+    /// Accepts a manifest that is about to be put. Returns whether the manifest is kept. A full
+    /// outbox does not keep the manifest.
     pub(crate) fn prepare(&mut self, manifest: &str) -> bool {
-        // An attempt before this one has left it.
+        // An earlier attempt may have left the same manifest, so remove that entry.
         self.unsent.retain(|message| message.manifest != manifest);
         let is_kept = self.unsent.len() < UNSENT_MAX;
         self.prepared = is_kept.then(|| manifest.to_owned());
         is_kept
     }
 
-    /// Makes the manifest that was prepared due. Also called if the manifest could not be put.
-    /// Returns false if a manifest that was put is not announced.
+    /// Makes the prepared manifest due. Must also be called if the manifest could not be put.
+    /// Returns false if the manifest was put but will not be announced.
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
-        // After a failed put, only the response of the store may have been lost.
+        // After a failed put, keep the manifest, because perhaps only the response of the store was
+        // lost.
         let is_kept = self.prepared.take().is_some_and(|prepared| prepared == manifest);
         if is_kept {
             self.add(manifest.to_owned(), is_put);
@@ -102,7 +105,7 @@ impl Outbox {
         self.unsent.front().map(|_| Duration::from_nanos(self.retry_ns.saturating_sub(now_ns)))
     }
 
-    /// Removes the entry with a ticket, if it is still there. Returns whether the message is lost.
+    /// Removes the entry with this ticket if it still exists. Returns whether the message is lost.
     pub(crate) fn settle(&mut self, ticket: u64, outcome: MessageOutcome) -> bool {
         let place = self.unsent.iter().position(|message| message.ticket == ticket);
         let was_put = place.and_then(|place| self.unsent.remove(place)).is_some_and(|message| message.is_put);
@@ -120,19 +123,20 @@ impl Outbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next attempt is due after a pause, and sends another
-    /// message if there is one.
+    /// Counts a failed attempt. The next attempt is due after a pause. If there is another message,
+    /// the next attempt sends that one first.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         self.retry_ns = now_ns.saturating_add(pause_ns);
-        // This message may be the only one that fails.
+        // Move the message to the end, because it may be the only one that fails.
         if let Some(failed) = self.unsent.pop_front() {
             self.unsent.push_back(failed);
         }
     }
 
-    /// Returns a line for each manifest that may be unsent, the one that is about to be put last.
+    /// Returns a line for each manifest that may be unsent. The manifest that is about to be put is
+    /// the last one.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let line = |manifest: &str, is_put: bool| {
             if is_put { manifest.to_owned() } else { format!("{NOT_KNOWN}{manifest}") }
@@ -151,8 +155,8 @@ impl Outbox {
         self.sent
     }
 
-    /// Returns the number of manifests that are not announced: the outbox was full, the bus has
-    /// refused the message, or the store no longer has the manifest.
+    /// Returns the number of manifests that will not be announced. The reason is that the outbox
+    /// was full, the bus refused the message, or the store no longer has the manifest.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -163,7 +167,7 @@ impl Outbox {
     }
 }
 
-/// Returns the manifest of a line.
+/// Returns the manifest in a line.
 pub(crate) fn manifest_of(line: &str) -> &str {
     line.strip_prefix(NOT_KNOWN).unwrap_or(line)
 }
@@ -187,7 +191,7 @@ mod tests {
     }
 
     // Proves that messages are due in the order of shipping, after the messages that an earlier
-    // process left, and that each outcome is counted once: a manifest that no longer exists is a
+    // process has left. Each outcome is counted exactly once. A manifest that no longer exists is a
     // loss if it was put.
     #[test]
     fn messages_are_due_in_order() {
@@ -205,8 +209,8 @@ mod tests {
         assert_eq!((outbox.due(0), lines(&outbox)), (Some((4, "e")), vec!["?e".to_owned()]));
     }
 
-    // Proves that the outcome of a message does not settle a later message of the same manifest,
-    // which was put after the first attempt did not find it.
+    // Proves that the outcome of a message does not settle a later message of the same manifest.
+    // Method: the manifest is put only after the first attempt did not find it.
     #[test]
     fn tickets_tell_attempts_apart() {
         let mut outbox = Outbox::of(vec!["a".to_owned()]);
@@ -218,8 +222,8 @@ mod tests {
         assert_eq!((outbox.unsent(), outbox.sent()), (0, 1));
     }
 
-    // Proves that the oldest are kept up to the bound, that each one beyond it is counted once, and
-    // that a failed put is not.
+    // Proves that the oldest messages are kept up to the maximum number. Each further manifest that
+    // was put is counted exactly once as dropped, but not one whose put failed.
     #[test]
     fn the_bound_is_kept_and_counted() {
         let mut outbox = Outbox::of((0..UNSENT_MAX + 2).map(|number| number.to_string()).collect());
@@ -233,9 +237,8 @@ mod tests {
         assert_eq!((lines[0].as_str(), lines[lines.len() - 1].as_str()), ("1", "last"));
     }
 
-    // Proves that no message, not even a new one, is due before the pause after a failure is over,
-    // that another message is due then, and that a response of the bus ends the sequence of
-    // failures.
+    // Proves that after a failure no message is due before the pause is over, not even a new one.
+    // After the pause, another message is due. A response of the bus ends the sequence of failures.
     #[test]
     fn failures_delay_the_next_attempt() {
         let mut outbox = Outbox::of(vec!["a".to_owned(), "b".to_owned()]);

@@ -1,4 +1,5 @@
-//! The names of unsent messages on the disk, for the next process: a directory with one file.
+//! The names of unsent messages on the disk, for the next process. The names are in a directory
+//! with one file.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -12,17 +13,17 @@ use crate::error::ShipError;
 use crate::names::ObjectGroup;
 use crate::outbox::{UNSENT_MAX, manifest_of};
 
-/// Name of the file in its directory: a line for each manifest.
+/// Name of the file in the directory. The file has a line for each manifest.
 const FILE: &str = "unsent";
 /// Name of the file with the URL of the store that has the manifests.
 const STORE: &str = "store";
-/// Mode of the directory, and of a file in it.
+/// Mode of the directory, and mode of the files in it.
 const MODES: (u32, u32) = (0o750, 0o640);
 /// Maximum size of a file that is read, in bytes.
-// Names of manifests have at most about 500.
+// The name of a manifest has at most about 500 bytes.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 
-/// The names of unsent messages on the disk. The directory is locked while this exists.
+/// The names of unsent messages on the disk. The directory is locked while this value exists.
 #[derive(Debug)]
 pub(crate) struct OutboxFile {
     folder: PathBuf,
@@ -31,12 +32,12 @@ pub(crate) struct OutboxFile {
 }
 
 impl OutboxFile {
-    /// Opens a directory, which is created if it is missing, and reads the lines that an earlier
-    /// process has left. Lines that are not names of manifests are skipped.
+    /// Opens a directory, and creates it if it is missing. Reads the lines that an earlier process
+    /// has left. Lines that are not names of manifests are skipped.
     ///
     /// # Errors
-    /// `File` if it cannot be created, another process uses it, or it has unsent messages about
-    /// another store than this one; `Directory` if it cannot be read.
+    /// `File` if the directory cannot be created, if another process uses it, or if it has unsent
+    /// messages about a store other than `store`. `Directory` if it cannot be read.
     pub(crate) fn open(folder: &Path, store: &str) -> Result<(Self, Vec<String>), ShipError> {
         let failed = |error| ShipError::File { path: folder.to_owned(), error };
         let directory = Directory::create(folder, MODES.0).map_err(failed)?;
@@ -57,14 +58,14 @@ impl OutboxFile {
         Ok((file, lines))
     }
 
-    /// Notes the store.
+    /// Writes the URL of the store to its file.
     fn set_store(&self, store: &str, unsent: usize) -> io::Result<()> {
         let path = self.folder.join(STORE);
         let before = read(&path)?;
         if before == store {
             return Ok(());
         }
-        // Messages about another store would find no manifest in this one.
+        // Messages about another store would find no manifest in this store.
         if unsent > 0 && !before.is_empty() {
             return Err(io::Error::other(format!(
                 "it has {unsent} unsent messages about {before}: ship there again until they are sent, or name another \
@@ -74,10 +75,10 @@ impl OutboxFile {
         self.directory.put(STORE, store.as_bytes(), MODES.1)
     }
 
-    /// Replaces the lines. The lines are on the disk when this returns.
+    /// Replaces the lines. The lines are on the disk when this function returns.
     ///
     /// # Errors
-    /// `File`. The file then still has the previous lines.
+    /// `File`. In that case the file still has the previous lines.
     pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
         let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
         let put = self.directory.put(FILE, text.as_bytes(), MODES.1);
@@ -86,10 +87,10 @@ impl OutboxFile {
 }
 
 impl Drop for OutboxFile {
-    /// Unlocks at once.
+    /// Unlocks the directory at once.
     fn drop(&mut self) {
-        // To close the file is not enough: a process that is being started has a copy of it until
-        // it executes its program.
+        // It is not enough to close the file, because a process that is being started has a copy of
+        // it until it executes its program.
         drop(self.lock.unlock());
     }
 }
@@ -113,10 +114,10 @@ mod tests {
 
     const NAME: &str = "v1/_segments/date=2023-11-14/host=web-1/00000000000000ab-0000000042.json";
 
-    // Proves that names are read back by the next process, that a second process is refused while
-    // the first has them and no longer, even if a child has a copy of the locked file, that damaged
-    // lines and an interrupted write leave the others, and that messages about another store are
-    // not sent for this one.
+    // Proves that the next process reads the names back. A second process is refused only while the
+    // first one holds the lock, even if a child has a copy of the locked file. Damaged lines and an
+    // interrupted write do not affect the other lines. Messages about another store are not sent
+    // for this one.
     #[test]
     fn names_are_read_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Recordings for tests: segments of a source `point`, of one with an unusual name, and of one
+//! Recordings for tests. The segments have a source `point`, one with an unusual name, and one
 //! without a schema.
 
 use std::io::IoSlice;
@@ -21,7 +21,7 @@ pub(crate) const SOURCES: [&str; 2] = ["point", "odd name/.."];
 const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const ROOT: &str = "flatcap.synthetic.Point";
 const PERIOD_NS: u64 = 10_000_000;
-/// Samples that each segment loses of the first source.
+/// Number of samples of the first source that each segment loses.
 pub(crate) const LOST: u64 = 3;
 
 /// A segment to write.
@@ -31,17 +31,18 @@ pub(crate) struct TestSegment {
     pub(crate) run_id: u64,
     /// The segment's number, from 0 in each run.
     pub(crate) number: u64,
-    /// Samples of each source, without the lost ones.
+    /// Number of samples of each source, without the lost ones.
     pub(crate) samples: u64,
-    /// The number of first samples of the first source that have a counter beyond INT64.
+    /// Number of samples of the first source with a counter beyond INT64. The samples with such a
+    /// counter are the first samples of the source.
     pub(crate) large: u64,
-    /// Seconds between the begins of two segments.
+    /// Time between the begins of two segments, in seconds.
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
     pub(crate) host: (&'static str, Option<&'static str>),
     /// Whether the segment is compressed while it is written.
     pub(crate) is_compressed: bool,
-    /// Names of the sources with samples; they may be equal.
+    /// Names of the sources with samples. The names may be equal.
     pub(crate) names: [&'static str; 2],
     /// Name and number of samples of the last source, which has no schema.
     pub(crate) opaque: (&'static str, u64),
@@ -68,7 +69,7 @@ impl TestSegment {
         BEGIN_S + i64::try_from(self.number).unwrap() * self.spacing_s
     }
 
-    /// The first number of a source.
+    /// Returns the first number of a source.
     pub(crate) fn first_seq(&self, source: u16) -> u64 {
         match source {
             0 => self.number * (self.samples + LOST),
@@ -77,7 +78,7 @@ impl TestSegment {
         }
     }
 
-    /// The segment's file name.
+    /// Returns the segment's file name.
     pub(crate) fn name(&self) -> SegmentName {
         SegmentName {
             number: self.number,
@@ -125,7 +126,7 @@ impl TestSegment {
         }
     }
 
-    /// Writes the segment to a directory. Returns its path. A third of the samples come before
+    /// Writes the segment to a directory, and returns its path. A third of the samples come before
     /// the gap.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(folder).unwrap();
@@ -207,7 +208,8 @@ fn framed(kind: ChecksumKind, source: u16, (seq, mono_ns, wall_ns): (u64, u64, i
 }
 
 /// Adds samples of the first source to a run whose last segment is sealed, as a recovery does with
-/// samples left in memory: `count` samples after that segment, of which the first is missing.
+/// samples that were left in memory. There are `count` samples after that segment, and the first of
+/// them is missing.
 pub(crate) fn add_leftovers(folder: &Path, last: &TestSegment, count: u64) {
     let storage = Folder(folder.to_owned());
     let next = TestSegment { number: last.number + 1, ..last.clone() };

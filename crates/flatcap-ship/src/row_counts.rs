@@ -1,4 +1,5 @@
-//! Counts the rows of objects in the store by their footers, independently of the manifests.
+//! Counts the rows of objects in the store. The counts come from the footers of the objects, and do
+//! not rely on the manifests.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +11,20 @@ use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::names::{GAPS, MARKS, ObjectGroup, SOURCES, Tier, table_of_day, tables};
 
-/// Bytes at the end of an object that are read first.
-// Most footers are shorter.
+/// Number of bytes at the end of an object that are read first.
+// Most footers are shorter than this.
 const END_BYTES: u64 = 64 << 10;
 
-/// The rows of sources in the objects of a day.
+/// The number of rows of sources in the objects of a day.
 #[derive(Debug, Default)]
 pub(crate) struct RowCounts {
     rows: BTreeMap<ObjectGroup, u64>,
-    /// Objects whose footers cannot be read, and why.
+    /// Objects whose footers cannot be read, with the reason.
     pub(crate) damaged: Vec<String>,
 }
 
 impl RowCounts {
-    /// Reads the footers of all objects of segments and of hours of a day.
+    /// Reads the footers of all objects of a day, both of segments and of hours.
     ///
     /// # Errors
     /// The store fails.
@@ -54,7 +55,8 @@ impl RowCounts {
 
     fn add(&mut self, lake: &Lake, name: &str, end: &Bytes, object_bytes: u64) -> Result<(), ShipError> {
         let counted = match row_count(end, object_bytes) {
-            // Some footers are longer than the bytes read first; the error states the length.
+            // This footer is longer than the bytes that were read first. The error states its
+            // length.
             Err(ParquetError::NeedMoreData(bytes)) => {
                 let longer = lake.read_end(name, object_bytes.saturating_sub(bytes as u64))?;
                 row_count(&longer.unwrap_or_default(), object_bytes)
@@ -69,13 +71,13 @@ impl RowCounts {
         Ok(())
     }
 
-    /// Returns the rows of sources in the objects of a segment or an hour.
+    /// Returns the number of rows of sources in the objects of a segment or an hour.
     pub(crate) fn of(&self, group: &ObjectGroup) -> u64 {
         self.rows.get(group).copied().unwrap_or_default()
     }
 }
 
-/// Returns the number of rows that a footer states. `end` is the end of the object.
+/// Returns the number of rows that a footer states. `end` has the last bytes of the object.
 fn row_count(end: &Bytes, object_bytes: u64) -> Result<u64, ParquetError> {
     let mut reader = ParquetMetaDataReader::new();
     reader.try_parse_sized(end, object_bytes)?;

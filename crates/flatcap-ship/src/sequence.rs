@@ -1,8 +1,8 @@
-//! Tracks which numbers of a source are accounted for.
+//! Tracks which sample numbers of a source are accounted for.
 
 use std::ops::Range;
 
-/// Numbers of samples.
+/// The sample numbers that are accounted for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SequenceNumbers {
     ranges: Vec<Range<u64>>, // in any order; may overlap
@@ -42,8 +42,8 @@ impl SequenceNumbers {
 mod tests {
     use super::*;
 
-    // Proves that exactly the numbers in neither rows nor gaps are missing, in whichever order both
-    // are added.
+    // Proves that exactly the numbers that are in neither rows nor gaps are missing, in whichever
+    // order rows and gaps are added.
     #[test]
     fn the_rest_is_missing() {
         let mut numbers = SequenceNumbers::default();

@@ -1,4 +1,4 @@
-//! Ships unshipped segments, once or repeatedly until the stop signal.
+//! Ships unshipped segments, either once or repeatedly until the stop signal is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,61 +23,62 @@ use crate::shipper::{ShippedSegment, Shipper};
 const FILE_MODE: u32 = 0o644;
 /// Maximum number of refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
-/// Interval for writing the state while a backlog is shipped.
+/// Interval between two writes of the state while a backlog is shipped, in nanoseconds.
 const REPORT_NS: u64 = 10_000_000_000;
 
-/// An event, for the log.
+/// An event that is reported to the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ShipEvent<'e> {
     /// A segment is in the store.
     Shipped(&'e ShippedSegment),
-    /// A segment cannot be shipped; other segments are shipped.
+    /// A segment cannot be shipped. The other segments are still shipped.
     Refused(&'e Path, &'e ShipError),
     /// Retention removed a segment before it was shipped.
     Gone(&'e Path),
-    /// The store or a file of the service fails; it is tried again.
+    /// The store or a file of the service failed. The operation is tried again.
     Failed(&'e ShipError),
-    /// A file was looked at.
+    /// A file was checked, and shipped if necessary.
     Progress(&'e ShipState, &'e Shipper<'e>),
 }
 
-/// Receives the events.
+/// The function that receives the events.
 pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 
-/// The work of this process so far. The service writes it to `status_file`.
+/// The state of this process and the results so far. The service writes it to `status_file`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShipState {
     pub(crate) version: String,
-    /// The times at which the process began and this state was written: RFC 3339, UTC.
+    /// The times at which the process began and at which this state was written, in the form of RFC
+    /// 3339, in UTC.
     pub(crate) started: String,
     pub(crate) updated: String,
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
-    /// Recorded samples that could not be read.
+    /// Number of recorded samples that could not be read.
     pub(crate) unreadable: u64,
-    /// Values that are left out of their rows: INT64 cannot hold them.
+    /// Number of values that are left out of their rows, because INT64 cannot represent them.
     pub(crate) left_out: u64,
-    /// Segments with damage.
+    /// Number of segments with damage.
     pub(crate) damaged: u64,
-    /// Segments that retention removed before they were shipped.
+    /// Number of segments that retention removed before they were shipped.
     pub(crate) gone: u64,
-    /// The last manifest that was put.
+    /// The name of the last manifest that was put.
     pub(crate) last: Option<String>,
-    /// The time at which the store last had all sealed segments, except refused ones: RFC 3339,
-    /// UTC.
+    /// The last time at which the store had all sealed segments except the refused ones, in the
+    /// form of RFC 3339, in UTC.
     pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
-    /// Attempts that failed in a row.
+    /// Number of consecutive failed attempts.
     pub(crate) failures: u32,
-    /// Messages about what was shipped; `None` if messages are not configured.
+    /// Counts of the messages about shipped segments, or `None` if messages are not configured.
     pub(crate) messages: Option<MessageCounts>,
-    /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
+    /// Segments in the directory that cannot be shipped, with the reason. At most 100 are written.
     #[serde(serialize_with = "first_refused")]
     pub(crate) refused: BTreeMap<PathBuf, String>,
-    /// Files that the last look has left in the directory, unshipped.
+    /// Files in the directory that the last check has left unshipped.
     #[serde(skip)]
     waiting: BTreeSet<PathBuf>,
 }
@@ -87,7 +88,7 @@ impl ShipState {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: now(), ..Self::default() }
     }
 
-    /// Returns whether data that was recorded is not in the store.
+    /// Returns whether some recorded data is not in the store.
     pub(crate) fn has_losses(&self) -> bool {
         self.unreadable > 0
             || self.left_out > 0
@@ -96,7 +97,7 @@ impl ShipState {
             || !self.refused.is_empty()
     }
 
-    /// Counts the files that were removed since the last look and were not shipped.
+    /// Counts the files that were removed since the last check before they were shipped.
     fn note_removed(&mut self, files: &[SealedFile], watch: &mut ShipWatch<'_>) {
         let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
         let refused = std::mem::take(&mut self.refused);
@@ -179,7 +180,8 @@ impl ShipState {
     }
 }
 
-/// Writes the receipts of segments for the recorder ([storage] `keep_until_shipped`): a line each.
+/// Writes the receipts of segments for the recorder ([storage] `keep_until_shipped`). There is one
+/// line per segment.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -189,7 +191,7 @@ pub(crate) fn write_receipts(path: &Path, shipped: &[SegmentName]) -> Result<(),
     write_whole(path, lines.as_bytes()).map_err(|error| ShipError::File { path: path.to_owned(), error })
 }
 
-/// Replaces a file, completely or not at all.
+/// Replaces a file atomically.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))?;
@@ -197,11 +199,12 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Directory::open(folder.unwrap_or(Path::new(".")))?.put(name, bytes, FILE_MODE)
 }
 
-/// Ships all that is not in the store. Returns the segments that then are.
+/// Ships all files that are not in the store. Returns the segments that are in the store after
+/// that.
 ///
 /// # Errors
-/// The directory cannot be read, the store fails, or the stop signal. Errors of one segment are
-/// reported, and the other segments are shipped.
+/// The directory cannot be read, the store fails, or the stop signal is set. Errors of a single
+/// segment are reported, and the other segments are shipped.
 pub(crate) fn ship_backlog(
     shipper: &mut Shipper<'_>,
     data_dir: &Path,
@@ -214,8 +217,8 @@ pub(crate) fn ship_backlog(
     let result = ship_files(shipper, &files, state, watch);
     let started_s = seconds(&state.started);
     for file in &files {
-        // A segment that the store was not asked about may be in it, by another process; not so if
-        // it is younger than this one.
+        // If the store was not asked about a segment, another process may have shipped it. A
+        // segment that is younger than this process counts as not shipped.
         if shipper.known(file).unwrap_or(file.name.created_s < started_s) {
             state.waiting.remove(&file.path);
         }
@@ -253,7 +256,7 @@ fn ship_files(
                 watch(ShipEvent::Gone(&file.path));
             }
             Err(error) if error.is_of_segment() && error.may_pass() => {
-                // The segment is tried again at the next look.
+                // The segment is tried again at the next check.
                 watch(ShipEvent::Refused(&file.path, &error));
             }
             Err(error) if error.is_of_segment() => {
@@ -285,8 +288,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) receipts: Option<PathBuf>,
 }
 
-/// Ships until the stop signal. Errors of the store, and of the files that the service writes, are
-/// reported and tried again.
+/// Ships until the stop signal is set. Errors of the store and of the files that the service writes
+/// are reported, and the operations are tried again.
 pub(crate) fn serve(
     lake: &Lake,
     shipper: &mut Shipper<'_>,
@@ -296,7 +299,7 @@ pub(crate) fn serve(
     let mut state = ShipState::new();
     let mut written_ns = 0;
     loop {
-        // A long backlog is reported while it is shipped.
+        // While a long backlog is shipped, write the state from time to time.
         let mut observed = |event: ShipEvent<'_>| match event {
             ShipEvent::Progress(state, shipper) if monotonic_ns() - written_ns > REPORT_NS => {
                 written_ns = monotonic_ns();
@@ -336,7 +339,7 @@ pub(crate) fn serve(
     }
 }
 
-/// Writes the state and the metrics of the service, where it is configured.
+/// Writes the state and the metrics of the service, if files for them are configured.
 fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOptions) -> Result<(), ShipError> {
     let state = ShipState { updated: now(), messages: shipper.messages(), ..state.clone() };
     let write = |path: &Option<PathBuf>, content: &dyn Fn() -> Vec<u8>| match path {
@@ -345,17 +348,17 @@ fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOption
         }
         None => Ok(()),
     };
-    // Strings and numbers are always JSON.
+    // Strings and numbers can always be represented in JSON.
     write(&options.status_file, &|| to_visible_json_lines(&state).unwrap_or_default().into_bytes())?;
     write(&options.metrics_file, &|| {
         state.metrics(&known_backlog(shipper, &options.data_dir, &state)).into_bytes()
     })
 }
 
-/// Returns the files that the store is not known to have, without a request.
+/// Returns the files that the store is not known to have. Makes no request.
 fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> UnshippedFiles {
     let mut backlog = UnshippedFiles::default();
-    // A directory that cannot be listed has been reported as the error of the attempt.
+    // If the directory cannot be listed, this was already reported as the error of the attempt.
     for file in sealed_files(data_dir).unwrap_or_default() {
         if !state.refused.contains_key(&file.path) && shipper.known(&file) != Some(true) {
             backlog.add(&file);
@@ -401,7 +404,7 @@ mod tests {
         })
     }
 
-    /// Runs a program with a text as input. Returns `None` if it is not installed.
+    /// Runs a program with this text as its input. Returns `None` if the program is not installed.
     fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let mut command = Command::new(program);
@@ -415,15 +418,15 @@ mod tests {
             println!("skipped: {program} is not installed");
             return None;
         };
-        // A program that reads no input closes it.
+        // A program that does not read its input may close it.
         let _closed = child.stdin.take().unwrap().write_all(text.as_bytes());
         let output = child.wait_with_output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
     }
 
-    // Proves that rules and dashboard name only metrics that exist, and that the document has every
-    // alert.
+    // Proves that the rules and the dashboard name only metrics that exist, and that the document
+    // has every alert.
     #[test]
     fn rules_and_dashboard_name_metrics_that_exist() {
         let text = metrics();
@@ -442,8 +445,8 @@ mod tests {
         assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 6);
     }
 
-    // Proves that Prometheus can read the text, and that the rules fire as intended. Method:
-    // promtool, if installed.
+    // Proves that Prometheus can read the metrics, and that the rules fire as intended. Method:
+    // promtool, if it is installed.
     #[test]
     fn promtool_accepts_metrics_and_rules() {
         let text = metrics();

@@ -1,4 +1,4 @@
-//! The outbox of a process: the shipper fills it, and the messenger, on another thread, empties it.
+//! The outbox of a process. The shipper fills it, and the messenger empties it on another thread.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,20 @@ use crate::error::ShipError;
 use crate::outbox::{MessageOutcome, Outbox, UNSENT_MAX};
 use crate::outbox_file::OutboxFile;
 
-/// Maximum number of settled messages that are still on the disk as unsent. After a crash they are
-/// sent again.
+/// Maximum number of settled messages that are still on the disk as unsent. After a crash, these
+/// messages are sent again.
 const UNSAVED_MAX: u32 = 64;
 
-/// The messages of this process, for its state and its metrics.
+/// The message counts of this process, for its state and its metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct MessageCounts {
     pub(crate) sent: u64,
     pub(crate) unsent: u64,
-    /// Manifests that are not announced: the outbox was full, or the bus refused the message.
+    /// Number of manifests that will not be announced, because the outbox was full, the bus refused
+    /// the message, or the store no longer has the manifest.
     pub(crate) dropped: u64,
-    /// Attempts that failed in a row.
+    /// Number of consecutive failed attempts.
     pub(crate) failures: u32,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
@@ -40,7 +41,7 @@ pub(crate) struct SharedOutbox {
 struct OutboxState {
     outbox: Outbox,
     file: OutboxFile,
-    /// Messages that were settled since the file was written.
+    /// Number of messages that were settled since the file was last written.
     unsaved: u32,
     /// The error of the last attempt, if it failed.
     error: Option<String>,
@@ -49,8 +50,8 @@ struct OutboxState {
 }
 
 impl SharedOutbox {
-    /// Opens the outbox in a directory, with the messages that an earlier process has left about
-    /// the store with this URL.
+    /// Opens the outbox in a directory. The outbox contains the messages that an earlier process
+    /// has left about the store with this URL.
     ///
     /// # Errors
     /// The errors of [`OutboxFile::open`].
@@ -61,10 +62,11 @@ impl SharedOutbox {
         Ok(Self { state: Mutex::new(state), posted: Notify::new() })
     }
 
-    /// Notes on the disk that a manifest is about to be put. An error is a problem to report.
+    /// Records on the disk that a manifest is about to be put. An error is kept as a problem to
+    /// report.
     pub(crate) fn prepare(&self, manifest: &str) {
-        // Shipping goes on after an error: the message is lost only if this process ends before it
-        // is sent.
+        // Shipping continues after an error. The message is lost only if this process ends before
+        // it is sent.
         let mut state = self.lock();
         if state.outbox.prepare(manifest) {
             state.save();
@@ -78,7 +80,7 @@ impl SharedOutbox {
             let problem = format!("{manifest} is not announced: {UNSENT_MAX} messages are unsent already");
             state.problem = Some(problem);
         }
-        // Unlocked before the messenger wakes, which locks the state at once.
+        // Unlock the state before the messenger wakes, because the messenger locks it at once.
         drop(state);
         self.posted.notify_one();
     }
@@ -99,7 +101,7 @@ impl SharedOutbox {
         self.lock().outbox.wait(now_ns)
     }
 
-    /// Removes a message that needs no other attempt. Returns whether the message is lost.
+    /// Removes a message that needs no further attempt. Returns whether the message is lost.
     pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) -> bool {
         let mut state = self.lock();
         let is_lost = state.outbox.settle(ticket, outcome);
@@ -111,14 +113,14 @@ impl SharedOutbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next attempt is due after a pause.
+    /// Counts a failed attempt. The next attempt is due after a pause.
     pub(crate) fn fail(&self, now_ns: u64, pause: Duration, error: &str) {
         let mut state = self.lock();
         state.outbox.fail(now_ns, pause);
         state.error = Some(error.to_owned());
     }
 
-    /// Writes to the disk which messages were settled.
+    /// Writes the unsent messages to the disk if messages were settled since the last write.
     pub(crate) fn save(&self) {
         let mut state = self.lock();
         if state.unsaved > 0 {
@@ -131,7 +133,7 @@ impl SharedOutbox {
         self.lock().problem.take()
     }
 
-    /// Returns the messages of this process.
+    /// Returns the message counts of this process.
     pub(crate) fn counts(&self) -> MessageCounts {
         let state = self.lock();
         let outbox = &state.outbox;
@@ -145,8 +147,7 @@ impl SharedOutbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState> {
-        // The state is consistent after each call, so a panic of the other thread does not make it
-        // unusable.
+        // The state is consistent after each call, so it stays usable if the other thread panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! The configuration: the files, and command-line options, which override them.
+//! The configuration. The configuration consists of the files and of command-line options, which
+//! override the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use crate::config_files::{ConfigFiles, DEFAULT_FILE, FileSettings, ShipConfigErr
 use crate::nats_settings::NatsSettings;
 use crate::shipper::ShipOptions;
 
-/// Interval between two looks at the directory. A segment is complete in the lake a few seconds
-/// after this at most.
+/// Default interval between two checks of the directory. A segment is complete in the lake at most
+/// a few seconds after this interval.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Share of one core.
-// Converting a segment of a quarter of an hour takes seconds at this.
+/// Default share of one core.
+// With this share, converting a segment of a quarter of an hour takes seconds.
 const CPU_SHARE: f64 = 0.5;
 
 /// Options of the command line.
@@ -39,7 +40,7 @@ pub(crate) struct ConfigArguments {
 /// The checked configuration.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ShipConfig {
-    /// The files that were read; later ones win.
+    /// The files that were read. Later files override earlier ones.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) to: Option<String>,
@@ -48,21 +49,21 @@ pub(crate) struct ShipConfig {
     pub(crate) raw: bool,
     #[serde(serialize_with = "as_seconds")]
     pub(crate) interval: Duration,
-    /// Maximum bytes per second; `None` for no limit.
+    /// Maximum number of bytes per second, or `None` for no limit.
     pub(crate) bandwidth: Option<u64>,
-    /// Share of one core.
+    /// Maximum CPU time, as a share of one core.
     pub(crate) cpu_budget: f64,
     pub(crate) status_file: Option<PathBuf>,
     /// The file to which the service writes its metrics.
     pub(crate) metrics_file: Option<PathBuf>,
-    /// The file in which the recorder reads which segments are shipped.
+    /// The file with the receipts, from which the recorder reads which segments are shipped.
     pub(crate) receipts: Option<PathBuf>,
-    /// Settings for messages about shipped segments; `None` for no messages.
+    /// Settings for messages about shipped segments, or `None` if no messages are sent.
     pub(crate) nats: Option<NatsSettings>,
 }
 
 impl ShipConfig {
-    /// Reads the configuration file, if there is one, and its drop-ins, and adds the options.
+    /// Reads the configuration file, if there is one, and its drop-ins. Then applies the options.
     ///
     /// # Errors
     /// The errors of [`ConfigFiles::read`].
@@ -76,8 +77,8 @@ impl ShipConfig {
     }
 
     fn of(file: FileSettings, arguments: &ConfigArguments) -> Self {
-        // Receipts and messages of the file apply to its own store only, since objects in another
-        // store are not in this one.
+        // Receipts and messages in the file apply only to the store in the file, because another
+        // store does not have the same objects.
         let to = arguments.to.as_ref().or(arguments.from.as_ref());
         let is_other = |option: Option<bool>| option == Some(false);
         let is_other_store = is_other(to.zip(file.to.as_ref()).map(|(to, own)| to == own));
@@ -104,7 +105,7 @@ impl ShipConfig {
     /// Returns the data directory.
     ///
     /// # Errors
-    /// `Missing`.
+    /// `Missing` if the key is not set.
     pub(crate) fn data_dir(&self) -> Result<&Path, ShipConfigError> {
         self.data_dir.as_deref().ok_or(ShipConfigError::Missing { key: "data_dir", option: "data-dir" })
     }
@@ -112,12 +113,12 @@ impl ShipConfig {
     /// Returns the URL of the store.
     ///
     /// # Errors
-    /// `Missing`.
+    /// `Missing` if the key is not set.
     pub(crate) fn to(&self) -> Result<&str, ShipConfigError> {
         self.to.as_deref().ok_or(ShipConfigError::Missing { key: "to", option: "to" })
     }
 
-    /// Returns how segments are shipped.
+    /// Returns the options for shipping segments.
     pub(crate) fn ship_options(&self) -> ShipOptions {
         ShipOptions {
             host: self.host.clone(),
@@ -142,8 +143,8 @@ mod tests {
         Ok(ShipConfig::of(file, &ConfigArguments::default()))
     }
 
-    // Proves that each key is read, that the example in docs/LAKE.md is a configuration, and that
-    // options come before the file.
+    // Proves that each key is read, that the example in docs/LAKE.md is a valid configuration, and
+    // that options override the file.
     #[test]
     fn files_are_read() {
         let documented = include_str!("../../../docs/LAKE.md");

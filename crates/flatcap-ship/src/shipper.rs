@@ -1,4 +1,5 @@
-//! Ships segments: puts the objects of each, then its manifest, which marks it as complete.
+//! Ships segments. For each segment, it puts the objects and then the manifest, which marks the
+//! segment as complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
@@ -23,20 +24,20 @@ use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
-/// Last bytes of an object that are read back after it was put.
-// Footers of Parquet files are rarely longer.
+/// Number of last bytes of an object that are read back after it was put.
+// The footers of Parquet files are rarely longer.
 const READ_BACK_BYTES: usize = 64 << 10;
 
 /// Options for shipping segments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShipOptions {
-    /// The identity of the host; `None` to derive it.
+    /// The identity of the host, or `None` to derive it.
     pub(crate) host: Option<String>,
     /// Labels that are added to the recording's labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Whether the segment itself is put, too.
+    /// Whether the segment itself is put too.
     pub(crate) is_raw: bool,
-    /// Maximum share of one core; `None` for no limit.
+    /// Maximum CPU time as a share of one core, or `None` for no limit.
     pub(crate) cpu_share: Option<f64>,
 }
 
@@ -47,13 +48,13 @@ pub(crate) struct ShippedSegment {
     pub(crate) objects: usize,
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
-    /// Recorded samples that could not be read.
+    /// Number of recorded samples that could not be read.
     pub(crate) unreadable: u64,
-    /// Values that are left out of their rows.
+    /// Number of values that are left out of their rows.
     pub(crate) left_out: u64,
-    /// Problems of sources, a line each.
+    /// Problems of sources, one line each.
     pub(crate) problems: Vec<String>,
-    /// Bytes that could not be read.
+    /// Whether some bytes could not be read.
     pub(crate) is_damaged: bool,
 }
 
@@ -63,14 +64,16 @@ pub(crate) struct Shipper<'l> {
     lake: &'l Lake,
     options: ShipOptions,
     budget: Option<CpuBudget>,
-    /// Names of the manifests in the store, by the folders that were listed.
+    /// Names of the manifests in the store, by folder. Only the folders that were listed are
+    /// included.
     known: BTreeMap<String, BTreeSet<String>>,
     /// Hosts by run.
     // All segments of a run belong to one host.
     hosts: BTreeMap<u64, ManifestHost>,
-    /// Identities that are this host's.
+    /// Identities that were found to belong to this host.
     verified: BTreeSet<String>,
-    /// Receives the names of the manifests that are put; `None` if no messages are configured.
+    /// The outbox that receives the names of the manifests that are put, or `None` if no messages
+    /// are configured.
     outbox: Option<Arc<SharedOutbox>>,
 }
 
@@ -81,7 +84,7 @@ impl<'l> Shipper<'l> {
         Self { lake, options, budget, known, hosts, verified, outbox: None }
     }
 
-    /// Announces each manifest in an outbox.
+    /// Returns this shipper, which then announces each manifest in an outbox.
     pub(crate) fn with_outbox(self, outbox: Option<Arc<SharedOutbox>>) -> Self {
         Self { outbox, ..self }
     }
@@ -91,14 +94,14 @@ impl<'l> Shipper<'l> {
         self.outbox.as_ref().map(|outbox| outbox.counts())
     }
 
-    /// Returns whether the store has a segment, as of the last listing.
+    /// Returns whether the store has a segment, according to the last listing.
     ///
     /// # Errors
     /// The segment cannot be read, or the store fails.
     pub(crate) fn is_shipped(&mut self, file: &SealedFile) -> Result<bool, ShipError> {
         let group = self.group(file)?;
         let folder = manifests(group.tier, &group.partition);
-        // Listed once per folder: afterwards this process knows what it adds.
+        // List each folder only once. After that, this process knows which manifests it adds.
         if !self.known.contains_key(&folder) {
             let listed = self.lake.list(&folder)?;
             let ours =
@@ -108,8 +111,8 @@ impl<'l> Shipper<'l> {
         Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
     }
 
-    /// Returns whether the store has a segment, without reading or requesting anything. None if the
-    /// store has not been listed for it yet.
+    /// Returns whether the store has a segment, without reading or requesting anything. Returns
+    /// `None` if the store has not been listed for this segment yet.
     pub(crate) fn known(&self, file: &SealedFile) -> Option<bool> {
         let group = group_of(file, self.hosts.get(&file.name.run_id)?);
         let names = self.known.get(&manifests(group.tier, &group.partition))?;
@@ -124,14 +127,15 @@ impl<'l> Shipper<'l> {
         Ok(group_of(file, &self.host(file)?))
     }
 
-    /// Ships a segment. Objects that an earlier attempt has put are used.
+    /// Ships a segment. Uses the objects that an earlier attempt has put.
     ///
     /// # Errors
-    /// Any [`ShipError`]. The segment then has no manifest.
+    /// Any [`ShipError`]. In that case the segment has no manifest.
     pub(crate) fn ship(&mut self, file: &SealedFile) -> Result<ShippedSegment, ShipError> {
         let group = self.group(file)?;
         let host = self.host(file)?;
-        // Before the first object, so that two hosts with one identity cannot mix their rows.
+        // Verify the identity before the first object is put, so that two hosts with one identity
+        // cannot mix their rows.
         if !self.verified.contains(&host.id) {
             self.verify(&host, &file.path)?;
             self.verified.insert(host.id.clone());
@@ -143,16 +147,18 @@ impl<'l> Shipper<'l> {
             put.put_raw(file)?;
         }
         manifest.objects = put.objects;
-        // A compressed segment is read in other groups of sources than a raw one.
+        // Sort the objects, because a compressed segment is read in other groups of sources than a
+        // raw one.
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));
-        // Noted before the manifest is put. If the process ends in between, the next one finds out
-        // whether the message is due.
+        // Record the name before the manifest is put. If the process ends in between, the next one
+        // finds out whether the message is due.
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
-        // If the manifest exists, another process has shipped the same segment in the meantime.
+        // If the manifest already exists, another process has shipped the same segment in the
+        // meantime.
         let created = self.put_manifest(&group, &bytes);
         if let Some(outbox) = &self.outbox {
             outbox.post(&name, created.is_ok());
@@ -171,7 +177,7 @@ impl<'l> Shipper<'l> {
             (&own.run, own.segment, &own.snapshot, own.rows)
                 == (&stored.run, stored.segment, &stored.snapshot, stored.rows)
         };
-        // An existing manifest may come from another version of this program.
+        // An existing manifest may have been written by another version of this program.
         let parsed = |bytes| serde_json::from_slice::<Manifest>(bytes).ok();
         let is_stored = stored == *bytes
             || parsed(bytes).zip(parsed(&stored)).is_some_and(|(own, stored)| is_same(&own, &stored));
@@ -193,7 +199,8 @@ impl<'l> Shipper<'l> {
         Ok(host)
     }
 
-    /// Takes the identity, or checks that it is this host's.
+    /// Takes the identity for this host if it is free. Otherwise, checks that it belongs to this
+    /// host.
     fn verify(&self, host: &ManifestHost, path: &Path) -> Result<(), ShipError> {
         let own = HostRecord { format: FORMAT, name: host.name.clone(), boot_id: host.boot_id.clone() };
         let object = host_object(&host.id);
@@ -259,8 +266,8 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself, and reads its end back. The length of a segment changes when it is
-    /// compressed, so it is always put.
+    /// Puts the segment itself, and reads its end back. The segment is always put, because its
+    /// length changes when it is compressed.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
         let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;
@@ -294,18 +301,19 @@ impl ObjectSink for SegmentObjects<'_> {
     }
 }
 
-/// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
-/// existing object with the same length and end was written by an earlier attempt and stays. Any
-/// other object was written by another version of this program and is replaced.
+/// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. If
+/// there already is an object with the same length and end, an earlier attempt has written it, and
+/// it stays. Any other existing object was written by another version of this program, and is
+/// replaced.
 ///
 /// # Errors
-/// `NotStored` if the store does not return what it has accepted, and errors of the store.
+/// `NotStored` if the store does not return an object that it has accepted. Errors of the store.
 pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), ShipError> {
     if lake.create(name, bytes)? == Created::Existed {
         if is_stored(lake, name, bytes)? {
             return Ok(());
         }
-        // No query reads an object without a manifest.
+        // Replacing the object is safe, because no query reads an object without a manifest.
         lake.replace(name, bytes)?;
     }
     if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
@@ -314,15 +322,15 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
 /// Returns whether an object has this length and these last bytes.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
     // Stores replace an object atomically, and the end of a Parquet file describes all of its rows.
-    // So reading 64 KiB proves as much as reading everything, which would double the transfer.
+    // So reading 64 KiB proves as much as reading the whole object, which would double the
+    // transfer.
     let start = bytes.len().saturating_sub(READ_BACK_BYTES);
     has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())
 }
 
 /// Returns whether an object has this length and these last bytes.
 fn has_end(lake: &Lake, name: &str, length: u64, end: &[u8]) -> Result<bool, ShipError> {
-    // A range that begins beyond the end of the object is an error, so the length is compared
-    // first.
+    // A range that begins beyond the end of the object is an error, so compare the length first.
     if lake.size(name)? != Some(length) {
         return Ok(false);
     }

@@ -1,4 +1,5 @@
-//! The state of a host's shipping: what is not in the store yet, and what the service reports.
+//! The state of a host's shipping. The state consists of the files that are not in the store yet,
+//! and the state that the service reports.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use crate::service::ShipState;
 use crate::shared_outbox::MessageCounts;
 use crate::shipper::Shipper;
 
-/// The backlog of a host, and the segments in the store.
+/// The backlog of a host, and the newest segment in the store.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ShipStatus {
     pub(crate) store: String,
     #[serde(flatten)]
     pub(crate) backlog: UnshippedFiles,
-    /// The newest segment that the store has, by its file name.
+    /// The newest segment that the store has, as its file name.
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
     pub(crate) unreadable: Vec<String>,
@@ -40,7 +41,7 @@ impl ShipStatus {
                 Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
                 Ok(true) => {}
                 Ok(false) => status.backlog.add(&file),
-                // Retention removed it after the listing.
+                // Retention has removed the file after the listing.
                 Err(error) if error.is_gone() => {}
                 Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
                 Err(error) => return Err(error),
@@ -50,7 +51,7 @@ impl ShipStatus {
         Ok(status)
     }
 
-    /// Returns the lines for people.
+    /// Returns the state as lines for people.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("store         {}", self.store)];
         let backlog = &self.backlog;

@@ -1,4 +1,4 @@
-//! The stop signal: ends waiting and requests, on any thread.
+//! The stop signal. The signal ends waiting and requests on any thread.
 
 use std::future::{Future, pending};
 use std::io;
@@ -10,11 +10,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
-/// A signal that the program shall end.
+/// The signal that tasks check to see whether the program must end.
 #[derive(Debug, Clone)]
 pub(crate) struct StopSignal(watch::Receiver<bool>);
 
-/// Sets a stop signal.
+/// The sender that sets a stop signal.
 #[derive(Debug)]
 pub(crate) struct StopSender(watch::Sender<bool>);
 
@@ -24,7 +24,8 @@ impl StopSignal {
         (StopSender(sender), Self(receiver))
     }
 
-    /// Returns a signal that SIGTERM and SIGINT set. A second one ends the process.
+    /// Returns a signal that is set by SIGTERM and SIGINT. A second SIGTERM or SIGINT ends the
+    /// process.
     ///
     /// # Errors
     /// The handlers or the thread cannot be installed.
@@ -36,7 +37,7 @@ impl StopSignal {
                 sender.set();
             }
             if let Some(signal) = signals.forever().next() {
-                // The objects are complete or absent at any point, so no cleanup is needed.
+                // The objects are complete or absent at any time, so no cleanup is needed.
                 let _ended = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
@@ -48,11 +49,11 @@ impl StopSignal {
         *self.0.borrow()
     }
 
-    /// Returns the result of some work, or `None` if the signal is set before it ends.
+    /// Returns the result of some work, or `None` if the signal is set before the work ends.
     pub(crate) async fn interrupt<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.0.clone();
         let stopped = async move {
-            // Without a sender, the work is never stopped.
+            // If the sender no longer exists, the work is never stopped.
             if stop.wait_for(|is_set| *is_set).await.is_err() {
                 pending::<()>().await;
             }

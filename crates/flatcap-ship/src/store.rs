@@ -1,4 +1,4 @@
-//! Opens the store that a URL names.
+//! Opens the store of a URL.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,30 +17,31 @@ use rustix::process::geteuid;
 use crate::bounded_answers::BoundedConnector;
 use crate::lake_error::LakeError;
 
-/// Maximum time of a request, including one for an object of 16 MiB.
+/// Maximum time of a request, even for an object of 16 MiB.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
+/// Maximum number of repetitions by the library. A stop signal cannot interrupt them, so `Lake`
+/// makes its own repetitions.
 const LIBRARY_RETRIES: usize = 1;
 
 /// Mode bits with which the group or everyone can create and remove names in a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// The sticky bit: only the owner of a name can change it.
+/// The sticky bit, with which only the owner of a name can change it.
 const STICKY: u32 = 0o1000;
 
-/// Whether a missing directory is created as a store.
+/// The use of a store, which determines whether a missing directory is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreAccess {
-    /// Objects will be put: it is created.
+    /// Objects will be put. A missing directory is created.
     Write,
     /// Objects will be read. A missing store counts as an empty one.
     Read,
 }
 
-/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request.
+/// Opens the store of a URL with the rights and credentials of the environment. Makes no request.
 ///
 /// # Errors
-/// `Url` for a URL of no known store, `Directory` for one that cannot be created, `Request` if the
-/// store refuses the settings.
+/// `Url` if there is no store for the URL, `Directory` if the directory cannot be created or used,
+/// `Request` if the store refuses the settings.
 pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn ObjectStore>, LakeError> {
     let malformed = |what: &str| LakeError::Url { url: without_secrets(url), what: what.to_owned() };
     let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme; a store is file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))?;
@@ -53,25 +54,25 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
             return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
         }
         let folder = std::path::Path::new(rest);
-        // Before the directory is created, because creating it follows links, too.
+        // Check the owners before the directory is created, because creating it follows links too.
         check_owners(folder).map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         if access == StoreAccess::Write {
             std::fs::create_dir_all(folder)
                 .map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         } else if !folder.exists() {
-            // `new_with_prefix` refuses a missing directory, which is an empty store for a reader.
+            // `new_with_prefix` refuses a missing directory. For a reader, that is an empty store.
             let prefix = Path::from_absolute_path(folder).map_err(|error| malformed(&error.to_string()))?;
             return Ok(Arc::new(PrefixStore::new(LocalFileSystem::new(), prefix)));
         }
-        // The recorder may remove a segment as soon as it counts as shipped, so its objects must
-        // survive a crash of this host.
+        // The recorder may remove a segment as soon as it counts as shipped. So the objects of the
+        // segment must survive a crash of this host.
         return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
         return Err(malformed("no bucket"));
     }
-    // The library gets only the bucket, since it would ignore the prefix.
+    // Pass only the bucket to the library, because it would ignore the prefix.
     let bucket_url = format!("{scheme}://{bucket}");
     let retry = RetryConfig {
         max_retries: LIBRARY_RETRIES,
@@ -105,14 +106,14 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
-/// Checks that no other user can redirect the paths of a store in a directory, if this process is
-/// root. The library opens objects by path and follows links.
+/// Checks, if this process is root, that no other user can redirect the paths of a store in a
+/// directory. The library opens objects by path and follows links.
 fn check_owners(folder: &std::path::Path) -> io::Result<()> {
-    // Another user could gain nothing by redirecting a process without further rights.
+    // If this process has no special rights, another user gains nothing by redirecting it.
     if !geteuid().is_root() {
         return Ok(());
     }
-    // A link may lead through a directory of another user.
+    // A link may lead through a directory that belongs to another user.
     let nearest = folder.ancestors().find_map(|path| Some((path, path.canonicalize().ok()?)));
     if let Some((path, without_links)) = nearest.filter(|(path, resolved)| path != resolved) {
         let why = format!(
@@ -139,15 +140,16 @@ fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a URL for an error, which is logged. The part before @ or after ? can be a secret.
+/// Returns a URL for an error message, which is logged. The part before @ or after ? is removed,
+/// because it can be a secret.
 fn without_secrets(url: &str) -> String {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if url.contains(['?', '#', '@', '%']) { format!("{scheme}://...") } else { url.to_owned() }
 }
 
-/// Installs the cryptography for TLS, which has no default in this process.
+/// Installs the cryptography for TLS. This process has no default for it.
 pub(crate) fn install_cryptography() {
-    // No other code in this process installs one; a second call changes nothing.
+    // No other code in this process installs a provider. A second call changes nothing.
     let _known = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -155,8 +157,8 @@ pub(crate) fn install_cryptography() {
 mod tests {
     use super::*;
 
-    // Proves that a URL of no store is refused with the reason, before any request and without the
-    // secrets that it may have, and that only writing creates a directory.
+    // Proves that a URL without a store is refused with the reason, before any request and without
+    // the secrets that the URL may have. Only writing creates a directory.
     #[test]
     fn malformed_urls_are_refused() {
         for (url, what) in [

@@ -1,5 +1,5 @@
-//! The tables in addition to the samples (gaps, marks and sources), and the column that states the
-//! segment of a row.
+//! The tables of gaps, marks and sources, which exist in addition to the samples, and the column
+//! with the segment of each row.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use flatcap_format::segment::{Gap, Marker};
 
 use crate::manifest::{Manifest, ManifestSource};
 
-/// Cause of gaps whose samples were recorded and cannot be read.
+/// Cause of gaps whose samples were recorded but cannot be read.
 const UNREADABLE: &str = "unreadable";
 
 /// Columns that engines take from the names of objects.
@@ -56,12 +56,12 @@ const SOURCE_COLUMNS: [(&str, CellType); 17] = [
     ("problem", CellType::Text),
 ];
 
-/// The origin of rows: a column of each table.
+/// The origin of rows, which is a column of each table.
 #[derive(Debug, Clone)]
 pub(crate) enum RowOrigin {
-    /// The column `segment`, its number.
+    /// The number of the segment, in the column `segment`.
     Segment(u64),
-    /// The column `snapshot`, its name.
+    /// The name of the snapshot, in the column `snapshot`.
     Snapshot(String),
 }
 
@@ -73,8 +73,8 @@ impl RowOrigin {
         }
     }
 
-    /// Returns columns with the origin's column. A field of the source with the name of that
-    /// column, or of a partition, gets a number.
+    /// Returns the columns with the origin's column added. If a field of the source has the name of
+    /// that column or of a partition column, a number is added to the name of the field.
     pub(crate) fn schema(&self, columns: &SchemaRef) -> SchemaRef {
         let own = self.field();
         let renamed = |field: &Arc<Field>| {
@@ -87,7 +87,7 @@ impl RowOrigin {
         Arc::new(Schema::new(fields))
     }
 
-    /// Returns rows with the column of the origin.
+    /// Returns the rows with the origin's column added.
     pub(crate) fn add_to(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
         let rows = batch.num_rows();
         let origin: ArrayRef = match self {
@@ -106,7 +106,7 @@ impl RowOrigin {
 pub(crate) enum SourceGap {
     /// Samples that the recorder lost.
     Recorded(Gap),
-    /// Recorded samples that cannot be read: first number and count.
+    /// Recorded samples that cannot be read, as the first number and the count.
     Unreadable(u64, u64),
 }
 
@@ -119,7 +119,7 @@ impl SourceGap {
     }
 }
 
-/// Returns the table of gaps, in the order given.
+/// Returns the table of gaps, in the given order.
 pub(crate) fn gap_table(
     gaps: &[(String, SourceGap)],
     run: &str,
@@ -149,7 +149,7 @@ pub(crate) fn gap_table(
     table.take()
 }
 
-/// Returns the table of notes.
+/// Returns the table of marks.
 pub(crate) fn mark_table(markers: &[Marker], run: &str) -> Result<RecordBatch, ColumnarError> {
     let mut table = RecordTable::new(&MARK_COLUMNS);
     for marker in markers {
@@ -197,8 +197,8 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
     table.take()
 }
 
-/// Returns the wall time of a monotonic time by the last reading of the clocks before it, or `None`
-/// for time 0, which stands for no time.
+/// Returns the wall time of a monotonic time. Uses the last reading of the clocks at or before that
+/// time, or else the first reading. Returns `None` for time 0, which means no time.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))
@@ -208,7 +208,7 @@ fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    // Proves that a time of day follows the reading of the clocks that applied.
+    // Proves that a time of day follows from the reading of the clocks that was valid at that time.
     #[test]
     fn times_follow_the_clocks() {
         let clocks = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: mono_ns, wall_ns };

@@ -1,4 +1,4 @@
-//! Runs the program on directories, and asks the result in `DuckDB`.
+//! Runs the program on directories, and queries the result with `DuckDB`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 mod recordings;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-ship");
-/// The queries for engines.
+/// Directory of the queries for engines.
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/lake");
 
-/// Exit status and output of a call.
+/// Exit status and output of a call of the program.
 #[derive(Debug)]
 struct Called {
     status: Option<i32>,
@@ -64,8 +64,8 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns a Python with a module. If there is none, prints one line and returns `None`. .ci/run
-/// installs them.
+/// Returns the path of a Python that has this module. If there is none, prints one line and returns
+/// `None`. .ci/run installs the modules.
 fn judge(module: &str) -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -78,8 +78,8 @@ fn judge(module: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns rows and sums of each source of some recordings, as a query of the recordings themselves
-/// finds them.
+/// Returns rows and sums of each source of some recordings. The numbers come from a query of the
+/// recordings themselves.
 fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)> {
     let mut all: BTreeMap<String, (u64, BTreeMap<String, u128>)> = BTreeMap::new();
     for source in SOURCES {
@@ -104,7 +104,7 @@ fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)
     all
 }
 
-/// Two hosts, `web-1` and `db-1`, and the lake that they ship to.
+/// Two hosts, `web-1` and `db-1`, and the lake to which they ship.
 struct Hosts {
     folder: tempfile::TempDir,
     one: PathBuf,
@@ -120,7 +120,8 @@ impl Hosts {
         Self { folder, one, other, lake }
     }
 
-    /// Records some segments on `web-1` and four on `db-1`, and ships with more options.
+    /// Records `count` segments on `web-1` and four on `db-1`, and ships them with additional
+    /// options.
     fn ship(&self, count: u64, options: [&[&str]; 2]) {
         let segment = TestSegment { samples: 300, ..TestSegment::default() };
         let of_other = TestSegment {
@@ -144,7 +145,7 @@ impl Hosts {
         }
     }
 
-    /// Merges the hours that are over.
+    /// Merges the hours that have ended.
     fn merge(&self) {
         let merged = call(&["compact", "--settle=0s", "--grace=0s", "--json"], &self.one, &self.lake);
         assert_eq!((merged.status, json_of(&merged)["hours"].as_u64()), (Some(0), Some(2)), "{merged:?}");
@@ -189,8 +190,9 @@ fn judged(python: &Path, script: &str, args: &[&Path]) -> String {
     called.out
 }
 
-// Proves that DuckDB finds every recorded sample once, with the same sums and none missing: hot,
-// merged by the hour, and with additional later segments; and that a hidden manifest is detected.
+// Proves that DuckDB finds every recorded sample exactly once, with the same sums and without a
+// missing sample. Method: hot objects, merged hours, and additional later segments. A hidden
+// manifest is detected.
 #[test]
 fn duckdb_finds_every_sample_once() {
     let Some(python) = judge("duckdb") else { return };
@@ -212,11 +214,11 @@ fn duckdb_finds_every_sample_once() {
     assert_eq!(rows(5), 2 * 300 * 9);
 }
 
-// Proves that DuckDB, Spark and DataFusion find the same rows in a lake, by the queries in
-// deploy/lake: every recorded sample once, with the same sums, losses and marks. In one lake no
-// hour is merged. In the other, merged hours exist together with the hot objects that they replace,
-// later segments are hot, one has no manifest, the store contains halves of objects, and the
-// identities of hosts look like numbers.
+// Proves that DuckDB, Spark and DataFusion find the same rows in a lake with the queries in
+// deploy/lake. Each engine finds every recorded sample exactly once, with the same sums, losses and
+// marks. In one lake no hour is merged. In the other, merged hours exist together with the hot
+// objects that they replace, and later segments are hot. One segment has no manifest, the store
+// contains halves of objects, and the identities of hosts look like numbers.
 #[test]
 fn three_engines_agree() {
     let pythons = ["duckdb", "pyspark", "datafusion"].map(judge);
@@ -243,7 +245,7 @@ fn three_engines_agree() {
     both.ship(6, options);
     #[expect(clippy::disallowed_methods, reason = "a test takes a manifest away")]
     std::fs::remove_file(both.manifest("0000000000000abc-0000000005")).unwrap();
-    // The state that an interrupted put to a directory leaves.
+    // This is the state that an interrupted put to a directory leaves.
     for object in objects(&both.lake) {
         let half = std::fs::read(&object).unwrap();
         std::fs::write(format!("{}#1", object.display()), &half[..half.len() / 2]).unwrap();
@@ -254,8 +256,8 @@ fn three_engines_agree() {
     assert_eq!(found, rows);
 }
 
-// Proves that a Delta table of merged hours has every row once, also rows of hours that are merged
-// after its registration, and that registering again adds nothing.
+// Proves that a Delta table of merged hours has every row exactly once, also rows of hours that are
+// merged after its registration. Registering the table again adds nothing.
 #[test]
 fn delta_tables_have_the_merged_hours() {
     const COUNTS: &str = "import json, sys; from deltalake import DeltaTable, QueryBuilder; \
@@ -303,8 +305,8 @@ fn delta_tables_have_the_merged_hours() {
     assert!(elsewhere.status == Some(1) && elsewhere.err.contains("no merged hour"), "{elsewhere:?}");
 }
 
-// Proves that each verb reports its result: the backlog, the hosts of a store, and a wrong
-// configuration with its line and status 2.
+// Proves that each verb reports its result. Examples are the backlog, the hosts of a store, and a
+// wrong configuration with its line and status 2.
 #[test]
 fn verbs_report() {
     let folder = tempfile::tempdir().unwrap();
@@ -361,7 +363,7 @@ fn verbs_report() {
     let originals: Vec<PathBuf> = objects(&data_dir);
     assert_eq!(segments.len(), originals.len(), "two segments and a snapshot");
     assert_eq!(std::fs::read(&segments[0]).unwrap(), std::fs::read(&originals[0]).unwrap());
-    // "From" is the store only for verbs that read it.
+    // `--from` names the store only for verbs that read it.
     let from = format!("file://{}", lake.display());
     let read = Command::new(PROGRAM).args(["status", "--fleet", "--from", &from]).output().unwrap();
     let read = Called::from(read);
@@ -376,8 +378,8 @@ fn verbs_report() {
     assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
 }
 
-// Proves that names of hosts and sources reach no terminal with control characters: not in the
-// output of a verb, nor in a manifest. The JSON keeps the names.
+// Proves that names of hosts and sources never reach a terminal with control characters, neither in
+// the output of a verb nor in a manifest. The JSON keeps the names.
 #[test]
 fn names_reach_no_terminal() {
     const HOST: &str = "\u{9b}2J\u{202e}\u{1b}]0;x";
@@ -412,8 +414,9 @@ fn names_reach_no_terminal() {
     }
 }
 
-// Proves that the service ships what is sealed later, reports its state and its metrics where a
-// drop-in says, goes on where it cannot write, and ends at SIGTERM with status 0.
+// Proves that the service ships segments that are sealed later, and reports its state and its
+// metrics in the files that a drop-in names. The service continues if it cannot write a file, and
+// ends at SIGTERM with status 0.
 #[test]
 fn the_service_ships_and_stops() {
     let folder = tempfile::tempdir().unwrap();
@@ -427,7 +430,7 @@ fn the_service_ships_and_stops() {
         state_file.display()
     );
     std::fs::write(&config, text).unwrap();
-    // A metrics file in a directory that comes later.
+    // The directory of this metrics file is created later.
     let metrics_file = folder.path().join("metrics").join("ship.prom");
     let drop_in = format!("ship.metrics_file = \"{}\"\n", metrics_file.display());
     std::fs::create_dir(folder.path().join("ship.d")).unwrap();
@@ -477,9 +480,9 @@ fn the_service_ships_and_stops() {
     assert_eq!(service.wait().unwrap().code(), Some(0));
 }
 
-// Proves that `kill -9` at any time does not change the result: a program that is killed repeatedly
-// until it is done leaves the same objects as one that is not killed. FLATCAP_KILLS sets the number
-// of kills.
+// Proves that `kill -9` at any time does not change the result. Method: a program that is killed
+// repeatedly until it is done must leave the same objects as one that is not killed. FLATCAP_KILLS
+// sets the number of kills.
 #[test]
 fn a_kill_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -501,7 +504,7 @@ fn a_kill_changes_nothing() {
         let from = format!("--data-dir={}", data_dir.display());
         let mut command = Command::new(PROGRAM);
         let mut child = command.args(["once", &to, &from]).stdout(Stdio::null()).spawn().unwrap();
-        // The program is killed about when it has put one more object than the last time.
+        // Kill the program when it has put about one object more than the last time.
         let wanted = usize::try_from(kill % 20).unwrap();
         while objects(&lake).len() < wanted && child.try_wait().unwrap().is_none() {}
         child.kill().unwrap();

@@ -1,5 +1,5 @@
-//! Announces shipped segments on a NATS server. Without a server, each test prints one line and is
-//! skipped; .ci/run installs it.
+//! Announces shipped segments on a NATS server. If no server is installed, each test prints one
+//! line and is skipped. .ci/run installs the server.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -29,10 +29,10 @@ mod recordings;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-ship");
 const USER: &str = "ship";
 const PASSWORD: &str = "s3cret-of-the-bus";
-/// The identity, and the token of it.
+/// The identity of the host, and its token in a subject.
 const HOST: [&str; 2] = ["web-1.example.com", "web-1_example_com-a8652cfc"];
 
-/// A NATS server with `JetStream`, whose data stays in a directory.
+/// A NATS server with `JetStream`. The data of the server stays in a directory.
 struct Server {
     folder: PathBuf,
     child: Child,
@@ -40,8 +40,8 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server with some lines of configuration. None, with one line of notice, if it is
-    /// not installed.
+    /// Starts a server with additional lines of configuration. If no server is installed, prints
+    /// one line and returns `None`.
     fn start(folder: &Path, more: &str) -> Option<Self> {
         std::fs::create_dir_all(folder).unwrap();
         let child = run_server(folder, -1, more)?;
@@ -61,13 +61,13 @@ impl Server {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Kills the server, which then cannot end in order.
+    /// Kills the server, so that it cannot shut down in order.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again at the same address.
+    /// Starts the server again at the same address.
     fn restart(&mut self) {
         self.child = run_server(&self.folder, i32::from(self.port), &authorization()).unwrap();
         eventually("the server listens again", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
@@ -91,13 +91,13 @@ impl Server {
         });
     }
 
-    /// Returns subject, id and body of each message of the stream.
+    /// Returns the subject, the id and the body of each message of the stream.
     fn messages(&self) -> Vec<(String, String, Vec<u8>)> {
         self.call(async |context| {
             let stream = context.get_stream("FLATCAP").await.unwrap();
             let state = stream.get_info().await.unwrap().state;
             let mut messages = Vec::new();
-            // For an empty stream both are 0, which is not the number of a message.
+            // For an empty stream both numbers are 0, which is not the number of a message.
             for sequence in state.first_sequence.max(1)..=state.last_sequence {
                 let message = stream.get_raw_message(sequence).await.unwrap();
                 let id = message.headers.get("Nats-Msg-Id").unwrap().to_string();
@@ -111,24 +111,24 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been killed.
+        // The server may already have been killed.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
 }
 
-/// A process that a failing test ends, too.
+/// A process that is ended even if the test fails.
 struct Service(Child);
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It has ended if the test did not fail.
+        // If the test did not fail, the process has already ended.
         let _ended = self.0.kill();
         let _status = self.0.wait();
     }
 }
 
-/// Returns the lines of configuration with the user of the tests.
+/// Returns the lines of configuration that allow the user of the tests.
 fn authorization() -> String {
     format!("authorization {{ user: {USER}, password: \"{PASSWORD}\" }}\n")
 }
@@ -153,7 +153,7 @@ fn run_server(folder: &Path, port: i32, more: &str) -> Option<Child> {
     }
 }
 
-/// Waits for a condition.
+/// Waits until a condition is true.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1200 {
         if is_so() {
@@ -164,10 +164,10 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// A host that ships to a directory and announces it.
+/// A host that ships to a directory and announces its segments.
 struct Host {
     folder: PathBuf,
-    /// Of the process.
+    /// The environment variables of the process.
     environment: Vec<(&'static str, PathBuf)>,
 }
 
@@ -193,7 +193,8 @@ impl Host {
         command
     }
 
-    /// Returns exit status, output and errors of a call. None of them has the password.
+    /// Returns the exit status, the output and the errors of a call. Checks that none of them
+    /// contains the password.
     fn call(&self, verb: &str) -> (Option<i32>, String, String) {
         let output = self.command(verb).output().unwrap();
         let out = String::from_utf8(output.stdout).unwrap();
@@ -236,7 +237,7 @@ impl Host {
         manifests.map(named).collect()
     }
 
-    /// Asserts that a server has each manifest once, and no other messages.
+    /// Asserts that a server has each manifest exactly once, and no other messages.
     fn assert_announced(&self, server: &Server, count: usize) {
         let messages = server.messages();
         let manifests = self.manifests();
@@ -250,9 +251,9 @@ impl Host {
     }
 }
 
-// Proves that each manifest is one message of the stream; that with a killed server `once` fails,
-// but not its shipping; and that all messages arrive once when the server is back, also if they are
-// sent again.
+// Proves that each manifest is one message of the stream. If the server is killed, `once` fails but
+// still ships. All messages arrive exactly once when the server is back, also if they are sent
+// again.
 #[test]
 fn nats_has_each_manifest_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,8 +295,8 @@ fn nats_has_each_manifest_once() {
     host.assert_announced(&server, 6);
 }
 
-// Proves that `kill -9` while segments are shipped loses no message: a process that is not killed
-// sends the missing ones. FLATCAP_KILLS sets the number of killed processes.
+// Proves that `kill -9` while segments are shipped loses no message, because a process that is not
+// killed sends the missing ones. FLATCAP_KILLS sets the number of killed processes.
 #[test]
 fn nats_misses_nothing_after_kills() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,8 +312,8 @@ fn nats_misses_nothing_after_kills() {
         }
         let before = host.objects("").len();
         let mut child = host.command("once").stdout(Stdio::null()).spawn().unwrap();
-        // The process is killed when it has put up to six more objects: a segment has six, with its
-        // manifest.
+        // Kill the process when it has put up to six more objects. A segment has six objects,
+        // including its manifest.
         let wanted = before + usize::try_from(kill % 7).unwrap();
         while host.objects("").len() < wanted && child.try_wait().unwrap().is_none() {}
         child.kill().unwrap();
@@ -326,9 +327,9 @@ fn nats_misses_nothing_after_kills() {
     host.assert_announced(&server, usize::try_from(written).unwrap());
 }
 
-// Proves that the service ships while the server is unavailable, reports unsent messages, sends
-// them when the server is back, and ends at SIGTERM; and that a second process with its outbox is
-// refused.
+// Proves that the service ships while the server is unavailable and reports unsent messages. The
+// service sends these messages when the server is back, and ends at SIGTERM. A second process with
+// the same outbox is refused.
 #[test]
 fn nats_comes_back_to_the_service() {
     let folder = tempfile::tempdir().unwrap();
@@ -359,8 +360,8 @@ fn nats_comes_back_to_the_service() {
     assert_eq!(std::fs::read(host.folder.join("outbox/unsent")).unwrap(), b"");
 }
 
-// Proves that each error of the server states what to do, and that none contains the password:
-// wrong credentials, no stream, a missing right, a message that is too large.
+// Proves that each error of the server states what to do, and that none contains the password. The
+// errors are wrong credentials, no stream, a missing right, and a message that is too large.
 #[test]
 fn nats_errors_are_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,19 +1,20 @@
 //! The sealed segments that wait for compression, and the choice of the compressor for the next
-//! one. Decides by names and times; uses neither clock nor files.
+//! segment. The module decides by names and times, and uses neither a clock nor files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::segment::SegmentName;
 use flatcap_os::clock::NS_PER_S;
 
-/// A segment that has waited this long is compressed with the guaranteed share. A segment of the
-/// default size takes 10 s within the default budget. So on a host with idle time this happens only
-/// if more is recorded than the budget allows.
+/// Maximum wait of a segment before it is compressed with the guaranteed share. Compressing a
+/// segment of the default size takes 10 s within the default budget. So on a host with idle time,
+/// segments wait this long only if more is recorded than the budget allows.
 pub(super) const WAIT_MAX_NS: u64 = 30 * NS_PER_S;
-/// Maximum number of attempts per segment and run. After that it stays uncompressed.
+/// Maximum number of attempts per segment and run. After the last failed attempt the segment stays
+/// uncompressed.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Number and run of a segment: unique in a directory.
+/// The number and the run of a segment, which together are unique in a directory.
 type BacklogKey = (u64, u64);
 
 /// The sealed segments of a directory.
@@ -47,17 +48,18 @@ impl Backlog {
         }
     }
 
-    /// Takes the next segment: the oldest, with failed ones last.
+    /// Takes the next segment, which is the oldest. Segments with failed attempts come after all
+    /// others.
     pub(super) fn take(&mut self) -> Option<SegmentName> {
         self.waiting.pop_first().map(|(_, name)| name)
     }
 
-    /// Puts a segment back in its place.
+    /// Puts a segment back into its position in the order.
     pub(super) fn put_back(&mut self, name: SegmentName) {
         self.wait(name);
     }
 
-    /// Marks a segment as finished for this run: compressed, or left unchanged.
+    /// Marks a segment as finished for this run because it was compressed or left unchanged.
     pub(super) fn finish(&mut self, name: &SegmentName) {
         self.waiting_since_ns.remove(&key(name));
         self.done.insert(key(name));
@@ -83,17 +85,18 @@ impl Backlog {
         self.incompressible.clear();
     }
 
-    /// Returns the number of waiting segments, without assigned ones.
+    /// Returns the number of waiting segments, not counting the assigned ones.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the time since which the next segment has waited, or `None` if none waits.
+    /// Returns the time since which the next segment has been waiting, or `None` if no segment
+    /// waits.
     pub(super) fn next_since_ns(&self) -> Option<u64> {
         self.waiting.first_key_value().and_then(|((_, key), _)| self.waiting_since_ns.get(key)).copied()
     }
 
-    /// Returns the time since which an assigned segment has waited.
+    /// Returns the time since which an assigned segment has been waiting.
     pub(super) fn waiting_since_ns(&self, name: &SegmentName) -> Option<u64> {
         self.waiting_since_ns.get(&key(name)).copied()
     }
@@ -105,7 +108,7 @@ impl Backlog {
     }
 }
 
-/// The compressor for a segment.
+/// The compressor that compresses a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompressorShare {
     /// The compressor at idle priority.
@@ -122,11 +125,12 @@ pub(super) struct BacklogState {
     pub(super) wait_max_ns: u64,
     /// Whether disk space is low, so that every segment needs the guaranteed share.
     pub(super) is_urgent: bool,
-    /// Time since which the next segment has waited; `None` if none waits.
+    /// Time since which the next segment has been waiting, or `None` if no segment waits.
     pub(super) next_since_ns: Option<u64>,
-    /// Time of the last progress of the idle compressor; `None` if this compressor has no segment.
+    /// Time of the last progress of the idle compressor, or `None` if this compressor has no
+    /// segment.
     pub(super) idle_progress_ns: Option<u64>,
-    /// Whether the guaranteed compressor has no segment.
+    /// Whether the guaranteed compressor has no segment at the moment.
     pub(super) is_guaranteed_free: bool,
 }
 
@@ -135,10 +139,10 @@ pub(super) struct BacklogState {
 pub(super) enum NextAction {
     /// Assign the next segment to this compressor.
     Assign(CompressorShare),
-    /// Recall the segment of the idle compressor: it has made no progress, and the guaranteed
-    /// compressor has nothing else to do.
+    /// Recall the segment of the idle compressor, because it has made no progress and the
+    /// guaranteed compressor has nothing else to do.
     Recall,
-    /// Wait until this time or an event.
+    /// Wait until this time or until an event.
     WaitUntil(u64),
 }
 
@@ -178,8 +182,8 @@ mod tests {
         SegmentName { number, created_s: 1_700_000_000, run_id, state: SealState::Sealed }
     }
 
-    // Proves the order of segments: oldest first, failed ones last and not forever, assigned ones
-    // not at all, finished ones never again. Two runs use the same numbers.
+    // Proves the order of segments. The oldest is first, failed ones are last but are not tried for
+    // ever, and assigned or finished ones are not returned. Two runs use the same numbers.
     #[test]
     fn each_waits_its_turn() {
         let mut backlog = Backlog::default();
@@ -206,9 +210,9 @@ mod tests {
         assert_eq!((backlog.waiting(), backlog.next_since_ns()), (0, None));
     }
 
-    // Proves that idle time is used first: the guaranteed share takes only segments that are
-    // overdue or urgent, and recalls a segment from the idle compressor only if that is stuck and
-    // no other segment waits.
+    // Proves that idle time is used first. The guaranteed share takes only segments that are
+    // overdue or urgent. A segment is recalled from the idle compressor only if that compressor
+    // makes no progress and no other segment waits.
     #[test]
     fn idle_time_comes_first() {
         let calm = BacklogState {

@@ -2,29 +2,31 @@
 
 use flatcap_format::segment::FrameKind;
 
-/// Poorly compressible data is slow to decompress, and a seek decompresses a whole block. So the
-/// stored size of a block is at most about this fraction of the limit...
+/// The stored size of a block is at most about the limit divided by this number. The reason is that
+/// poorly compressible data is slow to decompress, and that a seek decompresses a whole block.
 const STORED_FRACTION: u64 = 8;
-/// ...but a block has at least this many raw bytes, or the limit.
+/// Minimum limit of a block in raw bytes, unless the limit of all blocks is lower. This minimum has
+/// priority over `STORED_FRACTION`.
 const LIMIT_MIN: usize = 1 << 20;
 
-/// Returns the limit of the next block, assuming that its frames compress like the last block.
-/// `limit` is the limit of all blocks.
+/// Returns the limit of the next block, assuming that its frames compress as well as the last block
+/// did. `limit` is the limit of all blocks.
 pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usize {
     let stored_max = limit as u64 / STORED_FRACTION;
     let fitting = raw_bytes.saturating_mul(stored_max) / stored_bytes.max(1);
     usize::try_from(fitting).unwrap_or(limit).clamp(LIMIT_MIN.min(limit), limit)
 }
 
-/// Returns whether a block of `filled` bytes ends before a frame: the frame does not fit, or it is
-/// the footer, which gets its own block, so that opening a compressed segment decompresses nothing
-/// else.
+/// Returns whether a block of `filled` bytes ends before a frame, because the frame does not fit or
+/// because it is the footer. The footer gets a separate block, so that a reader that opens a
+/// compressed segment decompresses nothing else.
 pub(super) fn ends_before(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
     filled > 0 && (filled.saturating_add(bytes) > limit || kind == FrameKind::Footer)
 }
 
-/// Returns whether a block of `filled` bytes ends after a frame. The header has its own block. An
-/// Index frame ends a nearly full block, which would get only the start of the next interval.
+/// Returns whether a block of `filled` bytes ends after a frame. The header has a separate block.
+/// An Index frame ends a nearly full block, because that block would otherwise get only the start
+/// of the next interval.
 pub(super) fn ends_after(kind: FrameKind, filled: usize, limit: usize) -> bool {
     match kind {
         FrameKind::Header => true,
@@ -39,8 +41,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that well compressible data gets blocks of the whole limit, and other data shorter
-    // ones, down to the minimum.
+    // Proves that well compressible data gets blocks as long as the limit, and that other data gets
+    // shorter blocks, but not shorter than the minimum.
     #[test]
     fn poorly_compressible_data_has_short_blocks() {
         const MIB: u64 = 1 << 20;
@@ -76,8 +78,8 @@ mod tests {
         blocks
     }
 
-    // Proves that header and footer get blocks of their own, that only a block of one frame exceeds
-    // the limit, and that an Index frame ends a nearly full block.
+    // Proves that header and footer get separate blocks, and that a block exceeds the limit only if
+    // it has a single frame. An Index frame ends a nearly full block.
     #[test]
     fn blocks_end_where_they_should() {
         let samples = |count: usize| vec![(Telemetry, 10); count];

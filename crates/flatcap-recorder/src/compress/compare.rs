@@ -1,5 +1,5 @@
-//! Comparison of a compressed file with the raw one: read back like any segment, and compared byte
-//! by byte.
+//! Comparison of a compressed file with the raw one. The compressed file is read back like any
+//! segment and compared byte by byte.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -11,11 +11,12 @@ use flatcap_format::storage::{ReadAt, StorageFile};
 /// Bytes compared at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Compares a raw file with a compressed one. Returns false if `each`, called with the length of
-/// each compared piece, asks to stop.
+/// Compares a raw file with a compressed one. Calls `each` with the length of each compared piece.
+/// Returns false if `each` asks to stop.
 ///
 /// # Errors
-/// The compressed file cannot be read, or differs; the error names the difference.
+/// The compressed file cannot be read, or it differs from the raw one. The error names the
+/// difference.
 pub(super) fn compare_compressed(
     raw: &dyn ReadAt,
     compressed: Arc<dyn StorageFile>,
@@ -38,7 +39,7 @@ fn other<T>(what: String) -> io::Result<T> {
 /// Compares the bytes of two files like [`compare_compressed`].
 ///
 /// # Errors
-/// A file cannot be read, or they differ; the error names the difference.
+/// A file cannot be read, or the files differ. The error names the difference.
 pub(super) fn compare(
     raw: &dyn ReadAt,
     written: &dyn ReadAt,

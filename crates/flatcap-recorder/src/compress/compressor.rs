@@ -1,7 +1,7 @@
 //! A thread that compresses the segments assigned to it, one at a time.
 //!
-//! It shares no lock with the worker: a thread at idle priority may not run for minutes, even while
-//! it holds a lock.
+//! The thread shares no lock with the worker, because a thread at idle priority may not run for
+//! minutes, even while it holds a lock.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,26 +29,26 @@ pub(super) struct CompressorKind {
     pub(super) name: &'static str,
     /// Sets the priority of the calling thread.
     pub(super) set_priority: fn() -> io::Result<()>,
-    /// The counter of its CPU time.
+    /// Returns the counter of the thread's CPU time.
     pub(super) cpu_ns: fn(&CompressionMetrics) -> &Counter,
 }
 
-/// Runs at idle priority (`SCHED_IDLE`): it delays no other thread, and on a busy host gets almost
-/// no CPU time.
+/// The thread runs at idle priority (`SCHED_IDLE`). The thread delays no other thread, and on a
+/// busy host it gets almost no CPU time.
 pub(super) const IDLE: CompressorKind = CompressorKind {
     name: "compress-idle",
     set_priority: thread::set_idle_priority,
     cpu_ns: |metrics| &metrics.spare_cpu_ns,
 };
 
-/// Runs at normal priority within the budget: it makes progress on a busy host too.
+/// The thread runs at normal priority within the budget. So it makes progress on a busy host too.
 pub(super) const GUARANTEED: CompressorKind = CompressorKind {
     name: "compress",
     set_priority: thread::set_batch_priority,
     cpu_ns: |metrics| &metrics.guaranteed_cpu_ns,
 };
 
-/// The budget per second.
+/// The resources that compression may use per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressionBudget {
     /// CPU time, in hundredths of a percent of one core. At least 1.
@@ -95,13 +95,13 @@ impl CompressorContext {
         self.io.set_budget(budget.io_bytes);
     }
 
-    /// Charges work of any thread that began at `began_ns`.
+    /// Charges work that began at `began_ns`, whichever thread did it.
     pub(super) fn charge(&self, began_ns: u64, cpu_ns: u64, io_bytes: u64) {
         self.cpu.charge(began_ns, cpu_ns);
         self.io.charge(began_ns, io_bytes);
     }
 
-    /// Returns how long to sleep until both budgets allow more, in nanoseconds.
+    /// Returns the time to sleep until both budgets allow more work, in nanoseconds.
     pub(super) fn pause_ns(&self, now_ns: u64) -> u64 {
         self.cpu.wait_ns(now_ns).max(self.io.wait_ns(now_ns))
     }
@@ -137,7 +137,7 @@ impl Assignment {
         }
     }
 
-    /// Returns the result; `None` if the thread panicked.
+    /// Returns the result, or `None` if the compressor has not finished or its thread has panicked.
     pub(super) fn result(&self) -> Option<&Result<CompressOutcome, CompressError>> {
         self.result.get()
     }
@@ -155,7 +155,7 @@ pub(super) struct CompressorHandle {
 
 #[derive(Debug)]
 struct AssignmentQueue {
-    // pushed only when the previous one is done, so the two sides never contend
+    // pushed only when the previous one is done, so the two threads never contend for the queue
     next: ArrayQueue<Arc<Assignment>>,
     wake: WakeEvent, // set for an assignment, a recall, another budget and the end
     stop: AtomicBool,
@@ -192,7 +192,7 @@ impl CompressorHandle {
         Ok(())
     }
 
-    /// Takes the assignment back when it is done or its thread has panicked.
+    /// Takes back the assignment once it is done or its thread has panicked.
     pub(super) fn take_done(&mut self) -> Option<Arc<Assignment>> {
         let has_ended = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if has_ended {
@@ -201,7 +201,8 @@ impl CompressorHandle {
         self.current.take_if(|current| current.result.get().is_some() || has_ended)
     }
 
-    /// Recalls the segment: it comes back as [`CompressOutcome::Stopped`] after the current slice.
+    /// Recalls the segment. The assignment ends with [`CompressOutcome::Stopped`] after the current
+    /// slice.
     pub(super) fn recall(&self) {
         if let Some(current) = &self.current {
             current.is_recalled.store(true, Ordering::Release);
@@ -209,13 +210,13 @@ impl CompressorHandle {
         }
     }
 
-    /// Returns when the segment last made progress, or when the current pause ends; `None` without
-    /// a segment.
+    /// Returns the time of the segment's last progress, or the planned end of its last pause if
+    /// that is later. Returns `None` without a segment.
     pub(super) fn progress_ns(&self) -> Option<u64> {
         self.current.as_ref().map(|current| current.progress_ns.load(Ordering::Relaxed))
     }
 
-    /// Ends a pause, to check for recall, stop and another budget.
+    /// Ends a pause, so that the thread checks for a recall, a stop or another budget.
     pub(super) fn wake(&self) {
         self.queue.wake.set();
     }
@@ -229,13 +230,14 @@ impl CompressorHandle {
     /// Waits for the thread to end.
     pub(super) fn join(self) {
         if let Some(thread) = self.thread {
-            // The panic hook has reported a panic of the thread. The segments stay unchanged.
+            // If the thread has panicked, the panic hook has reported it. The segments stay
+            // unchanged.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Runs the thread: compresses assignments until it is stopped.
+/// Runs the thread, which compresses assignments until it is stopped.
 fn run_compressor(kind: CompressorKind, common: &CompressorContext, queue: &AssignmentQueue) {
     let cpu_ns = (kind.cpu_ns)(&common.metrics);
     if let Err(error) = (kind.set_priority)() {
@@ -262,8 +264,8 @@ fn run_compressor(kind: CompressorKind, common: &CompressorContext, queue: &Assi
             usage.began_ns = monotonic_ns();
             may_go_on
         };
-        // Charged before the start, to pay for the work of the other threads, and at the end, for
-        // the check of a segment that stays unchanged.
+        // Charge the budget before the start, to pay for the work of the other threads. Charge it
+        // again at the end, for the check of a segment that stays unchanged.
         let nothing = WorkSlice { raw_bytes: 0, io_bytes: 0 };
         let result = if after(nothing) {
             compress(common, &assignment, &mut after)
@@ -308,7 +310,7 @@ impl CompressorUsage {
     }
 }
 
-/// Sleeps until the budget allows more. Returns whether to continue.
+/// Sleeps until the budget allows more work. Returns whether to continue with the assignment.
 fn pause(common: &CompressorContext, queue: &AssignmentQueue, assignment: &Assignment) -> bool {
     loop {
         queue.wake.clear();

@@ -1,8 +1,8 @@
-//! Compression of sealed segments: each is rewritten as compressed blocks, compared with the
-//! original, and then replaces it (docs/ARCHITECTURE.md).
+//! Compression of sealed segments. Each segment is rewritten as compressed blocks and compared with
+//! the original. Then the compressed segment replaces the original (docs/ARCHITECTURE.md).
 //!
-//! Never: blocks or delays a recording; removes a byte before the compressed segment is on disk and
-//! was compared with the original.
+//! This module never blocks or delays a recording. No byte of a segment is removed before the
+//! compressed segment is on disk and was compared with the original.
 
 mod backlog;
 mod block_boundaries;

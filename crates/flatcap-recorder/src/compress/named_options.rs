@@ -1,4 +1,4 @@
-//! Compression options by source name. Source ids differ between segments.
+//! Compression options by source name, because source ids differ between segments.
 
 use flatcap_format::block::{CompressionOptions, SourceCompression};
 use flatcap_format::segment::SegmentHeader;
@@ -6,9 +6,9 @@ use flatcap_format::segment::SegmentHeader;
 /// The compression options of all segments.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedSourceCompression {
-    /// Options of all frames without options of their own.
+    /// Options of all frames that have no other options.
     pub general: CompressionOptions,
-    /// Options of some sources, by full name. The first entry of a name is used.
+    /// Options of some sources, by full name. If a name occurs twice, its first entry is used.
     pub sources: Vec<(String, CompressionOptions)>,
 }
 

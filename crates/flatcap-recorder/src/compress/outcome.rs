@@ -10,16 +10,16 @@ use flatcap_format::segment::SegmentName;
 pub enum CompressOutcome {
     /// The segment is compressed.
     Compressed {
-        /// Bytes of the segment as it was recorded.
+        /// Length of the segment as it was recorded, in bytes.
         raw_bytes: u64,
-        /// Bytes of the segment's file now.
+        /// Length of the segment's file now, in bytes.
         stored_bytes: u64,
     },
-    /// The segment is raw again.
+    /// The segment was compressed and is raw again.
     Restored {
-        /// Bytes of the segment as it was recorded, and of its file now.
+        /// Length of the segment as it was recorded, and of its file now, in bytes.
         raw_bytes: u64,
-        /// Bytes of the compressed file.
+        /// Length of the compressed file, in bytes.
         stored_bytes: u64,
     },
     /// The segment is unchanged.
@@ -34,40 +34,40 @@ pub enum CompressSkipReason {
     /// The segment is compressed already.
     #[error("it is already compressed")]
     AlreadyCompressed {
-        /// Bytes of the segment as it was recorded.
+        /// Length of the segment as it was recorded, in bytes.
         raw_bytes: u64,
-        /// Bytes of the segment's file.
+        /// Length of the segment's file, in bytes.
         stored_bytes: u64,
     },
     /// The segment is not compressed.
     #[error("it is not compressed")]
     NotCompressed,
-    /// Less than a tenth would be saved.
+    /// Compression would save less than a tenth.
     #[error(
         "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
     )]
     SavesTooLittle {
-        /// Raw bytes compressed in the attempt.
+        /// Number of raw bytes that were compressed in the attempt.
         raw_bytes: u64,
-        /// The length of the blocks after compression.
+        /// Length of the compressed blocks, in bytes.
         stored_bytes: u64,
     },
-    /// The segment has no footer: it is still being written, or was truncated.
+    /// The segment has no footer, because it is still being written or was truncated.
     #[error(
         "it has no footer: it is being written, or was cut off; in that case, run flatcap recover on this file"
     )]
     Unsealed,
-    /// Some bytes differ from the bytes that were written.
+    /// Some bytes of the segment differ from the bytes that were written.
     #[error(
         "it is damaged at offset {offset}: {what}; flatcap recover on this file rewrites it without the damaged range"
     )]
     Damaged {
         /// Offset of the damage.
         offset: u64,
-        /// The fault of the content.
+        /// Description of the damage.
         what: &'static str,
     },
-    /// The segment cannot be read as a segment, for this reason.
+    /// The file cannot be read as a segment, for this reason.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// The segment has a frame that is too long for a block.
@@ -83,16 +83,16 @@ pub enum CompressSkipReason {
     /// The segment was removed during the compression.
     #[error("it was removed meanwhile")]
     Removed,
-    /// The segment's name leads to another file than the one that was read, or the file is longer
-    /// now.
+    /// The segment's name now leads to a file other than the one that was read, or the file has
+    /// become longer.
     #[error("it was changed meanwhile by another program")]
     Changed,
     /// The file system has too little free space for the compressed file.
     #[error("too little free space for its new file: {available} bytes are free, and min_free is {min_free}")]
     TooLittleSpace {
-        /// Free bytes.
+        /// Free space, in bytes.
         available: u64,
-        /// Bytes that must stay free.
+        /// Space that must stay free, in bytes.
         min_free: u64,
     },
     /// The disk has no space left for the compressed file.
@@ -112,11 +112,12 @@ impl CompressSkipReason {
     }
 }
 
-/// Rewriting a segment has failed. The segment is unchanged, or complete in its new form.
+/// The error of a failed rewrite of a segment. The segment is unchanged, or it is complete in its
+/// new form.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot rewrite {name}: {step}: {error}")]
 pub struct CompressError {
-    /// The segment.
+    /// The name of the segment.
     pub name: SegmentName,
     /// The step that failed.
     pub step: &'static str,

@@ -1,5 +1,5 @@
-//! Replaces the file of a segment by a file with the same content in another form. At any time, the
-//! segment's name leads to a complete file.
+//! Replaces the file of a segment with a file that has the same content in another form. At any
+//! time, the segment's name leads to a complete file.
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::Path;
@@ -15,25 +15,27 @@ use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 pub struct ReplaceJob<'a> {
     /// The directory of the segment.
     pub storage: &'a dyn Storage,
-    /// Bytes that must stay free in the file system.
+    /// Number of bytes that must stay free in the file system.
     pub min_free: u64,
-    /// The method by which the new file replaces the old one.
+    /// The way in which the new file replaces the old one.
     pub replace_mode: ReplaceMode,
     /// Called after each slice of work. Returns false to stop.
     pub after_slice: &'a mut dyn FnMut(WorkSlice) -> bool,
 }
 
-/// The method by which a new file replaces an old one.
+/// The way in which a new file replaces an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceMode {
-    /// Exchange the two names. Safe even if other programs remove segments at the same time.
+    /// Exchange the two names. The exchange is safe even if other programs remove segments at the
+    /// same time.
     Exchange,
-    /// Like `Exchange`, but rename over the old file if the file system cannot exchange names. Only
-    /// safe if no other program removes segments at the same time.
+    /// Exchange the two names, or rename over the old file if the file system cannot exchange
+    /// names. The rename is only safe if no other program removes segments at the same time.
     ExchangeOrReplace,
 }
 
-/// A finished slice of work. Each byte of a segment is processed twice: written, then compared.
+/// A finished slice of work. Each byte of a segment is processed twice, because it is first written
+/// and then compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkSlice {
     /// Bytes of the segment.
@@ -48,7 +50,8 @@ pub(super) enum Halt {
     Skipped(CompressSkipReason),
     Stopped,
     Failed(&'static str, io::Error),
-    /// Failed after the names changed. All files stay, as the disk may still have the old names.
+    /// The work failed after the names were changed. All files stay, because the disk may still
+    /// have the old names.
     FailedAfterRename(&'static str, io::Error),
 }
 
@@ -68,7 +71,7 @@ pub(super) fn conclude(
         Err(halt) => halt,
     };
     if !matches!(halt, Halt::FailedAfterRename(..)) {
-        // If even this fails, the next start removes it.
+        // If the removal fails too, the next start removes the file.
         let _removed = storage.remove(&aside_name(name));
     }
     match halt {
@@ -90,7 +93,8 @@ pub(super) fn open_segment(
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(Halt::Skipped(CompressSkipReason::Removed));
         }
-        // Not a regular file, or another user's: the next attempt would fail the same way.
+        // The name leads to something other than a regular file, or to another user's file. The
+        // next attempt would fail in the same way.
         Err(error) if is_foreign_file(&error) => {
             return Err(Halt::Skipped(CompressSkipReason::Unreadable(error.to_string())));
         }
@@ -123,7 +127,7 @@ pub(super) fn create_aside(storage: &dyn Storage, name: SegmentName) -> Result<A
 }
 
 impl ReplaceJob<'_> {
-    /// Checks that the file system has space for `bytes` more.
+    /// Checks that the file system has space for `bytes` more bytes.
     pub(super) fn check_space(&self, bytes: u64) -> Result<(), Halt> {
         let available = self.storage.space().map_err(failed("reading the free space"))?.available;
         if available < self.min_free.saturating_add(bytes) {
@@ -138,12 +142,12 @@ impl ReplaceJob<'_> {
         if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Copies the attributes of the old file to the new one, syncs it, and then replaces the old
-    /// file. `old` had `old_bytes` when it was read.
+    /// Copies the attributes of the old file to the new one, syncs the new file, and then replaces
+    /// the old one. `old_bytes` is the length of `old` when it was read.
     ///
-    /// A sealed segment does not change. In case another program has changed it anyway, the file at
-    /// its name is compared with the file that was read, before the exchange and again after it: no
-    /// storage can compare and exchange in one step.
+    /// A sealed segment does not change. Another program may have changed it anyway, so the file at
+    /// its name is compared with the file that was read. No storage can compare and exchange in one
+    /// step, so this is done before the exchange and again after it.
     pub(super) fn replace(
         &self,
         name: SegmentName,
@@ -184,7 +188,7 @@ impl ReplaceJob<'_> {
             undone.map_err(|error| Halt::FailedAfterRename("undoing the exchange", error))?;
             return Err(Halt::Skipped(CompressSkipReason::Changed));
         }
-        // Sync before the old file is removed: until then the disk may have the old names.
+        // Sync before the old file is removed, because until then the disk may have the old names.
         let synced = storage.sync_directory();
         synced.map_err(|error| Halt::FailedAfterRename("syncing the directory", error))?;
         if is_exchanged && let Err(error) = storage.remove(&aside) {
@@ -197,11 +201,12 @@ impl ReplaceJob<'_> {
     }
 }
 
-/// Returns whether a name leads to the file that was read, and the file still has the same length.
+/// Returns whether a name leads to the file that was read, and whether that file still has the same
+/// length.
 fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
     let found = storage.open(name)?;
     let is_same = match (found.identity(), file.identity()) {
-        // A storage without file identities: compare only the lengths.
+        // The storage has no file identities, so compare only the lengths.
         (Err(error), _) if error.kind() == ErrorKind::Unsupported => true,
         (found, file) => found? == file?,
     };

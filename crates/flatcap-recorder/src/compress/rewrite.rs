@@ -1,4 +1,4 @@
-//! Compresses one segment and replaces it by the result. The decisions are in other files.
+//! Compresses one segment and replaces it with the result. The decisions are made in other modules.
 
 use std::io;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::replacement::{
     open_segment,
 };
 
-/// Compression is worthwhile up to this ratio of stored to raw bytes: nine tenths.
+/// Maximum ratio of stored to raw bytes at which compression is worthwhile (nine tenths).
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);
-/// Raw bytes after which the ratio decides whether to continue.
+/// Number of raw bytes after which the ratio decides whether to continue.
 const TRIAL_BYTES: u64 = 16 << 20;
 
 /// The parameters of compressing segments.
@@ -29,17 +29,18 @@ const TRIAL_BYTES: u64 = 16 << 20;
 pub struct CompressJob<'a> {
     /// The parameters of replacing the raw file.
     pub replace: ReplaceJob<'a>,
-    /// Codecs and layouts.
+    /// Codecs and layouts of the sources.
     pub compression: &'a NamedSourceCompression,
-    /// Raw bytes of a block. A longer frame gets a block of its own.
+    /// Number of raw bytes per block. A longer frame gets a separate block.
     pub block_bytes: usize,
 }
 
-/// Compresses a sealed segment.
+/// Compresses a sealed segment and replaces it.
 ///
 /// # Errors
-/// The step that failed and the error of the storage. The segment is unchanged, or compressed and
-/// complete. [`remove_leftovers`](super::remove_leftovers) removes a temporary file that stays.
+/// The error has the step that failed and the error of the storage. The segment is unchanged, or it
+/// is compressed and complete. If a temporary file stays,
+/// [`remove_leftovers`](super::remove_leftovers) removes it.
 pub fn compress_segment(
     job: &mut CompressJob<'_>,
     name: SegmentName,
@@ -58,7 +59,7 @@ fn try_compress(job: &mut CompressJob<'_>, name: SegmentName) -> Result<Compress
             stored_bytes: present_bytes,
         }));
     }
-    // A segment compressed while recording is compressed again, in larger blocks.
+    // A segment that was compressed while recording is compressed again, in larger blocks.
     let raw = reader.decompressed().unwrap_or_else(|| Arc::clone(&present) as Arc<dyn ReadAt>);
     let raw_bytes = raw.length().map_err(failed(READING))?;
     let file = create_aside(job.replace.storage, name)?;
@@ -116,7 +117,8 @@ fn write(
     Ok(stored_bytes)
 }
 
-/// Returns the next frame; `None` at the end. If it is not intact, the segment is left unchanged.
+/// Returns the next frame, or `None` at the end. If the frame is damaged, returns the reason why
+/// the segment is left unchanged.
 fn next(reader: &mut SegmentReader) -> Result<Option<FrameLocation>, Halt> {
     let advance = reader.advance().map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),
@@ -173,7 +175,7 @@ impl SegmentRewriter {
         let (features, sizes) = (self.encoder.features(), self.encoder.sizes());
         let stored_bytes = self.writer.append_block(&self.block, features, sizes).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
-        // Short blocks predict little about the next ones, and the header's block the least.
+        // Short blocks predict little about the next ones. The header's block predicts the least.
         if self.frames.len() >= self.limit / 2 {
             self.limit = next_limit(job.block_bytes, raw_bytes, stored_bytes);
         }

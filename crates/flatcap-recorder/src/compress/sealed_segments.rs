@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind};
 use flatcap_format::segment::{SealState, SegmentName, SideFile};
 use flatcap_format::storage::{FileEntry, Storage};
 
-/// Returns the sealed segments of a directory, oldest first, without the segments under recovery.
+/// Returns the sealed segments of a directory, oldest first. Segments that are being recovered are
+/// left out.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -30,8 +31,8 @@ fn sealed_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Segment
     chosen
 }
 
-/// Removes the temporary files of a killed compression and returns their number. The caller must
-/// hold the directory's lock, and must not have started to compress.
+/// Removes the temporary files that a killed compression left, and returns their number. The caller
+/// must hold the directory's lock, and must not have started to compress.
 ///
 /// # Errors
 /// The directory cannot be listed, or a file cannot be removed.
@@ -41,14 +42,14 @@ pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
     };
     let left: Vec<FileEntry> = storage.entries()?.into_iter().filter(is_left).collect();
     if !left.is_empty() {
-        // It may be the raw file whose name the compressed file has taken. That rename must be on
-        // disk first.
+        // The file may be the raw one, if the compressed file has already taken over its name. The
+        // exchange of the names must be on disk before the raw file is removed.
         storage.sync_directory()?;
     }
     let mut removed = 0;
     for entry in left {
         match storage.remove(&entry.name) {
-            // Retention has removed it first.
+            // Retention has already removed the file.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             result => {
                 result?;

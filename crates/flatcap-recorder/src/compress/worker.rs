@@ -1,5 +1,5 @@
-//! Compresses sealed segments during a recording. This loop owns all state, decides, and assigns
-//! segments to compressors. The caller provides its thread.
+//! Compresses sealed segments during a recording. The worker's loop owns all state. The loop
+//! decides, and assigns segments to compressors. The caller provides the thread of the loop.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,14 +24,15 @@ use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 use super::sealed_segments::{remove_leftovers, sealed_segments};
 
-/// Interval of listing the directory without an announcement: other programs may have put segments
-/// there.
+/// Interval between two listings of the directory if no segment was announced, because other
+/// programs may have put segments there.
 const LIST_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Minimum interval of listing the directory while segments wait: it may contain thousands.
+/// Minimum interval between two listings of the directory while segments wait, because the
+/// directory may contain thousands.
 const LIST_PAUSE_NS: u64 = 10 * NS_PER_S;
-/// The first pause after a failure. Each further one is twice as long...
+/// The first pause after a failure. Each further pause is twice as long, up to `BACK_OFF_MAX_NS`.
 const BACK_OFF_NS: u64 = NS_PER_S;
-/// ...up to this.
+/// Maximum pause after a failure.
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
 /// Maximum number of settings not yet read. Further settings replace the oldest.
 const SETTINGS_MAX: usize = 16;
@@ -41,13 +42,14 @@ const SETTINGS_MAX: usize = 16;
 pub struct CompressSettings {
     /// Whether to compress.
     pub enabled: bool,
-    /// Codecs and layouts.
+    /// Codecs and layouts of the sources.
     pub compression: NamedSourceCompression,
-    /// Raw bytes of a block.
+    /// Number of raw bytes per block.
     pub block_bytes: usize,
     /// The budget of all threads together.
     pub budget: CompressionBudget,
-    /// Whether compressed segments are not logged: in a ring there is one every few seconds.
+    /// Whether compressed segments are not logged. A ring sets this, because it compresses a
+    /// segment every few seconds.
     pub is_quiet: bool,
 }
 
@@ -57,11 +59,12 @@ pub struct CompressWorkerHandle {
     signals: Arc<WorkerSignals>,
 }
 
-/// Compresses segments, one after the other.
+/// Compresses segments one after the other.
 ///
-/// A compressor at idle priority gets each segment first. A segment that has waited too long,
-/// because the host is busy or more is recorded than the budget allows, goes to a second compressor
-/// with a guaranteed share. Both together stay within the budget.
+/// The compressor at idle priority gets each segment first. If a segment has waited too long, a
+/// second compressor with a guaranteed share gets it. Segments wait because the host is busy or
+/// because more is recorded than the budget allows. Both compressors together stay within the
+/// budget.
 #[derive(Debug)]
 pub struct CompressWorker {
     signals: Arc<WorkerSignals>,
@@ -144,7 +147,7 @@ impl CompressWorker {
         }
     }
 
-    /// Returns a function for other threads that returns the current pause, in nanoseconds.
+    /// Returns a function that other threads can call to get the current pause, in nanoseconds.
     pub(super) fn watch_pause(&self) -> impl Fn() -> u64 + use<> {
         let common = Arc::clone(&self.common);
         move || common.pause_ns(monotonic_ns())
@@ -166,14 +169,14 @@ impl CompressWorkerHandle {
     }
 
     /// Sets whether disk space is low. If so, segments are compressed with the guaranteed share at
-    /// once. Never blocks, so any thread may call it often.
+    /// once. This function never blocks, so any thread may call it often.
     pub fn set_urgent(&self, is_urgent: bool) {
         if self.signals.is_urgent.swap(is_urgent, Ordering::AcqRel) != is_urgent {
             self.notify();
         }
     }
 
-    /// Stops the worker. The current segments are abandoned.
+    /// Stops the worker. The segments that are being compressed are abandoned.
     pub fn stop(&self) {
         self.signals.stop.store(true, Ordering::Release);
         self.signals.wake.set();
@@ -181,10 +184,10 @@ impl CompressWorkerHandle {
 }
 
 impl CompressWorker {
-    /// Runs until stopped, on its own thread.
+    /// Runs on the caller's thread until the worker is stopped.
     pub fn run(mut self) {
-        // Must not delay the samplers, but at idle priority it could not assign the guaranteed
-        // share.
+        // The worker must not delay the samplers. At idle priority, however, it could not assign
+        // the guaranteed share.
         if let Err(error) = thread::set_batch_priority() {
             tracing::warn!(%error, "cannot lower the priority of the compression worker; it keeps that of the process");
         }
@@ -210,8 +213,8 @@ impl CompressWorker {
         self.idle.join();
     }
 
-    /// Reads the newest settings and announcements. New options may compress segments that hardly
-    /// got smaller before.
+    /// Reads the newest settings and announcements. After a change of options, segments that saved
+    /// too little before are tried again.
     fn receive_settings(&mut self, now_ns: u64) {
         if !self.signals.has_update.swap(false, Ordering::AcqRel) {
             return;
@@ -247,7 +250,8 @@ impl CompressWorker {
         }
     }
 
-    /// Lists and assigns segments as due. Returns the latest time to continue.
+    /// Lists the directory and assigns segments as due. Returns the time at which to continue at
+    /// the latest.
     fn advance(&mut self, now_ns: u64) -> u64 {
         let is_enabled = self.settings.enabled && self.can_exchange;
         self.common.metrics.enabled.set(u64::from(is_enabled));
@@ -295,7 +299,8 @@ impl CompressWorker {
         }
     }
 
-    /// Assigns the next segment. After the last one, the directory is listed again.
+    /// Assigns the next segment to a compressor. After the last waiting segment, the directory is
+    /// listed again.
     fn assign(&mut self, share: CompressorShare, now_ns: u64) {
         let Some(name) = self.backlog.take() else { return };
         let compressor = match share {
@@ -312,14 +317,14 @@ impl CompressWorker {
         }
     }
 
-    /// Publishes metrics and charges the CPU time of this thread.
+    /// Updates the metrics and charges the CPU time of this thread.
     fn publish_metrics(&mut self, now_ns: u64) {
         let assigned = [&self.idle, &self.guaranteed].into_iter().filter_map(CompressorHandle::current);
         let assigned: Vec<&SegmentName> = assigned.collect();
         let since = assigned.iter().filter_map(|name| self.backlog.waiting_since_ns(name));
         let oldest_ns = since.chain(self.backlog.next_since_ns()).min();
         let metrics = &self.common.metrics;
-        // If compression is impossible, no segment counts as waiting.
+        // If compression is disabled or impossible, no segment counts as waiting.
         let is_enabled = self.settings.enabled && self.can_exchange;
         let waiting = if is_enabled { self.backlog.waiting() + assigned.len() } else { 0 };
         metrics.waiting.set(waiting as u64);
@@ -348,7 +353,7 @@ impl CompressWorker {
             Some(Ok(CompressOutcome::Skipped(
                 left @ (CompressSkipReason::TooLittleSpace { .. } | CompressSkipReason::DiskFull),
             ))) => {
-                // Other segments may be smaller, but the oldest goes first.
+                // Other segments may be smaller and may fit, but the oldest goes first.
                 self.backlog.put_back(name);
                 return self.back_off(name, &left.to_string(), now_ns);
             }
@@ -362,7 +367,7 @@ impl CompressWorker {
                 }
                 return;
             }
-            // Only `compress --undo` restores.
+            // Only `compress --undo` restores segments.
             Some(Ok(
                 CompressOutcome::Restored { .. }
                 | CompressOutcome::Skipped(
@@ -403,7 +408,7 @@ impl CompressWorker {
         self.backlog.fail(name);
     }
 
-    /// Pauses after a failure. Logs each reason once until a segment is compressed.
+    /// Pauses after a failure. Each reason is logged only once until a segment is compressed.
     fn back_off(&mut self, name: SegmentName, error: &str, now_ns: u64) {
         let what = "cannot compress a segment";
         if self.logged.get(what).is_none_or(|said| said != error) {

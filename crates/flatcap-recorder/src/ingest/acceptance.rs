@@ -1,4 +1,5 @@
-//! Accepts connections: throttled before the user is known, then charged to the user.
+//! Accepts connections. The CPU time is throttled until the user is known, and is then charged to
+//! the user.
 
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::packet_socket::PacketConnection;
@@ -10,12 +11,13 @@ use super::worker::PushWorker;
 
 /// Maximum number of connections accepted per turn.
 const CONNECTIONS_PER_TURN: usize = 16;
-/// Maximum number of connections without a client name; a further one replaces the oldest.
+/// Maximum number of connections without a client name. A further connection replaces the oldest
+/// one.
 const UNNAMED_MAX: usize = 64;
-/// Maximum number of such connections per user, or of all users who may not push together; a
-/// further one replaces the oldest of them.
+/// Maximum number of connections without a client name per payer. All users who may not push count
+/// as one payer. A further connection replaces the oldest one of the same payer.
 const UNNAMED_OF_PAYER_MAX: usize = 16;
-/// Pause after a failed accept, which usually means that no descriptors are left.
+/// Pause after a failed accept. The usual reason is that no descriptors are left.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
 impl PushWorker {
@@ -68,7 +70,7 @@ impl PushWorker {
     }
 
     /// Adds the client of a new connection, unless its identity is unknown or it has disconnected.
-    /// Returns who is charged.
+    /// Returns the payer that is charged.
     fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
         let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
         let Some(client) = client else { return Ok(Payer::Stranger) };
@@ -78,7 +80,8 @@ impl PushWorker {
         self.next_client += 1;
         self.registry.clients.insert(id, client);
         if payer == Payer::Stranger {
-            // Usually it has already sent a request or disconnected, so there is no need to wait.
+            // Usually the client has already sent a request or disconnected, so there is no need to
+            // wait.
             self.serve_one(id, now_ns);
         }
         let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
@@ -92,8 +95,8 @@ impl PushWorker {
         added.map(|()| payer)
     }
 
-    /// Closes the oldest connection without a client name if there are too many, or the oldest such
-    /// connection of this payer if the payer has too many.
+    /// Closes the oldest connection without a client name if there are too many such connections.
+    /// If this payer has too many, closes the oldest of this payer.
     fn displace_unnamed(&mut self, payer: Payer) {
         let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
         let own = || unnamed().filter(|(_, client)| client.payer() == payer);
@@ -107,7 +110,7 @@ impl PushWorker {
         }
     }
 
-    /// Returns who is charged for a wakeup.
+    /// Returns the payer that is charged for a wakeup.
     pub(super) fn payer(&self, wakeup: Wakeup) -> Payer {
         match wakeup {
             Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
@@ -119,7 +122,7 @@ impl PushWorker {
         self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
     }
 
-    /// Removes a client, and charges the client for it.
+    /// Removes a client, and charges the CPU time of the removal to the client.
     pub(super) fn remove_client(&mut self, id: u64) {
         let payer = self.payer_of(id);
         if let Some(client) = self.registry.clients.get(&id) {

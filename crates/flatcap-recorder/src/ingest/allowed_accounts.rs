@@ -7,7 +7,7 @@ const GROUP: &str = "/etc/group";
 /// The superuser.
 const ROOT: u32 = 0;
 
-/// Users and groups that may push, in addition to this process's own user and root.
+/// Users and groups that may push, in addition to root and the user of this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedAccounts {
     users: Vec<u32>,
@@ -15,8 +15,8 @@ pub struct AllowedAccounts {
 }
 
 impl AllowedAccounts {
-    /// Looks up `user:NAME` and `group:NAME`, by name or number. Returns the accounts, and the
-    /// entries that do not exist on this host.
+    /// Looks up entries of the form `user:NAME` and `group:NAME`, by name or number. Returns the
+    /// accounts, and the entries that do not exist on this host.
     pub fn find(names: &[String]) -> (Self, Vec<String>) {
         let (own, _) = own_account();
         let mut accounts = Self { users: vec![own, ROOT], groups: Vec::new() };
@@ -46,8 +46,8 @@ impl AllowedAccounts {
 mod tests {
     use super::*;
 
-    // Proves that users and groups are permitted by name and by number, also by a supplementary
-    // group, and that all others are refused.
+    // Proves that users and groups are permitted by name and by number, that a supplementary group
+    // is enough, and that all others are refused.
     #[test]
     fn accounts_are_let_in() {
         let names = ["user:4000000001", "group:4000000002", "group:root", "user:no such user"];

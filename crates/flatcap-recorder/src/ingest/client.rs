@@ -1,4 +1,4 @@
-//! A client: its connection, its identity as the kernel reports it, and its registered sources.
+//! A client with its connection, its identity as the kernel reports it, and its registered sources.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,24 @@ use flatcap_os::peer_process::PeerProcess;
 use super::cpu_budget::Payer;
 use super::source_setup::RegisteredSource;
 
-/// A connection.
+/// A client and its connection.
 #[derive(Debug)]
 pub(super) struct ConnectedClient {
     pub(super) connection: PacketConnection,
     pub(super) uid: u32,
-    /// `None` if the process is in another pid namespace or has just ended.
+    /// The process of the client, or `None` if the process is in another pid namespace or has just
+    /// ended.
     pub(super) process: Option<PeerProcess>,
     pub(super) is_permitted: bool,
-    /// The client's name; `None` until the client has sent it.
+    /// The client's name, or `None` until the client has sent it.
     pub(super) name: Option<String>,
-    /// By the client's own numbers.
+    /// The registered sources, by the client's own numbers.
     pub(super) sources: BTreeMap<u8, RegisteredSource>,
 }
 
 /// The result of receiving from a client.
 pub(super) enum Incoming {
-    /// A packet, with its length in the buffer and its descriptors.
+    /// A packet in the buffer, with its length and its descriptors.
     Packet(ReceivedPacket),
     /// Nothing was received.
     Nothing,
@@ -35,34 +36,35 @@ pub(super) enum Incoming {
 }
 
 impl ConnectedClient {
-    /// Creates a client of a new connection, or returns `None` if its identity is unknown.
+    /// Creates the client of a new connection, or returns `None` if the client's identity is
+    /// unknown.
     pub(super) fn new(
         connection: PacketConnection,
         permits: impl FnOnce(&PeerCredentials) -> bool,
     ) -> Option<Self> {
         let peer = peer_credentials(&connection).ok()?;
         let is_permitted = permits(&peer);
-        // For a peer that is refused, do only what the refusal needs.
+        // For a peer that may not push, do only what the refusal needs.
         let process = peer.process.filter(|_| is_permitted).and_then(|id| PeerProcess::open(id).ok());
         Some(Self { connection, uid: peer.user, process, is_permitted, name: None, sources: BTreeMap::new() })
     }
 
-    /// Returns who is charged for its requests.
+    /// Returns the payer that is charged for the requests of the client.
     pub(super) fn payer(&self) -> Payer {
         if self.is_permitted { Payer::User(self.uid) } else { Payer::Stranger }
     }
 
-    /// Returns its name.
+    /// Returns the name of the client, which is empty until the client has sent it.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns its process id.
+    /// Returns the process id of the client.
     pub(super) fn process_id(&self) -> Option<i32> {
         self.process.as_ref().map(|process| process.id)
     }
 
-    /// Receives its next packet.
+    /// Receives the next packet of the client.
     pub(super) fn receive(&self, packet: &mut [u8; PACKET_BYTES_MAX]) -> Incoming {
         match self.connection.receive(packet) {
             Ok(Some(received)) if received.bytes > 0 => Incoming::Packet(received),
@@ -74,13 +76,14 @@ impl ConnectedClient {
     /// Notifies the client that one of its lanes has ended.
     pub(super) fn tell_ended(&self, lane: u32, reason: &str) {
         let message = PushReply::Ended { lane, reason: reason.to_owned() };
-        // A lost message is harmless: the lane contains the same information.
+        // A lost message is harmless, because the lane contains the same information.
         let _unheard = self.connection.send(&message.encode(), None);
     }
 
-    /// Notifies the client that a lane that it handed over is in the recording.
+    /// Notifies the client that the samples of a lane that it handed over are in the recording.
     pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
-        // A client that misses the message hands the lane over again, which then adds nothing.
+        // If the client misses the message, it hands the lane over again. The second rescue of a
+        // lane adds nothing to the recording.
         let _unheard = self.connection.send(&PushReply::Rescued { run_id, lane }.encode(), None);
     }
 }

@@ -1,10 +1,11 @@
-//! The CPU budget of pushes, and its use by each user. Backpressure: above the budget, frames wait
-//! in the clients' lanes.
+//! The CPU budget of pushes, and the part of it that each user uses. The budget causes
+//! backpressure, because above it frames wait in the clients' lanes.
 //!
-//! All work for pushes is charged: connecting, registering, reading and verifying frames, and the
-//! recorders' work on them. Above the budget, the thread sleeps until the debt is paid. Meanwhile
-//! messages wait in their sockets and frames in their lanes. The user with the least recent use is
-//! served first, so users delay mostly themselves, and others by at most one turn.
+//! All work for pushes is charged. The work consists of connecting, registering, reading and
+//! verifying frames, and the recorders' work on these frames. Above the budget, the thread sleeps
+//! until the debt is paid. During the sleep, messages wait in their sockets and frames in their
+//! lanes. The user with the least recent use is served first. So users delay mostly themselves, and
+//! they delay others by at most one turn.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +14,8 @@ use flatcap_os::throttle::Throttle;
 
 /// Maximum unused CPU time that can be used later in one burst.
 const BURST_NS: u64 = 20_000_000;
-/// Time by which a pause exceeds the debt. Without it, a pause would follow each piece of work, and
-/// polling for work would use most of the budget.
+/// Time by which a pause exceeds the debt. Without this time, a pause would follow each piece of
+/// work, and polling for work would use most of the budget.
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;
@@ -22,22 +23,25 @@ const HALVING_NS: u64 = NS_PER_S;
 /// between two warnings.
 const WINDOW_NS: u64 = 10 * NS_PER_S;
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of users whose usage is kept; beyond it, users with the least use are dropped.
+/// Maximum number of users whose usage is kept. Beyond this number, the users with the least use
+/// are dropped.
 const USERS_MAX: usize = 256;
-/// Connections of users who may not push, and connections whose user is not known yet, get 1/20 of
-/// the budget: they are not entitled to any of it.
+/// Divisor of the budget for connections of users who may not push, and for connections whose user
+/// is not known yet. These connections get 1/20, because they are not entitled to any of the
+/// budget.
 const STRANGERS_PART: u64 = 20;
 
 /// The account that work is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
-    /// All users who may not push together, and connections whose user is not known yet.
+    /// A single account for all users who may not push and for connections whose user is not known
+    /// yet.
     Stranger,
     /// A user who may push.
     User(u32),
 }
 
-/// The budget and the usage of all payers. Times and CPU times are passed in.
+/// The budget and the usage of all payers. The caller passes in times and CPU times.
 #[derive(Debug)]
 pub(super) struct PushCpuBudget {
     all: Throttle,
@@ -45,7 +49,7 @@ pub(super) struct PushCpuBudget {
     payers: BTreeMap<Payer, PayerUsage>,
     halved_ns: u64,
     warning: BudgetWarning,
-    /// CPU time charged so far, of the thread and of the recorders.
+    /// CPU time charged so far for the thread and for the recorders.
     thread_ns: u64,
     recorders_ns: u64,
 }
@@ -65,8 +69,8 @@ struct PayerUsage {
 }
 
 impl PushCpuBudget {
-    /// Creates a budget in basis points of a core. `thread_ns` is the CPU time of the thread so
-    /// far.
+    /// Creates a budget in basis points of a core. `thread_ns` is the CPU time that the thread has
+    /// used so far.
     pub(super) fn new(basis_points: u32, thread_ns: u64) -> Self {
         let per_second = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
         Self {
@@ -80,17 +84,17 @@ impl PushCpuBudget {
         }
     }
 
-    /// Returns how long all work must pause, in nanoseconds.
+    /// Returns the time for which all work must pause, in nanoseconds.
     pub(super) fn wait_ns(&self, now_ns: u64) -> u64 {
         with_credit(self.all.wait_ns(now_ns))
     }
 
-    /// Returns how long accepting connections must pause, in nanoseconds.
+    /// Returns the time for which accepting connections must pause, in nanoseconds.
     pub(super) fn accept_wait_ns(&self, now_ns: u64) -> u64 {
         with_credit(self.strangers.wait_ns(now_ns))
     }
 
-    /// Charges the CPU time of the thread since the last charge to a payer.
+    /// Charges the CPU time that the thread has used since the last charge to a payer.
     pub(super) fn charge(&mut self, payer: Payer, thread_ns: u64, now_ns: u64) {
         let used_ns = self.take_used(thread_ns, now_ns);
         if payer == Payer::Stranger {
@@ -99,20 +103,21 @@ impl PushCpuBudget {
         self.add(payer, |usage| usage.recent_ns = usage.recent_ns.saturating_add(used_ns));
     }
 
-    /// Discards the CPU time of the thread since the last charge without charging anybody.
+    /// Discards the CPU time that the thread has used since the last charge. Nobody is charged for
+    /// it.
     pub(super) fn charge_nobody(&mut self, thread_ns: u64, now_ns: u64) {
         self.take_used(thread_ns, now_ns);
     }
 
-    /// Records bytes of a user that were queued for the recorders.
+    /// Records the number of bytes of a user that were queued for the recorders.
     pub(super) fn note_bytes(&mut self, uid: u32, bytes: u64) {
         if bytes > 0 {
             self.add(Payer::User(uid), |usage| usage.bytes = usage.bytes.saturating_add(bytes));
         }
     }
 
-    /// Charges the recorders' total CPU time for pushed frames, `recorders_ns`, since the last call
-    /// to the users who pushed the frames.
+    /// Charges the users for the recorders' work on pushed frames since the last call, in
+    /// proportion to their bytes. `recorders_ns` is the total CPU time of that work so far.
     pub(super) fn charge_recorders(&mut self, recorders_ns: u64, now_ns: u64) {
         let used_ns = recorders_ns.saturating_sub(self.recorders_ns);
         if used_ns == 0 {
@@ -128,7 +133,7 @@ impl PushCpuBudget {
         }
     }
 
-    /// Records a pause of all work. Warns if pushes wait long.
+    /// Records a pause of all work. Logs a warning if pushes have waited for long.
     pub(super) fn note_pause(&mut self, pause_ns: u64, now_ns: u64) {
         if !self.warning.note(pause_ns, now_ns) {
             return;
@@ -144,7 +149,7 @@ impl PushCpuBudget {
         );
     }
 
-    /// Returns the recent use of a payer: the payer with the least use is served first.
+    /// Returns the recent use of a payer. The payer with the least use is served first.
     pub(super) fn recent_ns(&self, payer: Payer) -> u64 {
         self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
     }
@@ -180,8 +185,8 @@ impl PushCpuBudget {
 }
 
 impl BudgetWarning {
-    /// Records a pause. Returns whether to warn: if pushes have waited for a tenth of the last ten
-    /// seconds, at most once a minute.
+    /// Records a pause. Returns whether to warn, because pushes have waited for at least a tenth of
+    /// the last ten seconds. Warns at most once a minute.
     fn note(&mut self, pause_ns: u64, now_ns: u64) -> bool {
         self.waited_ns = self.waited_ns.saturating_add(pause_ns);
         if now_ns.saturating_sub(self.begin_ns) < WINDOW_NS {
@@ -210,7 +215,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A thread that does pieces of work, and sleeps when the budget requires it.
+    /// A simulated thread that does pieces of work, and sleeps when the budget requires it.
     struct SimulatedThread {
         budget: PushCpuBudget,
         now_ns: u64,
@@ -234,7 +239,7 @@ mod tests {
     }
 
     // Proves that strangers get a small part of the budget, whatever they do, and that users are
-    // not charged for them.
+    // not charged for strangers.
     #[test]
     fn strangers_get_a_small_part() {
         let mut thread = SimulatedThread::new(10_000);
@@ -269,7 +274,8 @@ mod tests {
         assert_eq!(budget.charged_ns(), 9 * MS, "frames of nobody who is known");
     }
 
-    // Proves that long pauses cause a warning, at most one a minute, and that short ones do not.
+    // Proves that long pauses cause a warning at most once a minute, and that short pauses cause
+    // none.
     #[test]
     fn long_pauses_are_reported() {
         let mut warnings = |pause_ns: u64| {

@@ -9,13 +9,13 @@ use flatcap_stream::ChecksumKind;
 use super::limits::LANE_SLAB_BYTES;
 use super::source_pool::PushedSource;
 
-/// Minimum length of a frame of a lane: an envelope and an empty checksum.
+/// Minimum length of a frame of a lane in bytes, with an envelope and an empty checksum.
 const FRAME_BYTES_MIN: usize = 68;
-/// Maximum number of slabs that the frames of one lane slab can fill, if a loss precedes each of
-/// them, plus the slab that was open before.
+/// Minimum free space of the queue, in slabs. The frames of one lane slab fill at most this many
+/// slabs, even if a loss precedes each frame. The slab that was open before is included.
 const QUEUE_SPACE_MIN: usize = LANE_SLAB_BYTES / FRAME_BYTES_MIN / RANGES_MAX + 2;
 
-/// Takes verified frames, and losses.
+/// Accepts verified frames and losses.
 #[derive(Debug)]
 pub(super) struct FrameSink {
     producer: SlabProducer,
@@ -23,21 +23,22 @@ pub(super) struct FrameSink {
 }
 
 impl FrameSink {
-    /// Creates a sink of frames with this checksum.
+    /// Creates a sink whose frames have this checksum.
     pub(super) fn new(producer: SlabProducer, checksum: ChecksumKind) -> Self {
         Self { producer, checksum }
     }
 
-    /// Returns whether the frames of a slab of a lane can be queued. If not, they stay in the lane,
-    /// which is the larger buffer.
+    /// Returns whether the frames of a lane's slab can be queued. If not, the frames stay in the
+    /// lane, which is the larger buffer.
     pub(super) fn has_space(&self) -> bool {
         self.producer.queue_space() >= QUEUE_SPACE_MIN
     }
 
-    /// Adds a frame of a source, after the loss of the samples missing before it.
+    /// Adds a frame of a source. Before it, adds the loss of the samples that are missing before
+    /// the frame.
     ///
-    /// The frame is in a slab before its number counts as begun. If this process is killed in
-    /// between, the run does not account for the frame, and the lane still has it.
+    /// The frame is put into a slab before its number counts as begun. If this process is killed in
+    /// between, the run does not account for the frame, but the lane still has it.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
         self.lose(source, frame.missing, Causes::QueueFull);
@@ -49,7 +50,7 @@ impl FrameSink {
             wall_offset_ns: sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns),
         };
         self.producer.append_frame(&meta, bytes, self.checksum);
-        // After a kill at any point, the frame is in memory if its number is.
+        // After a kill at any point, the frame is in memory if its number counts as begun.
         fence(Ordering::Release);
         self.begin(source, sample.seq.saturating_add(1));
     }
@@ -64,12 +65,13 @@ impl FrameSink {
         self.begin(source, first_seq.saturating_add(count));
     }
 
-    /// Records the pending losses of a source that has no further sample for now.
+    /// Records the pending losses of a source if no sample follows for now.
     pub(super) fn end(&mut self, source: &PushedSource) {
         self.producer.flush_loss(source.id);
     }
 
-    /// Marks all samples before `next_seq` as begun. From here on they are accounted for.
+    /// Marks all samples before `next_seq` as begun. From then on, the run accounts for these
+    /// samples.
     fn begin(&mut self, source: &mut PushedSource, next_seq: u64) {
         self.producer.begin_sample(source.id, next_seq.saturating_sub(1));
         source.counters.begun.set(next_seq);
@@ -83,7 +85,7 @@ impl FrameSink {
         }
     }
 
-    /// Queues the open slab and ends. The recorder then sees that nothing follows.
+    /// Queues the open slab and closes the queue. The recorder then sees that no slab follows.
     pub(super) fn finish(self, now_ns: u64) {
         self.producer.finish(now_ns);
     }

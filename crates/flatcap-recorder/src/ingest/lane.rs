@@ -1,4 +1,4 @@
-//! A lane that is being read: its memory, its sources, and its end.
+//! A lane that is being read, with its memory, its sources, and its end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,13 +21,13 @@ use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
 use super::user_rates::PushedAmount;
 
-/// Maximum number of slabs of a lane read per turn, so that other lanes get their turn.
+/// Maximum number of slabs read from a lane per turn, so that other lanes get their turn.
 const SLABS_PER_TURN: u32 = 16;
-/// Maximum duration of a turn; it ends after the slab that exceeds it, because frames may be
+/// Maximum duration of a turn. The turn ends after the slab that exceeds it, because frames may be
 /// expensive to verify.
 const TURN_NS: u64 = 2_000_000;
-/// After a lane has ended, it is read at most this many times its number of slabs: a client that
-/// continues to write does not keep it open.
+/// After a lane has ended, at most this many times its number of slabs are read. So a client that
+/// continues to write does not keep the lane open.
 const LAST_ROUNDS_MAX: u32 = 2;
 
 /// A lane.
@@ -55,22 +55,23 @@ struct LaneSource {
 enum LaneState {
     /// The client may write to the lane.
     Open,
-    /// The client must not write to the lane any more; this many slabs may still be read.
+    /// The client must not write to the lane any more. At most this number of slabs is still read.
     Ending { slabs_left: u32 },
 }
 
-/// The result of a turn.
+/// The result of a turn of reading a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LaneProgress {
-    /// Nothing new.
+    /// There was nothing new.
     Empty,
-    /// Frames, and the lane is now empty.
+    /// There were frames, and the lane is now empty.
     Frames,
-    /// Frames, and possibly more.
+    /// There were frames, and there may be more.
     More,
-    /// The recorder does not keep up: the frames stay in the lane.
+    /// The recorder does not keep up, so the frames stay in the lane.
     Blocked,
-    /// The client violated the protocol, and the lane must not be read again; the message says how.
+    /// The client violated the protocol. The lane must not be read again. The message describes the
+    /// violation.
     Defect(String),
 }
 
@@ -80,9 +81,9 @@ pub(super) struct LaneReading {
     pub(super) buffer: LaneBuffer,
     pub(super) sink: FrameSink,
     pub(super) check: PayloadVerification,
-    /// The wall offsets that were in use in this run, the newest last.
+    /// The wall offsets that were in use in this run, the newest one last.
     pub(super) wall_offsets_ns: Vec<i64>,
-    /// The amount read since the caller last reset it.
+    /// The amount that was read since the caller last reset it.
     pub(super) amount: PushedAmount,
 }
 
@@ -109,7 +110,7 @@ impl Lane {
         self.memory.as_fd()
     }
 
-    /// Returns its header.
+    /// Returns the header of the lane.
     pub(super) fn header(&self) -> &LaneHeader {
         self.reader.header()
     }
@@ -119,22 +120,22 @@ impl Lane {
         self.reader.header().uid
     }
 
-    /// Returns the length of its memory, in bytes.
+    /// Returns the length of the lane's memory, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.reader.header().bytes()
     }
 
-    /// Returns whether the client may still use it.
+    /// Returns whether the client may still use the lane.
     pub(super) fn is_open(&self) -> bool {
         self.state == LaneState::Open
     }
 
-    /// Returns whether a slot has a source.
+    /// Returns whether a source is bound to this slot.
     pub(super) fn is_bound(&self, slot: u8) -> bool {
         self.sources.contains_key(&slot)
     }
 
-    /// Binds a source to a free slot. Returns the source if the memory fails.
+    /// Binds a source to a free slot. If writing to the lane's memory fails, returns the source.
     pub(super) fn bind(
         &mut self,
         slot: u8,
@@ -151,11 +152,13 @@ impl Lane {
 
     /// Updates the wall offset that the client reads.
     pub(super) fn set_wall_offset(&self, wall_offset_ns: i64) {
-        // Writing fails only for lack of memory, and all of it is allocated.
+        // Writing would fail only for lack of memory, and all memory of the lane is already
+        // allocated.
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
 
-    /// Marks the lane as ended for the client. The lane is still read until it is empty.
+    /// Marks the lane as ended, so that the client sees it. The lane is still read until it is
+    /// empty.
     pub(super) fn end(&mut self) {
         if self.is_open() {
             let _stays = self.reader.set_flags(&self.memory, LaneFlags::ENDED);
@@ -202,8 +205,9 @@ impl Lane {
         LaneProgress::More
     }
 
-    /// Ends the lane: accounts for samples that were begun and not passed on, and releases its
-    /// sources and its memory. `causes` is for samples that the client has not counted itself.
+    /// Ends the lane. Accounts for the samples that were begun but not passed on, and releases the
+    /// lane's sources and its memory. `causes` are the causes of samples that the client has not
+    /// counted as lost itself.
     pub(super) fn finish(mut self, causes: Causes, sink: &mut FrameSink, pool: &mut SourcePool) {
         let now_ns = monotonic_ns();
         for account in self.reader.accounts(&self.memory).unwrap_or_default() {
@@ -222,13 +226,13 @@ impl Lane {
             sink.end(&source);
             pool.give_back(registered.setup, source);
         }
-        // The client may keep the memory for as long as it lives. The first page stays, and shows
-        // the client that the lane has ended.
+        // The client may keep the memory for as long as the client lives. The first page stays, and
+        // shows the client that the lane has ended.
         let _kept = free_pages_from(&self.memory, CONTROL_BYTES as u64);
     }
 }
 
-/// Passes on the frames of a batch, up to the first one that is refused.
+/// Passes on the frames of a batch until a frame is refused.
 fn pass(
     sources: &mut BTreeMap<u8, LaneSource>,
     batch: &LaneBatch<'_>,
@@ -246,8 +250,8 @@ fn pass(
 }
 
 impl LaneSource {
-    /// Makes the checks that the lane's reader cannot make: that the number is plausible, that
-    /// times do not step back from the previous lane, and that the payload matches the schema.
+    /// Makes the checks that the lane's reader cannot make. The number must be plausible, times
+    /// must not step back from the previous lane, and the payload must match the schema.
     fn check(
         &mut self,
         frame: &LaneFrame,
@@ -272,7 +276,7 @@ impl LaneSource {
         };
         if let Some(verifier) = self.registered.verifier.as_ref().filter(|_| is_due) {
             let payload = bytes.get(frame.header_bytes + ENVELOPE_BYTES..).unwrap_or_default();
-            // No other thread uses it, so this never waits.
+            // No other thread uses the verifier, so the lock never waits.
             if !is_valid(&mut verifier.lock().unwrap_or_else(PoisonError::into_inner), payload) {
                 return Err(format!(
                     "sample {seq} of {name}: its payload does not fit the schema of the source, or refers to the \
@@ -285,8 +289,8 @@ impl LaneSource {
     }
 }
 
-/// Returns a number that no sample of a lane reaches, because a thread begins fewer than one sample
-/// per nanosecond. This bounds the loss that an invented number can cause.
+/// Returns a number that no sample of a lane can reach, because a thread begins fewer than one
+/// sample per nanosecond. This number bounds the loss that an invented sample number can cause.
 fn plausible_end(first_seq: u64, (begun_ns, now_ns): (u64, u64)) -> u64 {
     first_seq.saturating_add(now_ns.saturating_sub(begun_ns))
 }

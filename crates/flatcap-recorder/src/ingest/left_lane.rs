@@ -1,4 +1,4 @@
-//! A lane of a killed run: its memory has outlived the recorder in the client.
+//! A lane of a killed run. The client kept the lane's memory after the recorder was killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,9 +12,10 @@ use flatcap_os::clock::monotonic_ns;
 use flatcap_os::sealed_memory::fixed_length;
 use flatcap_stream::ChecksumKind;
 
-/// Maximum number of slabs read of a lane: all of them twice, in case its client still writes.
+/// Maximum number of slabs read from a lane. All slabs may be read twice, in case the client still
+/// writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
-/// Memory that a frame takes in addition to its bytes.
+/// Memory that a frame needs in addition to its bytes.
 const FRAME_EXTRA_BYTES: u64 = size_of::<Vec<u8>>() as u64;
 
 /// A lane that a client has handed over.
@@ -28,20 +29,20 @@ pub struct LeftLane {
     receipt: Option<LaneReceipt>,
 }
 
-/// Reports what became of a handed-over lane, at the latest when it is dropped.
+/// Reports the result of a handed-over lane, at the latest when the receipt is dropped.
 #[derive(Debug)]
 pub struct LaneReceipt {
     rescued: RescuedLane,
     receipts: Sender<RescuedLane>,
 }
 
-/// A handed-over lane that does not wait any more.
+/// The result of a handed-over lane that does not wait any more.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RescuedLane {
     pub(super) client: u64,
     pub(super) uid: u32,
     pub(super) resumption: LaneResumption,
-    /// Whether its frames are in the files of its run.
+    /// Whether the lane's frames are in the files of the run.
     pub(super) is_rescued: bool,
 }
 
@@ -50,13 +51,13 @@ pub(super) struct RescuedLane {
 pub struct LeftFrames {
     /// Complete, verified sample frames, in order.
     pub frames: Vec<Vec<u8>>,
-    /// The next sample number of each source, by the ids in the lane, which the client may have
-    /// modified.
+    /// The next sample number of each source, by its id in the lane. The client may have modified
+    /// these numbers.
     pub begun: BTreeMap<u16, u64>,
 }
 
 impl LaneReceipt {
-    /// Reports to the thread of pushed frames that the lane is rescued.
+    /// Reports to the thread that reads pushed frames that the lane is rescued.
     pub fn send(mut self) {
         self.rescued.is_rescued = true;
     }
@@ -64,8 +65,8 @@ impl LaneReceipt {
 
 impl Drop for LaneReceipt {
     fn drop(&mut self) {
-        // Never waits, since that thread drops receipts, too. If it has ended, there are no
-        // clients.
+        // The channel never waits, because that thread drops receipts too. If the thread has ended,
+        // there are no clients.
         let _unheard = self.receipts.try_send(self.rescued);
     }
 }
@@ -75,7 +76,7 @@ impl LeftLane {
     /// the client.
     ///
     /// # Errors
-    /// The memory is not such a lane; the message says why.
+    /// The memory is not a lane of such a run. The message names the reason.
     pub fn open(
         memory: BorrowedFd<'_>,
         resumption: LaneResumption,
@@ -100,7 +101,7 @@ impl LeftLane {
         Ok(Self { memory, reader, resumption, uid, wall_offset_ns, receipt: None })
     }
 
-    /// Sets the client to notify once the lane is rescued.
+    /// Sets the client that is notified once the lane is rescued.
     pub(super) fn for_client(self, client: u64, receipts: &Sender<RescuedLane>) -> Self {
         let rescued = RescuedLane { client, uid: self.uid, resumption: self.resumption, is_rescued: false };
         Self { receipt: Some(LaneReceipt { rescued, receipts: receipts.clone() }), ..self }
@@ -111,12 +112,12 @@ impl LeftLane {
         self.receipt.take()
     }
 
-    /// Returns the run that it belongs to.
+    /// Returns the run that the lane belongs to.
     pub fn run_id(&self) -> u64 {
         self.resumption.run_id
     }
 
-    /// Returns its number in that run.
+    /// Returns the number of the lane in its run.
     pub fn number(&self) -> u32 {
         self.resumption.lane
     }
@@ -131,24 +132,25 @@ impl LeftLane {
         self.uid
     }
 
-    /// Returns the checksum of its frames.
+    /// Returns the checksum of the lane's frames.
     pub fn checksum(&self) -> ChecksumKind {
         self.reader.header().checksum
     }
 
-    /// Reads the remaining frames, up to the first invalid one. Does not change the lane: if this
-    /// recorder is killed before it has written the frames, the next one reads them again.
+    /// Reads the remaining frames up to the first invalid one. The lane is not changed. So if this
+    /// recorder is killed before it has written the frames, the next recorder reads them again.
     pub fn read(mut self) -> LeftFrames {
         let mut left = LeftFrames::default();
-        // The memory has the last offset of its recorder. If the client has modified it, frames
-        // with another offset end the reading.
+        // The memory has the last offset that its recorder set. If the client has modified the
+        // offset, the reading ends at the first frame with another offset.
         let known = self.reader.wall_offset(&self.memory).ok().flatten();
         let offsets: Vec<i64> = known.into_iter().chain([self.wall_offset_ns]).collect();
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns: &offsets };
         let mut buffer = LaneBuffer::default();
         // A client that continues to write must not fill the memory of the recorder.
         let mut space = 2 * self.bytes();
-        // Upper bound for sample numbers: fewer than one sample per nanosecond since boot.
+        // Upper bound of sample numbers, because fewer than one sample per nanosecond can begin
+        // since boot.
         let latest = monotonic_ns();
         'slabs: for _ in 0..SLABS_READ_MAX {
             let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };

@@ -4,56 +4,57 @@ use flatcap_lane::{
     LANE_BYTES_MAX, LANE_BYTES_MIN, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SourceRegistration,
 };
 
-/// Size of a lane's slab in bytes: as large as the recorder's own, so that the largest lane does
-/// not exceed the maximum number of slabs.
+/// Size of a lane's slab in bytes. These slabs are as large as the recorder's own slabs, so that
+/// the largest lane does not exceed the maximum number of slabs.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
-/// Memory that the recorder needs for a pushed source in addition to its schema, in bytes:
-/// counters, a loss list, names and labels, rounded up.
+/// Memory in bytes that the recorder needs for a pushed source in addition to its schema. The
+/// memory is for counters, a loss list, names and labels, and is rounded up.
 const SOURCE_BYTES_MIN: u64 = 8 << 10;
-/// Number of copies of a source's schema in memory: one of the run, those in the plans and headers
-/// of two recorders, and the client's.
+/// Number of copies of a source's schema in memory. There is one in the run, one in the client, and
+/// the others are in the plans and headers of two recorders.
 const SCHEMA_COPIES: u64 = 6;
 
-/// One user may use 1 / `USER_SHARE` of the resources that applications share: clients, lanes,
-/// memory, sources of the run and their descriptions.
+/// Each user may use at most 1 / `USER_SHARE` of the resources that applications share. Shared
+/// resources are clients, lanes, memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
-/// Maximum number of lanes of killed runs that wait to be rescued: as many as the service manager
-/// stores. One user may have 1 / `USER_SHARE` of these lanes.
+/// Maximum number of lanes of killed runs that wait to be rescued. The service manager stores as
+/// many. Each user may have at most 1 / `USER_SHARE` of these lanes.
 pub const LEFT_LANES_MAX: usize = 4096;
-/// Size of a descriptor in addition to schema, names and the labels of the client: the labels from
-/// the kernel, rounded up.
+/// Size of a descriptor in bytes without its schema, its names and the client's labels. The size
+/// includes the labels that come from the kernel, and is rounded up.
 const DESCRIPTOR_BYTES: u64 = 1 << 10;
-/// Bytes of a pushed source's totals in a footer, rounded up.
+/// Size of a pushed source's totals in a footer in bytes, rounded up.
 const TOTALS_BYTES: u64 = 512;
 
 /// The limits of all clients.
 #[derive(Debug, Clone, Copy)]
 pub struct PushLimits {
-    /// Memory of all lanes and of the state of pushed sources, in bytes.
+    /// Maximum memory of all lanes and of the state of pushed sources, in bytes.
     pub memory_bytes: u64,
-    /// Size of a lane's ring in bytes, unless its client requests another size.
+    /// Size of a lane's ring in bytes, unless the client requests another size.
     pub lane_bytes: u64,
     /// Maximum number of concurrent clients.
     pub clients: usize,
     /// Maximum number of concurrent lanes.
     pub lanes: usize,
-    /// Maximum number of sources of a client.
+    /// Maximum number of sources per client.
     pub sources: usize,
-    /// Bytes that one user may push per second; 0 for no limit.
+    /// Maximum number of bytes that one user may push per second; 0 for no limit.
     pub user_bytes_per_second: u64,
-    /// Frames that one user may push per second; 0 for no limit.
+    /// Maximum number of frames that one user may push per second; 0 for no limit.
     pub user_frames_per_second: u64,
     /// Maximum size of a schema in bytes.
     pub schema_bytes: u64,
     /// Maximum size of the descriptors of all pushed sources in a segment, in bytes.
     pub description_bytes: u64,
-    /// The configuration key that limits these bytes.
+    /// The configuration key of `description_bytes`.
     pub description_key: &'static str,
-    /// Maximum number of pushed sources of a run.
+    /// Maximum number of pushed sources in a run.
     pub run_sources: u64,
 }
 
-/// Resources of a run that pushed sources use permanently, because each segment describes them.
+/// The resources of a run that pushed sources use. A source uses them until the run ends, because
+/// each segment describes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DescribedSources {
     pub(super) bytes: u64,
@@ -64,7 +65,7 @@ pub(super) struct DescribedSources {
 impl DescribedSources {
     /// Returns the resources of a new source.
     pub(super) fn of(registration: &SourceRegistration, schema_bytes: usize) -> Self {
-        // Header and footer of each segment repeat the description.
+        // The header and the footer of each segment both contain the description.
         let described = (name_bytes(registration) + schema_bytes) as u64 + DESCRIPTOR_BYTES;
         let memory_bytes = source_bytes(registration, schema_bytes);
         Self { bytes: 2 * described + TOTALS_BYTES, memory_bytes, count: 1 }
@@ -77,14 +78,16 @@ impl DescribedSources {
         self.count = self.count.saturating_add(others.count);
     }
 
-    /// Returns whether it is at most 1 / `parts` of the limit for all pushed sources.
+    /// Returns whether these resources are at most 1 / `parts` of the limits for all pushed
+    /// sources.
     fn is_within(self, limits: &PushLimits, parts: u64) -> bool {
         self.bytes <= limits.description_bytes / parts
             && self.memory_bytes <= limits.memory_bytes / parts
             && self.count <= limits.run_sources / parts
     }
 
-    /// Returns whether it is at most 1 / `parts` of the limit for the sources of one user.
+    /// Returns whether these resources are at most 1 / `parts` of the limits for the sources of one
+    /// user.
     pub(super) fn is_within_share(self, limits: &PushLimits, parts: u64) -> bool {
         self.is_within(limits, parts.saturating_mul(USER_SHARE))
     }
@@ -93,7 +96,7 @@ impl DescribedSources {
     /// one user.
     ///
     /// # Errors
-    /// The message has the limit, and the key that raises it.
+    /// The message names the limit that is exceeded, and the key that raises it.
     pub(super) fn check(self, of_user: Self, limits: &PushLimits) -> Result<(), String> {
         let (who, sum, parts) = if of_user.is_within_share(limits, 1) {
             ("all users", self, 1)
@@ -127,13 +130,14 @@ impl DescribedSources {
     }
 }
 
-/// Returns the number of all clients or lanes that one user may have, at least one.
+/// Returns the maximum number of clients or lanes of one user, which is at least one. `most` is the
+/// maximum number for all users.
 pub(super) fn user_share(most: usize) -> usize {
     most.div_ceil(usize::try_from(USER_SHARE).unwrap_or(usize::MAX))
 }
 
-/// Returns the number of slabs of a lane of which a client requests `bytes`; 0 selects the default.
-/// `slab_bytes` is a power of two.
+/// Returns the number of slabs of a lane for which a client requests `bytes`. If `bytes` is 0, the
+/// lane has the default size. `slab_bytes` is a power of two.
 pub(super) fn slabs(limits: &PushLimits, slab_bytes: usize, bytes: u64) -> usize {
     let wanted = if bytes == 0 { limits.lane_bytes } else { bytes };
     let wanted = usize::try_from(wanted.clamp(LANE_BYTES_MIN, LANE_BYTES_MAX)).unwrap_or(usize::MAX);
@@ -168,7 +172,8 @@ pub(super) mod tests {
         run_sources: 3584,
     };
 
-    // Proves that each ring is within the limits of the protocol, whatever the request.
+    // Proves that the size of each ring is within the limits of the protocol, whatever size is
+    // requested.
     #[test]
     fn rings_are_within_the_limits() {
         let slabs = |slab_bytes, bytes| slabs(&LIMITS, slab_bytes, bytes);
@@ -180,8 +185,8 @@ pub(super) mod tests {
         assert_eq!(slabs(4 << 20, 1), 2);
     }
 
-    // Proves that a refusal names the user or all users, the limit, and the key that raises it,
-    // also with a ring.
+    // Proves that a refusal says whether one user or all users have reached a limit, and that it
+    // names the limit and the key that raises it. The refusal is the same with a ring.
     #[test]
     fn a_refusal_names_its_key() {
         let limits = PushLimits {

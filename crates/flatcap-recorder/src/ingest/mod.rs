@@ -1,9 +1,9 @@
-//! Frames that applications push (docs/PUSH.md): the push socket, the lanes in shared memory, and
-//! the thread that reads the lanes and passes their frames on to the recorder.
+//! Frames that applications push (docs/PUSH.md). This module has the push socket, the lanes in
+//! shared memory, and the thread that reads the lanes and passes their frames on to the recorder.
 //!
-//! Never: waits for a client, maps memory that a client can write to, or trusts data before it is
-//! verified in a private copy. A client that violates the protocol loses its lane, without effect
-//! on other clients.
+//! This module never waits for a client, never maps memory that a client can write to, and never
+//! trusts data before it is verified in a private copy. A client that violates the protocol loses
+//! its lane. Other clients are not affected.
 
 mod acceptance;
 mod allowed_accounts;

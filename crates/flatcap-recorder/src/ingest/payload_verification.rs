@@ -7,24 +7,25 @@ use flatbuffers::VerifierOptions;
 use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
 use flatcap_format::segment::{SampleView, SegmentHeader};
 
-/// Selects the payloads to verify.
+/// The selection of payloads to verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadVerification {
     /// Every payload.
     All,
     /// The first payload of each source in each lane.
     First,
-    /// No payload: readers check each access anyway.
+    /// No payload. Readers check each access anyway.
     None,
 }
 
-/// Maximum apparent size of a payload, as a multiple of its length; [`APPARENT_BYTES_MIN`] is
-/// always allowed. The apparent size counts shared bytes at each use: a string that thousands of
-/// tables share would be checked thousands of times. Applications share vtables, which are short.
+/// Maximum apparent size of a payload, as a multiple of its length. An apparent size of
+/// [`APPARENT_BYTES_MIN`] is always allowed. The apparent size counts shared bytes at each use,
+/// because a string that thousands of tables share would be checked thousands of times.
+/// Applications share vtables, but these are short.
 const APPARENT_FACTOR: usize = 32;
 const APPARENT_BYTES_MIN: usize = 64 << 10;
-/// Maximum number of tables of a payload: a few bytes can refer to the same table many times, and
-/// one thread verifies the payloads of all applications.
+/// Maximum number of tables that a payload may contain. A few bytes can refer to the same table
+/// many times, and one thread verifies the payloads of all applications.
 const TABLES_MAX: usize = 16_384;
 
 /// Returns whether a payload matches the schema and can be verified in time proportional to its
@@ -34,11 +35,11 @@ pub(super) fn is_valid(verifier: &mut PayloadVerifier, payload: &[u8]) -> bool {
     verifier.accepts(payload)
 }
 
-/// Returns a verifier of payloads with this root, or `None` if the source is opaque.
+/// Returns a verifier of payloads with this root table, or `None` if the source is opaque.
 ///
 /// # Errors
-/// The schema is invalid, lacks the root, or has a field that no path can name; the message says
-/// which.
+/// The schema is invalid, lacks the root table, or has a field that no path can name. The message
+/// says which of these is the case.
 pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<PayloadVerifier>>>, String> {
     if root.is_empty() {
         return Ok(None);
@@ -51,8 +52,8 @@ pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<Pay
     Ok(Some(Arc::new(Mutex::new(compiled.verifier(options)))))
 }
 
-/// Verifies the payloads that were left in the lanes of a killed run, with the descriptors in its
-/// files.
+/// Verifies the payloads that were left in the lanes of a killed run. The verification uses the
+/// descriptors in the files of that run.
 #[derive(Debug)]
 pub struct LeftVerification<'h> {
     header: &'h SegmentHeader,
@@ -61,7 +62,7 @@ pub struct LeftVerification<'h> {
 }
 
 impl<'h> LeftVerification<'h> {
-    /// Creates a verification by the descriptors of this header.
+    /// Creates a verification that uses the descriptors of this header.
     pub fn new(header: &'h SegmentHeader, check: PayloadVerification) -> Self {
         Self { header, check, verifiers: BTreeMap::new() }
     }
@@ -88,7 +89,7 @@ impl<'h> LeftVerification<'h> {
         let Self { header, verifiers, .. } = self;
         let verifier = verifiers.entry(source).or_insert_with(|| {
             let described = header.source(source)?;
-            // The killed recorder had refused an invalid schema.
+            // If the schema were invalid, the killed recorder would have refused the source.
             verifier(&described.schema, &described.root).ok().flatten()
         });
         let verifier = verifier.as_ref();
@@ -109,12 +110,13 @@ mod tests {
     use super::*;
 
     const SCHEMA: &[u8] = include_bytes!("../../../flatcap-tasks/generated/kmsg.bfbs");
-    /// Offsets in vtables: of the lines in the root, and of the text in a line.
+    /// Offsets in vtables. `LINES` is the offset of the lines in the root, and `TEXT` is the offset
+    /// of the text in a line.
     const LINES: u16 = 4;
     const TEXT: u16 = 12;
 
-    /// Returns a payload of `count` log lines. All of them refer to one string of `shared` bytes,
-    /// or each has its own string.
+    /// Returns a payload of `count` log lines. If `shared` is set, all lines refer to one string of
+    /// that many bytes. Otherwise, each line has a separate string.
     fn lines(count: usize, shared: Option<usize>) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let text = shared.map(|bytes| builder.create_string(&"\u{20ac}".repeat(bytes / 3)));
@@ -170,8 +172,8 @@ mod tests {
         frame
     }
 
-    // Proves that a valid payload that refers to the same bytes too often is refused, and that one
-    // that does so moderately is accepted.
+    // Proves that a valid payload is refused if it refers to the same bytes too often, and is
+    // accepted if it does so moderately.
     #[test]
     fn shared_bytes_are_checked_a_bounded_number_of_times() {
         let verifier = verifier(SCHEMA, "flatcap.kernel.Kmsg").unwrap().unwrap();
@@ -188,15 +190,15 @@ mod tests {
         }
     }
 
-    // Proves that frames left in a lane are recorded up to the first payload that does not fit the
-    // schema of its source. The settings decide whether each payload is verified, the first one of
-    // each source, or none. A frame that is not a sample is always refused.
+    // Proves that frames left in a lane are recorded up to the first payload that does not match
+    // the schema of its source. The settings decide whether every payload is verified, only the
+    // first one of each source, or none. A frame that is not a sample is always refused.
     #[test]
     fn payloads_left_in_a_lane_are_verified() {
         use PayloadVerification::{All, First, None as Nothing};
         let described = header();
         let good = || lines(3, None);
-        // The offset of the root is beyond the end.
+        // The offset of the root table is beyond the end of the payload.
         let bad = || [&[0xff; 4], &good()[4..]].concat();
         let frames = |payloads: &[(u16, Vec<u8>)]| -> Vec<Vec<u8>> {
             payloads.iter().map(|(source, payload)| frame(*source, payload)).collect()
@@ -210,7 +212,8 @@ mod tests {
         assert_eq!([All, First, Nothing].map(|check| accepted(check, &of_opaque)), [2, 2, 2]);
         let broken = [frames(&[(0, good())]), vec![vec![0; 20]]].concat();
         assert_eq!([All, First, Nothing].map(|check| accepted(check, &broken)), [1, 1, 1]);
-        // Each lane has a first payload of each source.
+        // Verification starts again with each lane, so the first payload of each source is verified
+        // in each.
         let mut verification = LeftVerification::new(&described, First);
         assert_eq!([&of_two, &bad_first].map(|frames| verification.accepted(frames)), [5, 1]);
     }

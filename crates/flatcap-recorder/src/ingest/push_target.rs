@@ -1,4 +1,4 @@
-//! The interface of this module to the run that it belongs to.
+//! The interface between this module and the run that the pushed frames belong to.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,39 +9,41 @@ use flatcap_metrics::SourceMetrics;
 
 use super::left_lane::LeftLane;
 
-/// The run that takes pushed frames. No call waits.
+/// The run that accepts pushed frames. No function of this trait waits.
 pub trait PushTarget: Send {
     /// Returns whether a source of the host has this name.
     fn is_reserved(&self, name: &str) -> bool;
 
-    /// Adds a source; the run assigns the id. The recording describes the source before any frame
-    /// that is queued from now on.
+    /// Adds a source, to which the run assigns an id. In the recording, the description of the
+    /// source comes before any frame that is queued after this call.
     ///
     /// # Errors
-    /// `Later`, or refused for this run.
+    /// `Later` if the call must be repeated, or `Refused` if the source is refused for this run.
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal>;
 
-    /// Writes a mark for an application of this user and, if there is a ring, orders a snapshot of
-    /// its window.
+    /// Writes a mark for an application of this user. If there is a ring, also requests a snapshot
+    /// of its window.
     ///
     /// # Errors
-    /// The trigger is refused; the message says why.
+    /// The trigger is refused. The message names the reason.
     fn trigger(&self, uid: u32, text: String) -> Result<(), String>;
 
-    /// Takes over a lane of an earlier run, to be read later.
+    /// Takes over a lane of an earlier run, which is read later.
     ///
     /// # Errors
-    /// The lane is refused; the message says why.
+    /// The lane is refused. The message names the reason.
     fn take_over(&self, lane: LeftLane) -> Result<(), String>;
 
-    /// Stores the memory of a new lane where it outlives this process, if that is possible.
+    /// Stores the memory of a new lane in a place where it outlives this process, if that is
+    /// possible.
     fn keep_lane(&self, header: &LaneHeader, memory: BorrowedFd<'_>);
 
-    /// Removes a lane from that store, once it has ended and was read.
+    /// Removes a lane from the store of [`keep_lane`](Self::keep_lane), once the lane has ended and
+    /// was read.
     fn forget_lane(&self, header: &LaneHeader);
 }
 
-/// A source that was added.
+/// A source that was added to the run.
 #[derive(Debug)]
 pub struct AddedSource {
     /// The source's id.
@@ -53,8 +55,8 @@ pub struct AddedSource {
 /// The reason why a source was not added.
 #[derive(Debug)]
 pub enum SourceRefusal {
-    /// Other sources are being added: try again.
+    /// Other sources are being added. Try again.
     Later,
-    /// The run refuses the source; the message is for people.
+    /// The run refuses the source. The message is for people.
     Refused(String),
 }

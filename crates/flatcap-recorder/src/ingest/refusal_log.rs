@@ -1,5 +1,5 @@
-//! Limits how often refused requests are logged, so that repeated requests of a user do not fill
-//! the log.
+//! Limits the number of log lines about refused requests, so that a user who repeats a request does
+//! not fill the log.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,11 @@ use flatcap_os::clock::NS_PER_S;
 
 use super::cpu_budget::Payer;
 
-/// Time after a logged refusal in which others of the same user and kind are only counted.
+/// Time after a logged refusal during which further refusals of the same user and kind are counted
+/// but not logged.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of pairs of user and kind. Further ones are not logged during the interval.
+/// Maximum number of pairs of user and kind. Refusals of further pairs are not logged during the
+/// interval.
 const ENTRIES_MAX: usize = 64;
 
 /// The recently logged refusals.
@@ -26,8 +28,8 @@ struct LoggedRefusal {
 }
 
 impl RefusalLog {
-    /// Returns whether to log a refusal: the number of unlogged refusals of the same user and kind
-    /// before it, or `None` if it is not logged either.
+    /// Returns whether to log a refusal. If so, returns the number of refusals of the same user and
+    /// kind that were not logged before. If it is not to be logged either, returns `None`.
     pub(super) fn note(&mut self, payer: Payer, code: PushErrorCode, now_ns: u64) -> Option<u64> {
         let key = (payer, code as u32);
         let is_recent = |entry: &LoggedRefusal| now_ns.saturating_sub(entry.logged_ns) < INTERVAL_NS;
@@ -54,8 +56,8 @@ impl RefusalLog {
 mod tests {
     use super::*;
 
-    // Proves that one refusal per user, kind and interval is logged, with the number of suppressed
-    // ones, and that memory is bounded.
+    // Proves that one refusal per user, kind and interval is logged with the number of suppressed
+    // refusals, and that memory is bounded.
     #[test]
     fn refusals_are_logged_once() {
         let mut log = RefusalLog::default();

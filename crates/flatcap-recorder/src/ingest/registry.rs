@@ -1,4 +1,5 @@
-//! The clients with their lanes and sources, and the answers to their requests.
+//! The registry of clients with their lanes and sources. The registry answers the requests of the
+//! clients.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,11 +29,11 @@ use super::source_pool::{ChosenSource, PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
 use super::trigger_limits::TriggerLimits;
 
-/// Maximum number of queued receipts between two turns: for the lanes that wait, and for the lanes
-/// that are being rescued.
+/// Maximum number of receipts that are queued between two turns. There may be one receipt for each
+/// lane that waits and for each lane that is being rescued.
 const RECEIPTS_MAX: usize = 2 * LEFT_LANES_MAX;
 
-/// Clients, their lanes, and the sources of lanes that have ended.
+/// The clients, their lanes, and the sources of lanes that have ended.
 pub(super) struct ClientRegistry {
     pub(super) clients: BTreeMap<u64, ConnectedClient>,
     pub(super) lanes: BTreeMap<u32, Lane>,
@@ -63,16 +64,16 @@ pub(super) enum RequestAnswer {
     WithLane(PushReply, u32),
     /// The request has no reply.
     Nothing,
-    /// Not yet: the request must be answered before the next one of this client.
+    /// No answer yet. The request must be answered before the next request of this client.
     Later(PushRequest),
 }
 
-/// A refused request: the code of the reply, and a message for people.
+/// A refused request, as the code of the reply and a message for people.
 pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
 
 type Answered = Result<RequestAnswer, RequestRefusal>;
 
-/// Times of a request, in nanoseconds.
+/// The times at which a request is handled, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestTime {
     pub(super) mono_ns: u64,
@@ -96,7 +97,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Answers a request of a client, which has sent the right number of descriptors.
+    /// Answers a request of a client. The caller has checked that the client has sent the right
+    /// number of descriptors.
     pub(super) fn answer(
         &mut self,
         id: u64,
@@ -153,7 +155,7 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(reply))
     }
 
-    /// Registers a source. The source is recorded only once a lane uses it.
+    /// Registers a source. The source is added to the recording only when a lane uses it.
     fn register(
         &mut self,
         id: u64,
@@ -256,8 +258,8 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }
 
-    /// Takes a source of the run that no lane uses, or adds one, with as many labels as the user's
-    /// share allows. Returns `None` if this must wait.
+    /// Takes a source of the run that no lane uses, or adds a new one. The source has as many
+    /// labels as the user's share allows. Returns `None` if the request must wait.
     fn take_source(
         &mut self,
         registered: &RegisteredSource,
@@ -275,7 +277,7 @@ impl ClientRegistry {
         Ok(Some((setup, added)))
     }
 
-    /// Adds a source to the run. Returns `None` if this must wait.
+    /// Adds a source to the run. Returns `None` if the request must wait.
     fn add_source(
         &mut self,
         registered: &RegisteredSource,
@@ -301,7 +303,7 @@ impl ClientRegistry {
     fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
         let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
         let user = client.uid;
-        // Another process of the same program is the same application.
+        // Other processes of the same program count as the same application.
         let program = client.process.as_ref().and_then(|process| process.executable.clone());
         let program = program.unwrap_or_else(|| client.name().to_owned());
         self.triggers.permit(user, &program, now.mono_ns).map_err(limit)?;
@@ -343,8 +345,8 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Resume))
     }
 
-    /// Notifies clients of the rescue of lanes that they handed over. If a lane is still being
-    /// written, the rest follows later.
+    /// Notifies the clients of the rescue of lanes that they handed over. If a client still writes
+    /// to its lane, the rest of the lane follows later, and then the client is notified.
     pub(super) fn pass_on_receipts(&mut self) {
         for RescuedLane { client, uid, resumption, is_rescued } in self.receipts.1.try_iter() {
             if let Some(waiting) = self.left_of.get_mut(&uid) {
@@ -360,8 +362,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Removes a client whose connection is closed. The client's lanes are read until they are
-    /// empty.
+    /// Removes a client whose connection is closed. The client's lanes are still read until they
+    /// are empty.
     pub(super) fn remove_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.release(client.sources.values().map(|source| source.bytes).sum());
@@ -376,7 +378,7 @@ impl ClientRegistry {
         lane.finish(causes, sink, &mut self.pool);
     }
 
-    /// Publishes the current counts.
+    /// Updates the metrics with the current counts.
     pub(super) fn publish(&self) {
         let metrics = &self.settings.metrics;
         let clients = self.clients.values().filter(|client| client.name.is_some()).count();
@@ -386,7 +388,7 @@ impl ClientRegistry {
         metrics.memory_bytes.set(self.memory_bytes);
     }
 
-    /// Charges memory to a user.
+    /// Charges memory to a user, and refuses the request if a limit is exceeded.
     fn charge(&mut self, uid: u32, bytes: u64) -> Result<(), RequestRefusal> {
         let most = self.settings.limits.memory_bytes;
         let exceeds = |who: &str, used: u64, most: u64| {
@@ -407,8 +409,8 @@ impl ClientRegistry {
         Ok(())
     }
 
-    /// Returns the memory that a user uses: its lanes, the registrations of its clients, and its
-    /// sources in the run.
+    /// Returns the memory that a user occupies with its lanes, the registrations of its clients,
+    /// and its sources in the run.
     fn memory_of(&self, uid: u32) -> u64 {
         let lanes = self.lanes.values().filter(|lane| lane.header().uid == uid).map(Lane::bytes);
         let clients = self.clients.values().filter(|client| client.uid == uid);
@@ -423,7 +425,7 @@ impl ClientRegistry {
 }
 
 /// Checks that one more of something is within the limit for all users and within the share of one
-/// user. `taken` is the number of all users and of this user.
+/// user. `taken` has the number for all users and the number for this user.
 fn check_share(what: &str, key: &str, taken: (usize, usize), most: usize) -> Result<(), RequestRefusal> {
     let (of_all, of_user) = taken;
     let (who, taken, most) = if of_all >= most {

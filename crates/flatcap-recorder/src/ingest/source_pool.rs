@@ -1,5 +1,5 @@
-//! The pushed sources of a run. A new lane continues an unused source with the same description, so
-//! that threads and processes that start and end do not use up the ids of the run.
+//! The pushed sources of a run. A new lane continues an unused source that has the same
+//! description. So threads and processes that start and end do not use up the ids of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use flatcap_metrics::SourceMetrics;
 use super::limits::{DescribedSources, PushLimits};
 use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 
-/// Maximum number of processes of a source that are distinguished by a label. All further processes
-/// of the run share sources without the label: a program that restarts all the time must not use up
-/// the ids.
+/// Maximum number of processes of a source that a label distinguishes. All further processes of the
+/// run share sources without the label, because a program that restarts all the time must not use
+/// up the ids.
 const PROCESSES_MAX: usize = 32;
-/// A lane continues the source of another lane only after this time, so that its clock cannot be
-/// before the last sample: it is the maximum time that a sample may be ahead.
+/// Minimum time before a lane continues the source of another lane, so that the lane's clock cannot
+/// be before the last sample. The value is the maximum time by which a sample may be in the future.
 const PAUSE_MIN_NS: u64 = 1_000_000;
 
 /// A pushed source of the recording.
@@ -22,15 +22,15 @@ const PAUSE_MIN_NS: u64 = 1_000_000;
 pub(super) struct PushedSource {
     pub(super) id: u16,
     pub(super) counters: Arc<SourceMetrics>,
-    /// The process that it belongs to; `None` if it is shared.
+    /// The process that the source belongs to, or `None` if processes share the source.
     pub(super) process: Option<i32>,
     /// Number of the next sample.
     pub(super) next_seq: u64,
-    /// Begin of the last sample, in monotonic nanoseconds.
+    /// Begin of the source's last sample, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
 }
 
-/// The sources that no lane uses, and the resources of all sources of the run.
+/// The sources that no lane uses, and the resources that all sources of the run use.
 #[derive(Debug, Default)]
 pub(super) struct SourcePool {
     known: BTreeMap<Arc<SourceSetup>, SourceHistory>,
@@ -43,7 +43,7 @@ pub(super) struct SourcePool {
 pub(super) enum ChosenSource {
     /// A source that no lane uses.
     Known(Arc<SourceSetup>, PushedSource),
-    /// A new source of this setup, with the label of this process.
+    /// A new source with this setup, with the label of this process.
     New(Arc<SourceSetup>, Option<i32>),
 }
 
@@ -54,11 +54,12 @@ struct SourceHistory {
 }
 
 impl SourcePool {
-    /// Chooses the source for a lane of a user: the one with the most labels for which a source is
-    /// unused, or for which the user's share allows a new one.
+    /// Chooses the source for a lane of a user. Tries the descriptions of the source from the most
+    /// labels to the fewest. Chooses the first one for which a source is unused, or for which the
+    /// user's share allows a new source.
     ///
     /// # Errors
-    /// The message has the limit that was reached, and the key that raises it.
+    /// The message names the limit that was reached, and the key that raises it.
     pub(super) fn choose(
         &mut self,
         registered: &RegisteredSource,
@@ -80,8 +81,8 @@ impl SourcePool {
         Err(checked.err().unwrap_or_default())
     }
 
-    /// Returns the resources of all sources, and of the sources of a user, including one more
-    /// source of the user.
+    /// Returns the resources of all sources, and the resources of the sources of this user. Both
+    /// include one more source of the user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
         let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
@@ -89,17 +90,18 @@ impl SourcePool {
         (of_all, of_user)
     }
 
-    /// Returns the resources of the sources of a user.
+    /// Returns the resources that the sources of a user occupy.
     pub(super) fn described_of(&self, uid: u32) -> DescribedSources {
         self.described_of.get(&uid).copied().unwrap_or_default()
     }
 
-    /// Returns the resources of all sources.
+    /// Returns the resources that all sources occupy.
     pub(super) fn described(&self) -> DescribedSources {
         self.described
     }
 
-    /// Returns the process in the label of a source for this process.
+    /// Returns the process to put into the label of a source, or `None` if the source gets no such
+    /// label.
     fn process_label(&self, setup: &SourceSetup, process: Option<i32>) -> Option<i32> {
         let processes = self.known.get(setup).map(|known| &known.processes);
         let has_place =
@@ -107,7 +109,7 @@ impl SourcePool {
         process.filter(has_place)
     }
 
-    /// Takes an unused source; `process` is the process in its label.
+    /// Takes an unused source. `process` is the process in the label of the source.
     fn take(&mut self, setup: &SourceSetup, process: Option<i32>, now_ns: u64) -> Option<PushedSource> {
         let free = &mut self.known.get_mut(setup)?.free;
         let is_fit = |source: &PushedSource| {
@@ -116,7 +118,7 @@ impl SourcePool {
         free.iter().position(is_fit).map(|index| free.swap_remove(index))
     }
 
-    /// Records a new source of a user in the run.
+    /// Records that a new source of a user was added to the run.
     pub(super) fn note_added(
         &mut self,
         (uid, described): (u32, DescribedSources),
@@ -129,7 +131,7 @@ impl SourcePool {
         self.known.entry(Arc::clone(setup)).or_default().processes.extend(process);
     }
 
-    /// Takes back the source of a lane that has ended.
+    /// Returns the source of a lane that has ended to the pool.
     pub(super) fn give_back(&mut self, setup: Arc<SourceSetup>, source: PushedSource) {
         self.known.entry(setup).or_default().free.push(source);
     }
@@ -150,7 +152,7 @@ mod tests {
     }
 
     // Proves that a source is continued only by the same process, with the same user, name and
-    // labels, and not before its last sample has ended.
+    // labels, and only after the end of its last sample.
     #[test]
     fn a_source_is_continued() {
         let mut pool = SourcePool::default();
@@ -191,8 +193,8 @@ mod tests {
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
     }
 
-    /// An application that is restarted repeatedly, with this number of threads and size of its
-    /// schema.
+    /// A simulated application that is restarted repeatedly. The application has this number of
+    /// threads and this size of its schema.
     struct RestartedApplication {
         uid: u32,
         threads: usize,
@@ -214,7 +216,7 @@ mod tests {
             registered(setup(self.uid, "orders", &labels), described)
         }
 
-        /// Starts it once, and ends it. Returns the first refusal.
+        /// Starts the application once, and ends it. Returns the first refusal.
         fn start(
             &self,
             start: usize,
@@ -242,10 +244,10 @@ mod tests {
         }
     }
 
-    // Proves that applications can be started any number of times: with and without a ring, with
+    // Proves that applications can be started any number of times with and without a ring, with
     // small and large schemas, and with labels that change at each start. The ids and the
     // descriptions of the run stay within their limits. A hostile user that describes a new source
-    // each time is refused, without harm to another user.
+    // each time is refused, and another user is not affected.
     #[test]
     fn applications_are_started_any_number_of_times() {
         let starts = effort::by_hand(3_000, 10_000);

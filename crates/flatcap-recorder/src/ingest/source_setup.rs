@@ -1,4 +1,5 @@
-//! The description of a source by its client, and the client's identity as the kernel reports it.
+//! The description of a source, which comes from its client, and the client's identity, which the
+//! kernel reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,8 +13,8 @@ use super::limits::DescribedSources;
 
 /// Maximum length of a label's value, in bytes.
 const LABEL_BYTES_MAX: usize = 255;
-/// Labels that the recorder gives to each pushed source. Labels of clients with these names are
-/// dropped.
+/// Labels that the recorder gives to each pushed source. If a client sends labels with these names,
+/// they are dropped.
 const OWN_LABELS: [&str; 5] = ["client", "uid", "executable", "cgroup", PROCESS_LABEL];
 const PROCESS_LABEL: &str = "pid";
 
@@ -23,8 +24,8 @@ const PROGRAM_LABELS: [&str; 3] = ["client", "uid", "executable"];
 /// starts.
 const USER_LABELS: [&str; 2] = ["client", "uid"];
 
-/// The description of a source, independent of the process and thread that pushes it. Lanes with
-/// the same description may use one source of the recording, one after the other.
+/// The description of a source, independent of the process and the thread that pushes it. Lanes
+/// with the same description may use one source of the recording one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceSetup {
     uid: u32,
@@ -35,13 +36,14 @@ pub(super) struct SourceSetup {
     schema: Arc<[u8]>,
 }
 
-/// A description by which a lane may get a source of the recording.
+/// A description with which a lane may get a source of the recording.
 #[derive(Debug, Clone)]
 pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
     /// The process id in the source's label, or `None` if the source has no such label.
     pub(super) process: Option<i32>,
-    /// New sources get this description while the user has taken at most 1 / `parts` of its share.
+    /// New sources get this description only while the user has used at most 1 / `parts` of its
+    /// share.
     pub(super) parts: u64,
 }
 
@@ -49,21 +51,24 @@ pub(super) struct SourceIdentity {
 #[derive(Debug, Clone)]
 pub(super) struct RegisteredSource {
     pub(super) setup: Arc<SourceSetup>,
-    /// The same with fewer labels: without the instance, and without everything that changes with a
-    /// start.
+    /// The same setup with fewer labels. The first one lacks the instance, and the second one lacks
+    /// everything that an application can change between two starts.
     pub(super) reduced: [Arc<SourceSetup>; 2],
-    /// The source's share of the descriptions in each segment.
+    /// The resources that the description uses in each segment.
     pub(super) described: DescribedSources,
-    /// Shared by the lanes of the client, which one thread reads; `None` if the source is opaque.
+    /// The verifier of payloads. All lanes of the client share it, and one thread reads them.
+    /// `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// The memory of the description in bytes, which it needs again as a source of the run.
+    /// Memory of the description in bytes. The description needs the same memory again when it
+    /// becomes a source of the run.
     pub(super) bytes: u64,
 }
 
 impl RegisteredSource {
-    /// Returns the possible descriptions of the source: first in full, for a process with this id,
-    /// then with fewer labels each. With fewer labels, more starts of an application share a
-    /// source, so an application can be started any number of times although ids are never reused.
+    /// Returns the possible descriptions of the source. The first one is the full description for a
+    /// process with this id, and each further one has fewer labels. With fewer labels, more starts
+    /// of an application share a source. So an application can be started any number of times
+    /// although ids are never reused.
     pub(super) fn identities(&self, process: Option<i32>) -> [SourceIdentity; 4] {
         let [of_program, of_user] = &self.reduced;
         let identity = |setup: &Arc<SourceSetup>, process, parts| SourceIdentity {
@@ -81,7 +86,8 @@ impl RegisteredSource {
 }
 
 impl SourceSetup {
-    /// Returns two copies: one with only [`PROGRAM_LABELS`], and one with only [`USER_LABELS`].
+    /// Returns two copies with fewer labels. One has only [`PROGRAM_LABELS`], and the other has
+    /// only [`USER_LABELS`].
     pub(super) fn reduced(&self) -> [Arc<Self>; 2] {
         [&PROGRAM_LABELS[..], &USER_LABELS].map(|kept| {
             let mut reduced = self.clone();
@@ -90,7 +96,7 @@ impl SourceSetup {
         })
     }
 
-    /// Adds the identity of the client, as the kernel reports it, to a registration.
+    /// Adds the identity of the client, which the kernel reports, to a registration.
     pub(super) fn new(
         registration: SourceRegistration,
         schema: Vec<u8>,
@@ -118,7 +124,8 @@ impl SourceSetup {
         &self.name
     }
 
-    /// Returns the descriptor of the source, with the id of its process if it belongs to one.
+    /// Returns the descriptor of the source. The descriptor has the process id if the source
+    /// belongs to a process.
     pub(super) fn info(&self, process: Option<i32>) -> SourceInfo {
         let mut labels: Vec<(String, String)> =
             self.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -146,7 +153,7 @@ fn cut(text: &str) -> &str {
 pub(super) mod tests {
     use super::*;
 
-    /// An opaque source of a user.
+    /// Returns the setup of an opaque source of a user.
     pub(in crate::ingest) fn setup(uid: u32, name: &str, labels: &[(&str, &str)]) -> SourceSetup {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let registration = SourceRegistration {
@@ -159,14 +166,14 @@ pub(super) mod tests {
         SourceSetup::new(registration, Vec::new(), "test", (uid, None))
     }
 
-    /// A source that a client has registered with this setup.
+    /// Returns a source that a client has registered with this setup.
     pub(in crate::ingest) fn registered(setup: SourceSetup, described: DescribedSources) -> RegisteredSource {
         let reduced = setup.reduced();
         RegisteredSource { setup: Arc::new(setup), reduced, described, verifier: None, bytes: 0 }
     }
 
-    // Proves that removing labels makes different descriptions equal, that the user and the client
-    // stay, and that everything except labels always distinguishes them.
+    // Proves that removing labels makes different descriptions equal. The labels of the user and
+    // the client stay. Descriptions that differ in anything except labels always stay different.
     #[test]
     fn descriptions_are_reduced() {
         let of = |instance: &str, name| setup(7, name, &[("instance", instance)]).reduced();
@@ -177,8 +184,8 @@ pub(super) mod tests {
         assert_eq!(names, ["client", "uid"]);
     }
 
-    // Proves that a client cannot set the labels that come from the kernel, that its other labels
-    // are kept, and that values are truncated.
+    // Proves that a client cannot set the labels that come from the kernel, that the client's other
+    // labels are kept, and that values are truncated.
     #[test]
     fn the_kernels_labels_are_the_kernels() {
         let labels = [("uid", "0"), ("pid", "1"), ("cgroup", "/"), ("executable", "x"), ("team", "payments")];

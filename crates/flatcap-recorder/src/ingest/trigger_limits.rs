@@ -1,14 +1,15 @@
-//! Limits how often applications fire triggers: each firing writes a mark and keeps a window of the
-//! ring.
+//! Limits how often applications fire triggers, because each firing writes a mark and keeps a
+//! window of the ring.
 
 use std::collections::BTreeMap;
 
 use flatcap_os::clock::NS_PER_S;
 
-/// A program of a user fires at most one trigger in this time, whatever its number of processes.
+/// Minimum time between two triggers of a program of a user, whatever the number of the program's
+/// processes.
 const INTERVAL_NS: u64 = NS_PER_S;
-/// Maximum number of triggers that all programs of a user fire in that time: a user can have any
-/// number of programs.
+/// Maximum number of triggers that all programs of a user fire in that time, because a user can
+/// have any number of programs.
 const TRIGGERS_OF_USER_MAX: usize = 4;
 
 /// The triggers of the last second.
@@ -21,7 +22,7 @@ impl TriggerLimits {
     /// Checks whether a program of a user may fire a trigger now.
     ///
     /// # Errors
-    /// The application may not fire; the message says why.
+    /// The application may not fire a trigger now. The message names the reason.
     pub(super) fn permit(&mut self, uid: u32, program: &str, now_ns: u64) -> Result<(), String> {
         self.last_ns.retain(|_, last_ns| now_ns.saturating_sub(*last_ns) < INTERVAL_NS);
         let programs = || self.last_ns.keys().filter(|(user, _)| *user == uid).map(|(_, program)| program);
@@ -44,9 +45,8 @@ impl TriggerLimits {
 mod tests {
     use super::*;
 
-    // Proves that a program fires at most one trigger per second, that another program and another
-    // user are independent, that a user with many programs is limited too, and that memory is
-    // bounded.
+    // Proves that a program fires at most one trigger per second and that a user with many programs
+    // is limited too. Another program and another user are not affected. Memory is bounded.
     #[test]
     fn triggers_are_limited_by_program_and_user() {
         let mut limits = TriggerLimits::default();

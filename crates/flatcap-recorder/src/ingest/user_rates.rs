@@ -1,5 +1,5 @@
-//! The rate limit of each user: the amount that the user has pushed, checked against the limits per
-//! second.
+//! The rate limit of each user. The amount that the user has pushed is checked against the limits
+//! per second.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::limits::PushLimits;
 
 /// Maximum unused time that a user can use later in one burst.
 const BURST_NS: u64 = NS_PER_S;
-/// Maximum number of users with accounts; beyond it, accounts without debt are dropped.
+/// Maximum number of users with accounts. Beyond this number, accounts without debt are dropped.
 const USERS_MAX: usize = 64;
-/// The keys of the limits.
+/// The configuration keys of the limits.
 const BYTES_KEY: &str = "user_bytes_per_second";
 const FRAMES_KEY: &str = "user_frames_per_second";
-/// Shortest interval of the warning about a user.
+/// Minimum interval between two warnings about the same user.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 /// The amount read from a lane.
@@ -49,7 +49,8 @@ impl UserRates {
         }
     }
 
-    /// Returns whether more may be read for a user. Warns if not, at most once a minute for a user.
+    /// Returns whether more may be read for a user. If not, logs a warning, at most once a minute
+    /// per user.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
         let Some(key) = account.exceeded(now_ns) else { return true };
@@ -89,7 +90,7 @@ impl UserAccount {
         Self { bytes: throttle(bytes_per_second), frames: throttle(frames_per_second), next_warning_ns: 0 }
     }
 
-    /// Returns the key of the limit that must be waited for.
+    /// Returns the key of the limit that the user has exceeded and must wait for.
     fn exceeded(&self, now_ns: u64) -> Option<&'static str> {
         let limits = [(&self.bytes, BYTES_KEY), (&self.frames, FRAMES_KEY)];
         let is_exceeded = |throttle: &&Throttle| throttle.wait_ns(now_ns) > 0;
@@ -113,7 +114,7 @@ mod tests {
         UserRates::new(&PushLimits { user_bytes_per_second: bytes, user_frames_per_second: frames, ..LIMITS })
     }
 
-    /// Returns the bytes read for a user that always has more, in an interval.
+    /// Returns the number of bytes read in an interval for a user that always has more data.
     fn read_in(rates: &mut UserRates, uid: u32, from_ns: u64, to_ns: u64) -> u64 {
         let amount = PushedAmount { bytes: 1000, frames: 10 };
         let mut read = 0;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     // Proves that a user gets its rate after a burst of one second, whichever limit is lower, and
-    // that other users have no effect on it.
+    // that other users do not affect this rate.
     #[test]
     fn each_user_gets_its_rate() {
         for (bytes, frames) in [(1 << 20, 0), (0, 10_486), (1 << 20, 1 << 30), (1 << 40, 10_486)] {

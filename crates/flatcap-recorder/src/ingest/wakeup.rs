@@ -1,4 +1,4 @@
-//! The events that the thread waits for, each with a number.
+//! The events that the thread waits for. Each event has a number.
 
 /// An event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

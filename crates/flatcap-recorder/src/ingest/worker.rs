@@ -1,4 +1,4 @@
-//! The thread that answers clients and reads their lanes.
+//! The thread that answers the requests of clients and reads their lanes.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -34,15 +34,15 @@ pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Maximum number of requests of a client answered per turn, so that other clients get their turn.
 const REQUESTS_PER_TURN: usize = 16;
-/// Maximum number of wall offsets that samples may be stamped with: the last 64 changes of the wall
-/// clock.
+/// Maximum number of wall offsets that samples may be stamped with. The offsets are those after the
+/// last 64 changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// Time at the end for frames that are being written: writing one takes less than a microsecond
+/// Time at the end for frames that are being written. Writing a frame takes less than a microsecond
 /// unless its thread is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
-/// Maximum time for the last frames if the recorder does not keep up.
+/// Maximum time to wait for the last frames if the recorder does not keep up.
 const STOP_MAX_NS: u64 = 3 * NS_PER_S;
-/// Interval between two attempts during that time.
+/// Interval between two attempts during `STOP_MAX_NS`.
 const STOP_INTERVAL_NS: u64 = 1_000_000;
 
 /// The settings of the thread.
@@ -53,7 +53,7 @@ pub struct PushWorkerSettings {
     pub allowed: AllowedAccounts,
     /// The limits of clients.
     pub limits: PushLimits,
-    /// The payloads to verify.
+    /// The selection of payloads to verify.
     pub check: PayloadVerification,
     /// Interval between two reads of the lanes, in nanoseconds.
     pub drain_ns: u64,
@@ -61,19 +61,20 @@ pub struct PushWorkerSettings {
     pub lane_header: LaneHeader,
     /// Queues the frames for the recorder.
     pub producer: SlabProducer,
-    /// Difference of wall time and monotonic time.
+    /// Difference between wall time and monotonic time.
     pub wall_offset: Arc<WallOffset>,
     /// The run that the frames belong to.
     pub target: Box<dyn PushTarget>,
-    /// CPU budget of all this work, in basis points of a core.
+    /// CPU budget of all work for pushes, in basis points of a core.
     pub cpu_basis_points: u32,
-    /// The counters.
+    /// The counters of pushes.
     pub metrics: Arc<PushMetrics>,
-    /// The counters of the recorders, which include their CPU time for pushed frames.
+    /// The counters of the recorders. One of the counters is the recorders' CPU time for pushed
+    /// frames.
     pub recorders: Vec<Arc<PushMetrics>>,
 }
 
-/// Ends the thread.
+/// The handle that ends the thread.
 #[derive(Debug, Clone)]
 pub struct PushStop(Arc<PollEvent>);
 
@@ -98,8 +99,8 @@ pub struct PushWorker {
     first_lane: u32,                   // that is read first: the one that could not be read the last time
     is_contended: bool,                // the budget did not suffice for the last turn
     is_lanes_turn: bool,               // lanes are read before requests are answered
-    /// Requests that could not be answered yet. Their connections are not in `ready`, because
-    /// packets after such a request must wait.
+    /// Requests that could not be answered yet. The connections of these requests are not in
+    /// `ready`, because packets after such a request must wait.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
@@ -117,7 +118,7 @@ impl fmt::Debug for PushWorker {
 }
 
 impl PushStop {
-    /// Makes the thread read the lanes for the last time and end.
+    /// Makes the thread read the lanes one last time and end.
     pub fn stop(&self) {
         self.0.set();
     }
@@ -236,7 +237,7 @@ impl PushWorker {
     /// Serves all pending requests, as far as the budget allows.
     fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
         for wakeup in wakeups {
-            // The remaining events are reported again in the next turn.
+            // The next turn reports the remaining events again.
             if self.cpu.wait_ns(monotonic_ns()) > 0 {
                 return;
             }
@@ -252,8 +253,8 @@ impl PushWorker {
         }
     }
 
-    /// Charges the CPU time of the recorders for pushed frames, and of closing. Returns how long
-    /// all work must pause, in nanoseconds.
+    /// Charges the recorders' CPU time for pushed frames and the CPU time for closing connections.
+    /// Returns the time for which all work must pause, in nanoseconds.
     fn charge_recorders(&mut self) -> u64 {
         let used_ns: u64 = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
         let now_ns = monotonic_ns();
@@ -261,7 +262,7 @@ impl PushWorker {
         self.cpu.wait_ns(now_ns)
     }
 
-    /// Returns how long to wait for requests before the next read of the lanes.
+    /// Returns the time to wait for requests before the next read of the lanes.
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let is_idle = now_ns.saturating_sub(self.busy_ns) > IDLE_AFTER_NS;
         if is_idle { IDLE_INTERVAL_NS.max(self.drain_ns) } else { self.drain_ns }
@@ -293,7 +294,7 @@ impl PushWorker {
         }
     }
 
-    /// Answers a request of a client. Returns whether there may be another one.
+    /// Answers one request of a client. Returns whether there may be another request.
     pub(super) fn serve_one(&mut self, id: u64, now_ns: u64) -> bool {
         if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
             return false;
@@ -301,7 +302,7 @@ impl PushWorker {
         let Some(client) = self.registry.clients.get(&id) else { return false };
         let (answer, is_last) = match client.receive(&mut self.packet) {
             Incoming::Packet(packet) => {
-                // If descriptors cannot be closed, no client may send more of them.
+                // If descriptors cannot be closed, no client may send more descriptors.
                 let is_last = !packet.descriptors.is_empty() && self.listener.closer().is_full();
                 (self.answer_packet(id, packet, now_ns), is_last)
             }
@@ -409,11 +410,13 @@ impl PushWorker {
         }
     }
 
-    /// Reads all lanes, as far as the budget allows. Returns whether any of them has more.
+    /// Reads all lanes, as far as the budget allows. Returns whether any of the lanes has more
+    /// frames.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
         let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
-        // Lanes take turns in waiting for free slabs and for the budget.
+        // The lanes take turns in being first, because later ones may have to wait for free slabs
+        // or for the budget.
         let first = numbers.partition_point(|number| *number < self.first_lane);
         numbers.rotate_left(first);
         if self.is_contended {
@@ -487,7 +490,7 @@ impl PushWorker {
         self.registry.finish_lane(number, Causes::Damaged, &mut self.reading.sink);
     }
 
-    /// Reads the lanes for the last time, accounts for begun samples, and ends.
+    /// Reads the lanes one last time, accounts for begun samples, and ends.
     fn finish(mut self) {
         let begin_ns = monotonic_ns();
         self.registry.lanes.values_mut().for_each(Lane::end);
@@ -505,7 +508,7 @@ impl PushWorker {
                     LaneProgress::Defect(defect) => self.end_defective(number, &defect),
                 }
             }
-            // Flush now, because the recorder waits for nothing else.
+            // Flush now, because the recorder has nothing else to wait for.
             self.reading.sink.flush(now_ns, u64::MAX);
             if now_ns >= deadline_ns || (now_ns >= settled_ns && !is_blocked) {
                 break;

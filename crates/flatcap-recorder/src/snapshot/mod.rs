@@ -1,8 +1,8 @@
-//! Snapshots: full-rate samples around a moment, copied from the ring into a directory of their own
-//! that is published atomically.
+//! Snapshots of the full-rate samples around a moment. The samples are copied from the ring into a
+//! separate directory, which gets its final name atomically.
 //!
-//! Never: delays a sampler or the recorder; publishes an incomplete directory; removes a snapshot
-//! that is marked as kept.
+//! This module never delays a sampler or the recorder, never gives an incomplete directory its
+//! final name, and never removes a snapshot that is marked as kept.
 
 mod order;
 mod pending_snapshot;

@@ -1,4 +1,4 @@
-//! The order of a snapshot, and the handle with which any thread orders one.
+//! The request for a snapshot, and the handle with which any thread can request one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,45 +9,46 @@ use flatcap_os::host_log::HostLog;
 use flatcap_os::wake_event::WakeEvent;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of orders and extensions queued for the snapshot thread, which takes them within
-/// milliseconds; further ones are refused.
+/// Maximum number of requests and extensions queued for the snapshot thread. The thread takes them
+/// within milliseconds. Further ones are refused.
 const REQUESTS_MAX: usize = 64;
 
-/// The content of a snapshot, and the reason for it.
+/// A request for a snapshot, with its content and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
-    /// Ends the name of the directory, after the time: the name of the rule, or what a person
-    /// wrote. Characters that do not belong in a file name are replaced.
+    /// The second part of the directory's name, which follows the time. The name is the rule's
+    /// name, or what a person wrote. Characters that do not belong in a file name are replaced.
     pub name: String,
-    /// The rule that fired, or `None` if a person or a signal ordered it.
+    /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
-    /// The user whose application fired it, or `None` if a rule, a person or a signal did. Orders
-    /// of users are not joined with others, so that each keeps its name.
+    /// The user whose application requested the snapshot, or `None` if a rule, a person or a signal
+    /// did. Requests of users are not joined with others, so that each keeps its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// The reason for people: the condition, or the text of `--reason`.
+    /// The reason, written for people. The reason is the condition of the rule, or the text of
+    /// `--reason`.
     pub reason: String,
-    /// The expressions of the rule and their values, as text.
+    /// The expressions of the rule and their values, as strings.
     pub values: Vec<(String, String)>,
-    /// Logs of the host that the snapshot gets for its window.
+    /// The logs of the host that are attached to the snapshot for its window.
     pub capture: Vec<HostLog>,
-    /// The time at which the snapshot was ordered or the rule fired, in monotonic nanoseconds.
+    /// The time at which the snapshot was requested or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
     /// Begin of the window, included, in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// End of the window, included, in monotonic nanoseconds; may be in the future.
+    /// End of the window, included, in monotonic nanoseconds. The end may be in the future.
     pub last_mono_ns: u64,
 }
 
-/// Identifies an order of this run.
+/// The id of a snapshot request in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderId(pub(super) u64);
 
-/// The reason why an order was not accepted.
+/// The reason why a request was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// Too many orders are queued.
+    /// Too many requests are queued.
     #[error(
         "{REQUESTS_MAX} snapshot orders are waiting already, the storage may be stalled; try again later"
     )]
@@ -55,14 +56,14 @@ pub enum OrderError {
     /// The run is ending.
     #[error("the recorder is stopping; nothing more is kept")]
     Ending,
-    /// The order is not on disk. The snapshot is tried again at the end of its window, but a kill
-    /// before then loses it.
-    /// then loses it.
+    /// The request is not on disk. The snapshot is tried again at the end of its window, but if the
+    /// process is killed before then, the snapshot is lost.
     #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
     NotWritten(String),
 }
 
-/// Receives the name of the snapshot once the order is on disk. Called on the snapshot thread.
+/// The callback that receives the name of the snapshot once the request is on disk. The callback is
+/// called on the snapshot thread.
 pub(super) struct OrderReply(Box<OrderCallback>);
 
 type OrderCallback = dyn FnOnce(Result<String, OrderError>) + Send;
@@ -79,7 +80,7 @@ impl fmt::Debug for OrderReply {
     }
 }
 
-/// A request to the snapshot thread.
+/// A message to the snapshot thread.
 #[derive(Debug)]
 pub(super) enum SnapshotRequest {
     Order(OrderId, SnapshotOrder, OrderReply),
@@ -88,7 +89,7 @@ pub(super) enum SnapshotRequest {
     KeepRun(u64),
 }
 
-/// Orders snapshots from any thread; never waits.
+/// The handle with which any thread requests snapshots. The handle never waits.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
     requests: Sender<SnapshotRequest>,
@@ -96,14 +97,14 @@ pub struct SnapshotHandle {
     wake: Arc<WakeEvent>,
 }
 
-/// The receiving end, for the snapshot thread.
+/// The receiving end of the queue, for the snapshot thread.
 #[derive(Debug)]
 pub struct SnapshotRequests {
     pub(super) receiver: Receiver<SnapshotRequest>,
     pub(super) wake: Arc<WakeEvent>,
 }
 
-/// Creates both ends.
+/// Creates both ends of the queue.
 pub fn snapshot_requests() -> (SnapshotHandle, SnapshotRequests) {
     let (requests, receiver) = bounded(REQUESTS_MAX);
     let wake = Arc::new(WakeEvent::new());
@@ -119,13 +120,13 @@ impl SnapshotRequests {
 }
 
 impl SnapshotHandle {
-    /// Orders a snapshot. If its window overlaps the window of an unfinished snapshot of the same
+    /// Requests a snapshot. If its window overlaps the window of an unfinished snapshot of the same
     /// user, that snapshot is extended instead. `reply` receives the name of the snapshot once the
-    /// order is on disk and survives a kill, or the error; it is called on the snapshot thread, or
-    /// at once if the order is refused.
+    /// request is on disk and survives a kill. On failure `reply` receives the error. `reply` is
+    /// called on the snapshot thread, or at once if the request is refused.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: no snapshot is taken.
+    /// `Busy` or `Ending`. No snapshot is taken.
     pub fn order(
         &self,
         order: SnapshotOrder,
@@ -147,29 +148,29 @@ impl SnapshotHandle {
         }
     }
 
-    /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Has no effect
+    /// Moves the end of a request's window to a later time, in monotonic nanoseconds. Has no effect
     /// once the window has ended.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: the end is unchanged.
+    /// `Busy` or `Ending`. The end of the window is unchanged.
     pub fn extend(&self, id: OrderId, last_mono_ns: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::Extend(id, last_mono_ns))
     }
 
-    /// Requests completion of the snapshots that were interrupted by a kill of earlier runs. The
-    /// segments of these runs in the ring must have been recovered.
+    /// Requests the completion of the snapshots that were interrupted when earlier runs were
+    /// killed. The caller must have recovered the segments of these runs in the ring.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: the next start completes them.
+    /// `Busy` or `Ending`. The next start completes the snapshots.
     pub fn complete_interrupted(&self) -> Result<(), OrderError> {
         self.send(SnapshotRequest::CompleteInterrupted)
     }
 
     /// Requests a snapshot of everything that the ring has of an earlier run that crashed. The
-    /// run's segments in the ring must have been recovered.
+    /// caller must have recovered the run's segments in the ring.
     ///
     /// # Errors
-    /// `Busy` or `Ending`: the samples stay in the ring only until they leave its window.
+    /// `Busy` or `Ending`. The samples stay in the ring only until they leave its window.
     pub fn keep_run(&self, run_id: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::KeepRun(run_id))
     }

@@ -1,38 +1,40 @@
-//! A snapshot that was ordered and is not published yet: its orders, and when to copy its window.
+//! A snapshot that was requested but is not complete yet. This module holds the requests of the
+//! snapshot, and the time at which to copy the window.
 
 use flatcap_os::host_log::{HostLog, LogWindow};
 
 use super::order::{OrderId, SnapshotOrder};
 use super::ring_segment::RingSegment;
 
-/// Maximum length of the window of joined orders: an hour before a firing, plus the longest episode
-/// after it. An order that would exceed it gets a snapshot of its own, so that each snapshot is
-/// eventually published.
+/// Maximum length of the window of joined requests, in nanoseconds. The maximum is an hour before a
+/// firing, plus the longest episode after the firing. A request that would exceed this length gets
+/// a separate snapshot, so that each snapshot is completed at some time.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
-/// Maximum number of attempts to copy a window, because a disk may be full or fail only
-/// temporarily.
+/// Maximum number of attempts to copy a window. There are several, because a disk may be full or
+/// fail only temporarily.
 const COPY_ATTEMPTS_MAX: u32 = 6;
-/// Time from the first attempt to the second, in nanoseconds. The delay doubles each time, so the
-/// last attempt is 31 s after the first. During this time, segments that the ring has removed stay
-/// in memory.
+/// Time from the first attempt to the second, in nanoseconds. Each further delay is twice as long,
+/// so the last attempt is 31 s after the first. During this time, segments that the ring has
+/// removed stay in memory.
 const COPY_RETRY_NS: u64 = 1_000_000_000;
 
 /// A snapshot whose window has not ended or is not copied yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingSnapshot {
-    /// The orders of this run; empty for a snapshot of an earlier run, which cannot be extended.
+    /// The requests of this run. The list is empty for a snapshot of an earlier run, which cannot
+    /// be extended.
     pub(super) ids: Vec<OrderId>,
     pub(super) orders: Vec<SnapshotOrder>,
     /// Name of the snapshot's directory.
     pub(super) name: String,
     pub(super) run_id: u64,
-    /// Added to monotonic time to get wall time, in nanoseconds.
+    /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub(super) wall_offset_ns: i64,
-    /// In monotonic nanoseconds, both ends included.
+    /// The window in monotonic nanoseconds, with both ends included.
     pub(super) window: (u64, u64),
-    /// Open segments that the ring may remove before the window is copied.
+    /// Open segments, which stay readable if the ring removes them before the window is copied.
     pub(super) held: Vec<RingSegment>,
-    /// The failed attempts to copy it.
+    /// The failed attempts to copy the window.
     pub(super) failed: FailedAttempts,
 }
 
@@ -44,7 +46,7 @@ pub(super) struct FailedAttempts {
 }
 
 impl PendingSnapshot {
-    /// Returns whether an order with this window and user joins this snapshot.
+    /// Returns whether a request with this window and user joins this snapshot.
     pub(super) fn joins(&self, window: (u64, u64), user: Option<u32>) -> bool {
         if self.orders.first().is_none_or(|first| first.user != user) {
             return false;
@@ -54,12 +56,13 @@ impl PendingSnapshot {
         first <= window.1 && window.0 <= last && is_short
     }
 
-    /// Returns when to copy the window: its last samples reach the ring `settle_ns` after its end.
+    /// Returns the time at which to copy the window. The last samples of the window reach the ring
+    /// `settle_ns` after its end.
     pub(super) fn due_ns(&self, settle_ns: u64) -> u64 {
         self.window.1.saturating_add(settle_ns).max(self.failed.retry_ns)
     }
 
-    /// Records a failed attempt to copy the window. Returns the time to the next attempt, in
+    /// Records a failed attempt to copy the window. Returns the time until the next attempt, in
     /// nanoseconds, or `None` after the last attempt.
     pub(super) fn retry_after(&mut self, now_ns: u64) -> Option<u64> {
         let wait_ns = COPY_RETRY_NS << self.failed.count;
@@ -68,7 +71,7 @@ impl PendingSnapshot {
         (self.failed.count < COPY_ATTEMPTS_MAX).then_some(wait_ns)
     }
 
-    /// Returns the logs of the host that its orders request, without duplicates.
+    /// Returns the logs of the host that the requests of this snapshot name, without duplicates.
     pub(super) fn captured(&self) -> impl Iterator<Item = HostLog> {
         let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
         HostLog::ALL.iter().copied().filter(is_wanted)
@@ -85,8 +88,8 @@ impl PendingSnapshot {
 mod tests {
     use super::*;
 
-    // Proves that orders of applications are joined only with orders of the same user, so that a
-    // person's snapshot never has the name of an application's trigger.
+    // Proves that requests of applications are joined only with requests of the same user, so that
+    // a person's snapshot never has the name of an application's trigger.
     #[test]
     fn orders_of_users_are_kept_apart() {
         let users = [None, Some(7), Some(8)];

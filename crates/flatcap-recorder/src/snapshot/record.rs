@@ -11,60 +11,60 @@ use serde::{Deserialize, Serialize};
 
 use super::order::SnapshotOrder;
 
-/// Name of the file that describes a published snapshot.
+/// Name of the file that describes a complete snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file with the orders of a directory that is not published yet.
+/// Name of the file with the requests, in a directory whose snapshot is not complete yet.
 pub(super) const REQUEST_NAME: &str = "request.json";
 /// Name of the file that protects a snapshot from being removed for its age.
 pub(super) const KEEP_NAME: &str = "keep";
-/// Suffix of a directory that is not published.
+/// Suffix of a directory whose snapshot is not complete yet.
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
-/// Maximum number of characters of an order's name in a directory name.
+/// Maximum number of characters of a request's name in a directory name.
 const NAME_CHARS_MAX: usize = 48;
-/// Maximum length of the text of a marker, in bytes: the same as for marks of people.
+/// Maximum length of the text of a marker, in bytes. The limit is the same as for marks of people.
 const MARKER_BYTES_MAX: usize = 4096;
-/// Maximum length of a file that is read, in bytes: far more than a description has.
+/// Maximum length of a file that is read, in bytes. A description is far shorter.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A published snapshot. Fields are only ever added.
+/// The description of a complete snapshot. Fields are only ever added.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRecord {
     /// Name of the snapshot's directory.
     pub name: String,
-    /// The rule that fired; `None` if a person or a signal ordered it.
+    /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
-    /// The reason for people.
+    /// The reason, written for people.
     pub reason: String,
     /// The expressions of the rule and their values.
     pub values: Vec<(String, String)>,
-    /// The time at which the snapshot was ordered or the rule fired, in wall nanoseconds.
+    /// The time at which the snapshot was requested or the rule fired, in wall nanoseconds.
     pub fired_wall_ns: i64,
-    /// The same, in monotonic nanoseconds.
+    /// The time at which the snapshot was requested or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
     /// Begin of the first sample, in wall nanoseconds.
     pub first_wall_ns: i64,
     /// Begin of the last sample, in wall nanoseconds.
     pub last_wall_ns: i64,
-    /// The window that was ordered, in monotonic nanoseconds, both ends included.
+    /// The requested window in monotonic nanoseconds, with both ends included.
     pub window_mono_ns: (u64, u64),
-    /// Samples of all sources.
+    /// Number of samples of all sources.
     pub samples: u64,
-    /// Samples in the window that the ring had lost.
+    /// Number of samples in the window that the ring had lost.
     pub lost: u64,
     /// Whether the ring had the whole window.
     pub complete: bool,
-    /// All orders, if several windows overlapped.
+    /// All requests. There are several if windows overlapped.
     pub orders: Vec<SnapshotOrder>,
     /// The logs of the host that were to be attached.
     pub logs: Vec<CapturedLog>,
 }
 
 impl SnapshotRecord {
-    /// Returns the text of the marker at the moment of the order.
+    /// Returns the text of the marker at the time of the request.
     pub(super) fn marker_text(&self) -> String {
         let mut text = match &self.rule {
-            // The same text as the recorder's marker of the firing.
+            // Use the same text as the recorder's marker of the firing.
             Some(_) => self.reason.clone(),
             None => format!("snapshot: {}", self.reason),
         };
@@ -85,17 +85,18 @@ pub struct CapturedLog {
     pub error: Option<String>,
 }
 
-/// The orders that a directory was begun for. With the ring, the next start can complete it.
+/// The requests for which a directory was begun. With this file and the ring, the next start can
+/// complete the snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct SnapshotRequestFile {
     pub(super) run_id: u64,
-    /// Added to monotonic time to get wall time, in nanoseconds.
+    /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub(super) wall_offset_ns: i64,
     pub(super) orders: Vec<SnapshotOrder>,
 }
 
-/// Returns the directory name of an order: the time of the order, and its name.
+/// Returns the directory name for a request, which has the time of the request and its name.
 pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(fired_wall_ns)).unwrap_or_default();
     let name: String = order
@@ -108,7 +109,7 @@ pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> Strin
     format!("{}-{}", time.strftime("%Y%m%dT%H%M%S.%3fZ"), if name.is_empty() { "snapshot" } else { name })
 }
 
-/// Writes a small file atomically, and syncs it.
+/// Writes a small file atomically, and syncs it to disk.
 pub(super) fn write_json<T: Serialize>(storage: &dyn Storage, name: &str, value: &T) -> io::Result<()> {
     let text = to_visible_json_lines(value).map_err(io::Error::other)? + "\n";
     let file = storage.create(name)?;
@@ -128,7 +129,8 @@ pub(super) fn read_json<T: for<'de> Deserialize<'de>>(storage: &dyn Storage, nam
     serde_json::from_slice(bytes.get(..read).unwrap_or_default()).map_err(io::Error::other)
 }
 
-/// Returns the description of the snapshot in a directory, or `None` if there is no snapshot.
+/// Returns the description of the snapshot in a directory, or `None` if the directory has no
+/// snapshot.
 pub fn read_record(path: &Path) -> Option<SnapshotRecord> {
     let directory = DirectoryTree::open_existing(path.parent()?).ok()?;
     let storage = directory.open(path.file_name()?.to_str()?).ok()?;

@@ -1,4 +1,4 @@
-//! Open segments of the ring, which can be read even after the ring has removed them.
+//! Open segments of the ring. These segments can be read even after the ring has removed them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use flatcap_format::segment::{SealState, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage, StorageFile};
 
-/// Maximum number of attempts to list the ring while segments are renamed: one is sealed every few
-/// seconds.
+/// Maximum number of attempts to list the ring while segments are renamed. A segment is sealed
+/// every few seconds.
 const LISTINGS_MAX: usize = 4;
 /// An open segment of the ring, which can be read even after the ring has removed it.
 #[derive(Debug, Clone)]
@@ -26,21 +26,23 @@ pub(super) fn open(segment: &RingSegment) -> io::Result<SegmentReader> {
     SegmentReader::over(Path::new(&segment.name.to_string()), file).map_err(io::Error::other)
 }
 
-/// Returns the begin of the last sample of a sealed segment, or `None` if it has no samples.
+/// Returns the begin time of the last sample of a sealed segment, or `None` if the segment has no
+/// samples.
 pub(super) fn last_sample_ns(reader: &SegmentReader) -> Option<u64> {
     let totals = &reader.footer()?.totals;
     totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
 }
 
-/// Merges two lists of segments in the order of their numbers. If both contain a number, uses the
-/// second list, because the segment may have been sealed since the first.
+/// Merges two lists of segments in the order of their numbers. If both lists contain a number, the
+/// segment of the second list is used, because it may have been sealed since the first list was
+/// made.
 pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
     let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
     all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
 }
 
-/// Returns whether the segments are consecutive: the ring may have removed some of them before the
-/// end of a long window.
+/// Returns whether the segments are consecutive. A segment may be missing, because the ring may
+/// have removed some of them before the end of a long window.
 pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
     let mut pairs = segments.iter().zip(segments.iter().skip(1));
     pairs.all(|(before, next)| next.name.number == before.name.number + 1)
@@ -60,7 +62,7 @@ pub(super) fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<R
         for name in names {
             let file = match ring.open(&name.to_string()) {
                 Ok(file) => file,
-                // The segment was sealed or removed in between.
+                // The segment was sealed or removed after the listing.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     has_missing = true;
                     continue;

@@ -1,4 +1,5 @@
-//! The directories of snapshots: create, publish by rename, list and remove them.
+//! The directories of snapshots. This module creates, lists and removes the directories, and gives
+//! them their final names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,7 +33,7 @@ pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
     /// Any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn Storage>>;
 
-    /// Renames a directory; replaces nothing.
+    /// Renames a directory. Never replaces another one.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -77,7 +78,7 @@ impl SnapshotFolder for DirectoryTree {
     }
 }
 
-/// A snapshot in its directory.
+/// A snapshot and its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSnapshot {
     /// Name of the directory.
@@ -90,23 +91,23 @@ pub struct ListedSnapshot {
     pub is_kept: bool,
 }
 
-/// Limits of all snapshots together, which are kept by removing the oldest.
+/// Limits of all snapshots together. The oldest snapshots are removed to keep these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// Total size in bytes.
+    /// Maximum total size of all snapshots, in bytes.
     pub bytes: u64,
-    /// Number of snapshots.
+    /// Maximum number of snapshots.
     pub count: usize,
 }
 
-/// Returns the published snapshots, the oldest first. Skips directories that cannot be read.
+/// Returns the complete snapshots, the oldest first. Skips directories that cannot be read.
 ///
 /// # Errors
 /// The directory of snapshots cannot be listed.
 pub fn listed(folder: &dyn SnapshotFolder) -> io::Result<Vec<ListedSnapshot>> {
     let mut names = folder.names()?;
     names.retain(|name| !name.ends_with(PARTIAL_SUFFIX));
-    // Names start with the time.
+    // Names start with the time, so the order of names is the order of times.
     names.sort();
     Ok(names.into_iter().filter_map(|name| read(folder, name).ok()).collect())
 }
@@ -140,9 +141,10 @@ pub fn set_kept(folder: &dyn SnapshotFolder, name: &str, is_kept: bool) -> io::R
     }
 }
 
-/// Returns the snapshots to remove to stay within the limits: the oldest ones that are not kept.
-/// Never returns the newest snapshot. That is the last one by name, which starts with a time, or
-/// `newest`, which was just published, because the clock may have been set back.
+/// Returns the snapshots to remove to stay within the limits. The result has the oldest snapshots
+/// that are not marked as kept. Never returns the newest snapshot. The newest snapshot is `newest`,
+/// which was just completed, or else the last one by name. `newest` is needed because names start
+/// with a time and the clock may have been set back.
 fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str>) -> BTreeSet<String> {
     let mut bytes = all.iter().fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.bytes));
     let mut count = all.len();
@@ -160,10 +162,11 @@ fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str
     removed
 }
 
-/// Removes the oldest snapshots to stay within the limits. Returns the total size of the others.
+/// Removes the oldest snapshots to stay within the limits. Returns the total size of the remaining
+/// snapshots.
 ///
 /// # Errors
-/// The directory cannot be listed. A snapshot that cannot be removed is only logged.
+/// The directory cannot be listed. If a snapshot cannot be removed, this is only logged.
 pub(super) fn enforce_limits(
     folder: &dyn SnapshotFolder,
     limits: SnapshotLimits,
@@ -196,8 +199,8 @@ pub(super) fn enforce_limits(
 mod tests {
     use super::*;
 
-    // Proves that the oldest snapshots are removed first, that a kept one and the newest never are,
-    // and that none is removed needlessly.
+    // Proves that the oldest snapshots are removed first, that a kept one and the newest one never
+    // are, and that none is removed without need.
     #[test]
     fn the_oldest_go_first() {
         let all: Vec<ListedSnapshot> = (0..5)
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(removed(50, 3), "02");
         assert_eq!(removed(0, 0), "023");
         assert_eq!(to_remove(&[], SnapshotLimits { bytes: 0, count: 0 }, None).len(), 0);
-        // The clock was set back before snapshot 0 was taken.
+        // Snapshot 0 is the newest, because the clock was set back before it was taken.
         let left = to_remove(&all, SnapshotLimits { bytes: 0, count: 0 }, Some("0"));
         assert_eq!(left.into_iter().collect::<String>(), "234");
     }

@@ -1,5 +1,5 @@
-//! Tests of snapshots on a simulated disk that crashes at any operation: a snapshot is published
-//! completely or not at all, and the next start completes it.
+//! Tests of snapshots on a simulated disk that crashes at any operation. A snapshot is complete or
+//! does not exist, and the next start completes it.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -26,15 +26,16 @@ use super::{
     snapshot_requests,
 };
 
-/// The run in the ring.
+/// The run whose samples are in the ring.
 const RUN: u64 = 5;
 /// Number of power-cut images checked per crash.
 const POWER_CUTS: u64 = 3;
-/// The window of the tests, in the second and third of three segments.
+/// The window of the tests, which is in the second and third of three segments.
 const WINDOW: (u64, u64) = (1_150, 1_250);
 
-/// Emulates directories on a simulated disk without them. A directory is a file whose name also
-/// contains the prefix of the names of its files, so that renaming it is one operation.
+/// A simulated disk that emulates directories, because it does not support them. A directory is a
+/// file whose name also contains the prefix of the names of its files, so that renaming the
+/// directory is one operation.
 #[derive(Debug)]
 struct SimulatedFolder(SimulatedStorage);
 
@@ -45,7 +46,7 @@ struct SimulatedDirectory {
 }
 
 impl SimulatedFolder {
-    /// Returns the file name of a directory.
+    /// Returns the name of the file that emulates a directory.
     fn entry(&self, name: &str) -> io::Result<String> {
         let names = self.0.entries()?.into_iter().map(|entry| entry.name);
         let mut entries = names.filter(|entry| parts(entry).is_some_and(|(found, _)| found == name));
@@ -166,7 +167,7 @@ fn header(segment: u64, first: u64) -> SegmentHeader {
         frame_max: 1 << 20,
         clocks,
         reorder_window_ns: 0,
-        // The second source is ten times as slow.
+        // The second source has a tenth of the rate of the first one.
         sources: vec![source(0, first - 1_000), source(1, first.div_ceil(10) - 100)],
         clock_table: vec![clocks],
         recorder_pid: 0,
@@ -184,8 +185,8 @@ fn frame_of(source: u16, seq: u64, mono_ns: u64) -> Vec<u8> {
     frame
 }
 
-/// Returns a ring of three segments of 100 ns each, the last one open. It has a sample of the first
-/// source every nanosecond, except three lost ones, and of the second source every 10 ns.
+/// Returns a ring of three segments of 100 ns each, the last one open. The first source has a
+/// sample every nanosecond, except three lost ones. The second source has a sample every 10 ns.
 fn ring() -> SimulatedStorage {
     let storage = SimulatedStorage::new(0);
     for number in 0..3 {
@@ -254,7 +255,7 @@ fn worker(
     run_id: u64,
 ) -> (super::SnapshotHandle, SnapshotWorker) {
     let (handle, requests) = snapshot_requests();
-    // It takes the queued orders, finishes them, and ends.
+    // The worker takes the queued requests, finishes them, and ends.
     let is_stopped = Arc::new(AtomicBool::new(true));
     (handle, SnapshotWorker::new(settings(disk, ring, run_id), requests, is_stopped))
 }
@@ -270,26 +271,27 @@ fn order(first_mono_ns: u64, last_mono_ns: u64) -> SnapshotOrder {
     }
 }
 
-/// Takes a snapshot of the window, as a run that is not killed does, unless the disk crashes.
+/// Takes a snapshot of the window, as a run that is not killed does. The disk may crash.
 fn keep(disk: &SimulatedStorage, ring: &SimulatedStorage) {
     keep_after(disk, ring, |_| {});
 }
 
-/// Like [`keep`]. `answered` receives the answer to the first order.
+/// Does the same as [`keep`]. `answered` receives the answer to the first request.
 fn keep_after(
     disk: &SimulatedStorage,
     ring: &SimulatedStorage,
     answered: impl FnOnce(Result<String, OrderError>) + Send + 'static,
 ) {
     let (handle, worker) = worker(disk, ring, RUN);
-    // Two orders with overlapping windows; the second one is extended later.
+    // Send two requests with overlapping windows. The second one is extended later.
     handle.order(order(WINDOW.0, 1_180), answered).unwrap();
     let second = handle.order(order(1_170, 1_200), drop).unwrap();
     handle.extend(second, WINDOW.1).unwrap();
     worker.run();
 }
 
-/// Returns the samples of a snapshot as source, number and time, and the result of a verification.
+/// Returns the samples of a snapshot as source, number and time, and the result of the snapshot's
+/// verification.
 fn read(disk: &SimulatedStorage, name: &str) -> (Vec<(u16, u64, u64)>, u64, u64, bool) {
     let directory = SimulatedFolder(disk.clone()).open(name).unwrap();
     let (mut samples, mut verification) = (Vec::new(), Verification::default());
@@ -321,7 +323,7 @@ fn expected() -> BTreeMap<u16, Vec<u64>> {
     BTreeMap::from([(0, of_first.collect()), (1, of_second.collect())])
 }
 
-/// Checks that there is no snapshot or a complete one. Returns whether there is one.
+/// Checks that there is a complete snapshot or none. Returns whether there is one.
 fn assert_whole(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -337,8 +339,8 @@ fn assert_whole(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a snapshot has exactly the samples of its window, from fast and slow sources, across
-// segment boundaries and with the losses in it, and that overlapping orders are joined.
+// Proves that a snapshot has exactly the samples of its window, and the losses in it. The sources
+// are fast and slow, and the window crosses segment boundaries. Overlapping requests are joined.
 #[test]
 fn a_window_is_cut_exactly() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -360,8 +362,8 @@ fn a_window_before_the_ring_is_a_part() {
     assert_eq!((all.len(), all[0].record.complete, all[0].record.samples), (1, false, 11));
 }
 
-// Proves that a snapshot with a longer window than the ring is marked as incomplete if a segment in
-// its middle is gone, and that orders are joined only within a limit.
+// Proves that a snapshot whose window is longer than the ring is marked as incomplete if a segment
+// in its middle is gone. Requests are joined only within a limit.
 #[test]
 fn a_window_with_a_hole_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -376,8 +378,8 @@ fn a_window_with_a_hole_is_a_part() {
     assert!(all.iter().all(|snapshot| !snapshot.record.complete), "{all:?}");
 }
 
-// Proves that requested logs of the host are attached for the window, and that a log that cannot be
-// read is named with the reason and affects nothing else.
+// Proves that requested logs of the host are attached for the window. A log that cannot be read is
+// named with the reason and affects nothing else.
 #[test]
 fn logs_are_attached() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -412,8 +414,8 @@ fn logs_are_attached() {
 }
 
 // Proves that after a crash before, within or after any storage operation a snapshot is complete or
-// absent, that the next start completes each snapshot whose order was on disk, and that an order is
-// on disk when it is answered.
+// absent. The next start completes each snapshot whose request was on disk. A request is on disk
+// when it is answered.
 #[test]
 fn crashes_leave_whole_snapshots() {
     let ring = ring();
@@ -451,7 +453,7 @@ fn crashes_leave_whole_snapshots() {
     assert!(accepted > 10, "{accepted} orders were answered before a crash");
 }
 
-/// Like [`assert_whole`], but the crash may have happened before the longer window was written.
+/// Checks the same as [`assert_whole`], but allows a crash before the longer window was written.
 fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -467,7 +469,8 @@ fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
 }
 
 // Proves that a window whose copy fails for lack of space is copied again completely, although the
-// ring has removed its samples since, and that this does not count as a failure.
+// ring has removed its samples since then. A copy that is repeated in this way does not count as a
+// failure.
 #[test]
 fn a_copy_without_space_is_tried_again() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -475,7 +478,7 @@ fn a_copy_without_space_is_tried_again() {
     let (stop, wake) = (Arc::new(AtomicBool::new(false)), requests.wake());
     let metrics = Arc::new(SnapshotMetrics::default());
     let mut attempts = 0;
-    // Called before each attempt.
+    // This function is called before each attempt.
     let settle = {
         let (disk, ring, stop) = (disk.clone(), ring.clone(), Arc::clone(&stop));
         move || {
@@ -504,9 +507,9 @@ fn a_copy_without_space_is_tried_again() {
     assert_eq!((metrics.published.get(), metrics.failed.get(), metrics.copies_begun.get()), (1, 0, 2));
 }
 
-// Proves that a snapshot whose run is not in the ring is abandoned, that a crashed run without
-// segments in the ring counts as a failure, and that a snapshot that cannot be started for lack of
-// space leaves nothing behind.
+// Proves that a snapshot whose run is not in the ring is abandoned, and that a crashed run without
+// segments in the ring counts as a failure. A snapshot that cannot be started for lack of space
+// leaves nothing behind.
 #[test]
 fn snapshots_without_ring_or_space() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());

@@ -1,5 +1,5 @@
-//! Copies a time window from the segments of a run into one segment, exact to the sample at both
-//! ends.
+//! Copies a time window from the segments of a run into one segment. At both ends, the window is
+//! exact to the sample.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -16,26 +16,27 @@ use flatcap_stream::SliceFramer;
 
 use super::ring_segment::{RingSegment, open};
 
-/// Raw bytes per write, which become one compressed block.
+/// Number of raw bytes per write. The bytes of a write become one compressed block.
 const WRITE_BYTES: usize = 1 << 20;
-/// Number of segments searched for the first sample of each source: the segment open at the begin
-/// of the window, and the next. If they have no sample of a source, the next header has the number
-/// of its next sample.
+/// Number of segments searched for the first sample of each source. The searched segments are the
+/// one that was open at the begin of the window, and the next one. If they have no sample of a
+/// source, the next header has the number of the source's next sample.
 const SEGMENTS_SEARCHED: usize = 2;
 
 /// The parameters of a copy.
 pub(super) struct WindowCopy<'a> {
-    /// The segments in the order of their numbers. All existing samples of the window must be in
-    /// them.
+    /// The segments in the order of their numbers. The segments must contain all existing samples
+    /// of the window.
     pub(super) segments: &'a [RingSegment],
     /// Minimum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) first_mono_ns: u64,
     /// Maximum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add, unless the window contains the marker of a rule with the same time.
+    /// A marker to add. The marker is not added if the window contains the marker of a rule with
+    /// the same time.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
-    /// Returns the compression settings for a header.
+    /// The function that returns the compression settings for a header.
     pub(super) compression: &'a dyn Fn(&SegmentHeader) -> SourceCompression,
 }
 
@@ -44,16 +45,17 @@ pub(super) struct WindowCopy<'a> {
 pub(super) struct CopiedWindow {
     pub(super) samples: u64,
     pub(super) lost: u64,
-    /// Wall times of the first and the last sample; `None` without samples.
+    /// Wall times of the first and the last sample, or `None` if there are no samples.
     pub(super) wall_ns: Option<(i64, i64)>,
 }
 
-/// Copies a window into a segment of `target`, which gets its final name once it is on disk.
+/// Copies a window into a segment of `target`. The segment gets its final name once it is on disk.
 ///
 /// # Errors
 /// `NotFound` if there is no segment. Errors of reading the ring and of writing the segment.
 pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Result<CopiedWindow> {
-    // The segment that was open at the begin of the window; earlier ones were sealed before.
+    // Begin with the segment that was open at the begin of the window. The earlier ones were sealed
+    // before the window.
     let begin = copy.segments.iter().rposition(|segment| segment.created_ns <= copy.first_mono_ns);
     let segments = copy.segments.get(begin.unwrap_or(0)..).unwrap_or_default();
     let first = segments.first().ok_or(io::ErrorKind::NotFound)?;
@@ -96,7 +98,7 @@ pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Re
     Ok(cut.copied)
 }
 
-/// The first samples of the sources in a window.
+/// The first sample number of each source in a window, and the configuration.
 struct WindowStart {
     next_seq: BTreeMap<u16, u64>,
     configuration: Option<Attachment>,
@@ -140,7 +142,7 @@ impl WindowStart {
 struct SourceCut {
     next_seq: u64,
     last_mono_ns: u64,
-    /// Gaps that no sample has followed yet.
+    /// Gaps of the source that no sample has followed yet.
     gaps: Vec<Gap>,
     has_ended: bool,
 }
@@ -152,8 +154,8 @@ impl From<u64> for SourceCut {
 }
 
 impl SourceCut {
-    /// Returns the gaps before a sample: the gaps in the ring, and one with cause `damaged` for
-    /// missing numbers without a gap.
+    /// Returns the gaps before a sample. The result has the gaps in the ring, and a gap with cause
+    /// `damaged` for each range of missing numbers that no gap covers.
     fn gaps_before(&mut self, source: u16, seq: u64, mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let mut next = self.next_seq;
@@ -179,7 +181,7 @@ impl SourceCut {
     }
 }
 
-/// The copy that is being written.
+/// The state of the copy that is being written.
 struct WindowCut {
     writer: SegmentWriter,
     sources: BTreeMap<u16, SourceCut>,
@@ -194,7 +196,7 @@ struct WindowCut {
 }
 
 impl WindowCut {
-    /// Adds the sources that the segment describes so far.
+    /// Adds the sources that the segment has described so far.
     fn add_sources(&mut self, reader: &SegmentReader) -> io::Result<()> {
         let is_new = |source: &&SourceInfo| !self.sources.contains_key(&source.id);
         let new: Vec<SourceInfo> = reader.header().sources.iter().filter(is_new).cloned().collect();
@@ -235,7 +237,8 @@ impl WindowCut {
                     let (first, last) = self.window;
                     let marker = Marker::decode(reader.payload(at));
                     if let Some(marker) = marker.filter(|marker| (first..=last).contains(&marker.mono_ns)) {
-                        // The recorder has already marked the firing of the rule.
+                        // The recorder has already marked the firing of the rule, so no second
+                        // marker is needed.
                         let is_same = |own: &mut Marker| {
                             (own.mono_ns, own.origin) == (marker.mono_ns, MarkerOrigin::Trigger)
                         };
@@ -261,7 +264,7 @@ impl WindowCut {
         let gaps = source.gaps_before(sample.source, sample.seq, sample.mono_ns);
         source.next_seq = sample.seq.saturating_add(1);
         source.last_mono_ns = sample.mono_ns;
-        // A marker of a rule may still follow.
+        // A marker of a rule may still follow, so add only a marker of a person now.
         if self.marker.as_ref().is_some_and(|marker| marker.origin == MarkerOrigin::Person) {
             self.add_marker(sample.mono_ns)?;
         }
@@ -291,7 +294,7 @@ impl WindowCut {
         Ok(())
     }
 
-    /// Writes the marker once its time is reached.
+    /// Writes the marker once the copy has reached its time.
     fn add_marker(&mut self, mono_ns: u64) -> io::Result<()> {
         if let Some(marker) = self.marker.take_if(|marker| marker.mono_ns <= mono_ns) {
             self.flush()?;

@@ -1,7 +1,8 @@
-//! The snapshot thread: takes orders, waits for the ends of their windows, and copies the windows.
+//! The snapshot thread. The thread takes requests, waits for the ends of their windows, and copies
+//! the windows.
 //!
-//! The directory is created, with the order in it, as soon as the order arrives. So if this process
-//! is killed, the next one completes the snapshot from the ring.
+//! The directory is created as soon as the request arrives, and contains the request. So if this
+//! process is killed, the next one completes the snapshot from the ring.
 
 use std::fmt;
 use std::io;
@@ -26,15 +27,16 @@ use super::ring_segment::{RingSegment, follow_each_other, last_sample_ns, merged
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{WindowCopy, copy_window};
 
-/// Maximum number of numbered names tried for a directory.
+/// Maximum number of directory names that are tried for a snapshot. The names differ in an appended
+/// number.
 const NAMES_TRIED_MAX: usize = 100;
 
-/// Reads a log of the host for a window, as text.
+/// A function that reads a log of the host for a window, as text.
 pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
 
 /// The settings of the thread.
 pub struct SnapshotSettings {
-    /// The directory of snapshots.
+    /// The directory that contains the directories of snapshots.
     pub folder: Arc<dyn SnapshotFolder>,
     /// The ring.
     pub ring: Arc<dyn Storage>,
@@ -42,20 +44,21 @@ pub struct SnapshotSettings {
     pub run_id: u64,
     /// Limits of all snapshots.
     pub limits: SnapshotLimits,
-    /// Returns the compression settings for a header.
+    /// The function that returns the compression settings for a header.
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
-    /// Time after the end of a window until its last samples are in the ring, in nanoseconds.
+    /// Time from the end of a window until its last samples are in the ring, in nanoseconds.
     pub settle_ns: u64,
-    /// Waits until the ring contains all queued samples. Returns false on an error or after the
-    /// time limit.
+    /// The function that waits until the ring contains all queued samples. The function returns
+    /// false on an error or after the time limit.
     pub settle: Box<dyn FnMut() -> bool + Send>,
-    /// Returns the difference of wall time and monotonic time, in nanoseconds.
+    /// The function that returns the difference between wall time and monotonic time, in
+    /// nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
-    /// Reads a log of the host for a window.
+    /// The function that reads a log of the host for a window.
     pub read_log: Box<LogReader>,
-    /// Receives the total size of all snapshots whenever it changes.
+    /// The function that receives the total size of all snapshots whenever it changes.
     pub note_bytes: Box<dyn Fn(u64) + Send>,
-    /// Counters.
+    /// The counters of snapshots.
     pub metrics: Arc<SnapshotMetrics>,
 }
 
@@ -75,13 +78,13 @@ pub struct SnapshotWorker {
 }
 
 impl SnapshotWorker {
-    /// Creates the thread's state. Once `stop` is true and the thread is woken, it ends. Windows
-    /// that have not ended are copied up to then.
+    /// Creates the thread's state. The thread ends when it is woken and `stop` is true. Windows
+    /// that have not ended by then are copied up to that time.
     pub fn new(settings: SnapshotSettings, requests: SnapshotRequests, stop: Arc<AtomicBool>) -> Self {
         Self { settings, requests, stop, pending: Vec::new() }
     }
 
-    /// Runs until it is stopped, on its own thread.
+    /// Runs on the caller's thread until it is stopped.
     pub fn run(mut self) {
         self.keep_limits(None);
         loop {
@@ -117,7 +120,8 @@ impl SnapshotWorker {
                 let found = self.pending.iter_mut().find(|pending| pending.ids.contains(&id));
                 if let Some(pending) = found {
                     pending.window.1 = pending.window.1.max(last_mono_ns);
-                    // The failure was logged.
+                    // The failure was already logged. After a kill, the snapshot would have the
+                    // shorter window.
                     let _shorter_after_a_kill = self.write_request_of(id);
                 }
             }
@@ -135,8 +139,8 @@ impl SnapshotWorker {
         }
     }
 
-    /// Accepts an order. Returns the name of the snapshot if the order is on disk. The snapshot is
-    /// pending in any case.
+    /// Accepts a request. Returns the name of the snapshot if the request is on disk. The snapshot
+    /// is pending in any case.
     fn take_order(&mut self, id: OrderId, order: SnapshotOrder) -> io::Result<String> {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
@@ -175,8 +179,8 @@ impl SnapshotWorker {
         begun.map(|()| name)
     }
 
-    /// Opens the segments that the window needs. A segment that cannot be opened now may be
-    /// readable at the end of the window.
+    /// Opens the segments that the window needs. A segment that cannot be opened now may become
+    /// readable by the end of the window.
     fn held_segments(&self, run_id: u64, first_mono_ns: u64) -> Vec<RingSegment> {
         let segments = ring_segments(&*self.settings.ring, run_id).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the ring for a snapshot; it is tried again at the end of its window");
@@ -186,7 +190,7 @@ impl SnapshotWorker {
         segments.into_iter().skip(begin).collect()
     }
 
-    /// Creates the directory with the order in it.
+    /// Creates the directory, and writes the request into it.
     fn begin(&self, pending: &mut PendingSnapshot) -> io::Result<()> {
         let folder = &self.settings.folder;
         let taken = folder.names()?;
@@ -229,8 +233,8 @@ impl SnapshotWorker {
         storage.sync_directory()
     }
 
-    /// Finishes a window that has ended. A failed copy is tried again, unless the thread ends: then
-    /// the next start tries.
+    /// Finishes a window that has ended. A failed copy is tried again. If the thread ends, the next
+    /// start tries again.
     fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64, is_last: bool) {
         self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
@@ -278,7 +282,7 @@ impl SnapshotWorker {
         }
     }
 
-    /// Copies a window into its directory, and publishes the directory.
+    /// Copies a window into its directory, and gives the directory its final name.
     fn keep(
         &self,
         pending: &PendingSnapshot,
@@ -356,8 +360,8 @@ impl SnapshotWorker {
         Ok(record)
     }
 
-    /// Completes the snapshots that were interrupted by a kill of earlier runs, from the rest of
-    /// the ring. The segments of these runs in the ring must have been recovered.
+    /// Completes the snapshots that were interrupted when earlier runs were killed, from what is
+    /// left in the ring. The caller must have recovered the segments of these runs in the ring.
     fn complete_interrupted(&self) {
         let names = match self.settings.folder.names() {
             Ok(names) => names,
@@ -378,8 +382,8 @@ impl SnapshotWorker {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
         if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-            // The snapshot is complete. Only the last steps were missing, or a power cut has undone
-            // them.
+            // The snapshot is complete. Only the last steps were not done, or a power cut has
+            // undone them.
             remove_if_there(&*storage, REQUEST_NAME)?;
             storage.sync_directory()?;
             folder.rename(&partial, name)?;
@@ -434,7 +438,8 @@ impl SnapshotWorker {
     /// Takes a snapshot of everything that the ring has of a crashed run.
     fn keep_run(&self, run_id: u64) -> io::Result<()> {
         let segments = ring_segments(&*self.settings.ring, run_id)?;
-        // The recovery of its segments requested this, so they existed then.
+        // The recovery of the run's segments requested this snapshot, so these segments existed at
+        // that time.
         let gone = || {
             let reason = format!("the segments of run {run_id:016x} in the ring are gone or cannot be read");
             io::Error::new(io::ErrorKind::NotFound, reason)
@@ -465,7 +470,7 @@ impl SnapshotWorker {
         Ok(())
     }
 
-    /// Removes the oldest snapshots beyond the limits, except the one that was just published.
+    /// Removes the oldest snapshots beyond the limits, but not the one that was just completed.
     fn keep_limits(&self, newest: Option<&str>) {
         match enforce_limits(&*self.settings.folder, self.settings.limits, newest) {
             Ok(bytes) => {

@@ -1,4 +1,5 @@
-//! Tests of the accounting over failed writes, kills and recoveries: each number counts once.
+//! Tests of the accounting after failed writes, kills and recoveries. Each number must count
+//! exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,8 +15,8 @@ use super::recoveries::{check_image, recover, segments};
 use super::rig::{FileContent, FileItem, ImageReader, SOURCES, Script};
 use crate::SyncPolicy;
 
-/// Returns the number of samples of each source that are recorded, lost or thinned: each is in one
-/// frame or one Gap, or the check fails.
+/// Returns the number of samples of each source that are recorded, lost or thinned. The check fails
+/// if one of them is not in exactly one frame or Gap.
 fn accounted(files: &[(String, Rc<FileContent>)]) -> BTreeMap<u16, u64> {
     let mut numbers: BTreeSet<(u16, u64)> = BTreeSet::new();
     let mut add = |source, seq| assert!(numbers.insert((source, seq)), "{seq} of {source} counts twice");
@@ -39,10 +40,10 @@ fn is_blank(file: &FileContent) -> bool {
     file.items.iter().all(|item| matches!(item, FileItem::Other { .. }))
 }
 
-// Proves that a segment counts no sample if its creation failed after its header was written and it
-// could not be removed: the recorder continues with the segment before it. Method: two or three
-// consecutive operations of each creation fail. Then the run ends or is killed, soon or late. Each
-// recovery is interrupted and repeated.
+// Proves that a segment counts no sample if its creation failed after its header was written and
+// the segment could not be removed. In that case the recorder continues with the previous segment.
+// Method: two or three consecutive operations of each creation fail. Then the run ends or is
+// killed, soon or late. Each recovery is interrupted and repeated.
 #[test]
 fn a_segment_given_up_at_its_creation_counts_nothing() {
     let mut given_up = 0;
@@ -88,7 +89,7 @@ fn a_segment_given_up_at_its_creation_counts_nothing() {
     assert!(given_up > 0, "no creation failed after the header was written");
 }
 
-/// Recovers a run, and checks that each of its samples is accounted for once.
+/// Recovers a run, and checks that each of its samples is accounted for exactly once.
 fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers) {
     assert!(recover(image, memory));
     let mut looker = ImageReader::new();
@@ -104,11 +105,11 @@ fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(150, 5_000)))]
 
-    // Proves that each number of a run is in one frame or one Gap: begun = recorded + lost +
-    // thinned. Method: random writes are refused, are short, or fail after all of their bytes have
-    // reached the file. The disk is temporarily full, and segments rotate. A kill comes at any
-    // operation or not at all. Another kill interrupts the recovery, which has the memory of the
-    // run or its numbers only.
+    // Proves that each number of a run is in exactly one frame or Gap, so that begun = recorded +
+    // lost + thinned. Method: random writes are refused, are short, or fail after all of their
+    // bytes have reached the file. The disk is temporarily full, and segments rotate. A kill comes
+    // at any operation or not at all. A second kill interrupts the recovery, which has either the
+    // whole memory of the run or only its numbers.
     #[test]
     fn each_sample_is_accounted_for_once(
         seed in 1_u64..1_000_000,

@@ -12,7 +12,7 @@ use flatcap_os::clock::{ClockChange, ClockChangeDetector};
 use super::rig::Script;
 use crate::SyncPolicy;
 
-/// A wall clock set forward by an hour at every third poll, twice.
+/// A wall clock that is set forward by an hour at every third poll, but only twice in all.
 #[derive(Debug)]
 struct SetClock {
     looks: u64,
@@ -31,8 +31,8 @@ impl ClockChangeDetector for SetClock {
     }
 }
 
-// Proves that each change of the wall clock is one ClockSync frame, and that every later header and
-// footer contains all clock syncs so far, across several segments.
+// Proves that each change of the wall clock is recorded as one ClockSync frame. Every later header
+// and footer contains all clock syncs so far, across several segments.
 #[test]
 fn steps_are_recorded_once_and_known_ever_after() {
     let script = Script::fixed(SyncPolicy::Never);

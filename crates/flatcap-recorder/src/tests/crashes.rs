@@ -1,8 +1,9 @@
-//! Crash tests: a recorder is stopped before, within and after each operation of its storage, and
-//! the content that a reader then accepts is checked.
+//! Crash tests. A recorder is stopped before, within and after each operation of its storage. Then
+//! the content that a reader accepts is checked.
 //!
 //! The syncer runs concurrently with the recorder, so operations have no fixed numbers. No test
-//! relies on them: the expected content follows from the log of the run that crashed.
+//! relies on such numbers, because the expected content follows from the log of the run that
+//! crashed.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
@@ -14,7 +15,7 @@ use crate::SyncPolicy;
 /// Number of power-cut images read per crash.
 const POWER_CUTS: u64 = 4;
 
-/// Prints on a panic which image it was.
+/// Prints the image that was being checked when a test panics.
 struct ImageContext<'a> {
     script: &'a Script,
     storage: &'a SimulatedStorage,
@@ -31,13 +32,14 @@ impl Drop for ImageContext<'_> {
     }
 }
 
-/// Records the script on a storage with a configured crash, and checks the content found after it.
+/// Records the script on a storage that is configured to crash, and checks the content after the
+/// crash.
 fn crash(looker: &mut ImageReader, script: &Script, storage: &SimulatedStorage, is_faulty: bool) {
     script.record(storage);
     check_crashed(looker, script, storage, is_faulty);
 }
 
-/// Checks the content that is found after the crash of a storage.
+/// Checks the content after the crash of a storage.
 pub(super) fn check_crashed(
     looker: &mut ImageReader,
     script: &Script,
@@ -61,7 +63,7 @@ pub(super) fn check_crashed(
     }
 }
 
-/// Crashes at every moment of every operation.
+/// Crashes the recorder at every moment of every operation.
 fn crash_everywhere(script: &Script) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
@@ -85,8 +87,9 @@ fn random_moment(random: &mut SimulationRandom) -> CrashPoint {
     [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)]
 }
 
-// Proves that a crash at any point leaves everything promised and nothing wrong, if segments are
-// synced only at their end. Per crash: one image of a killed process, several of a power cut.
+// Proves that a crash at any point leaves everything that was promised and nothing wrong, if
+// segments are synced only at their end. For each crash, one image of a killed process and several
+// of a power cut are checked.
 #[test]
 fn crashes_without_syncs() {
     crash_everywhere(&Script::fixed(SyncPolicy::Never));
@@ -98,7 +101,7 @@ fn crashes_with_every_write_synced() {
     crash_everywhere(&Script::fixed(SyncPolicy::Always));
 }
 
-// Proves the same with the syncer active all the time.
+// Proves the same while the syncer is active all the time.
 #[test]
 fn crashes_beside_the_syncer() {
     crash_everywhere(&Script::fixed(SyncPolicy::Interval(0)));
@@ -120,7 +123,8 @@ fn crashes_of_random_runs() {
     }
 }
 
-// Proves that a crash after up to three failed operations finds no more damage than these caused.
+// Proves that a crash after up to three failed operations leaves no more damage than these failures
+// caused.
 #[test]
 fn crashes_of_failing_runs() {
     for seed in 1..=effort::of(12, 50) {
@@ -140,7 +144,7 @@ fn crashes_of_failing_runs() {
     }
 }
 
-// Proves all of that for segments that are compressed while they are recorded.
+// Proves all of this for segments that are compressed while they are recorded.
 #[test]
 fn crashes_while_packing() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {

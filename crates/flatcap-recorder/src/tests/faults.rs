@@ -1,4 +1,4 @@
-//! Tests with a failing storage: every sample is in a file or in a Gap anyway.
+//! Tests with a failing storage. Every sample must be in a file or in a Gap anyway.
 
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::storage::Storage;
@@ -10,8 +10,8 @@ use super::image_checker::{ImageChecker, promises};
 use super::rig::{FileContent, FileItem, ImageReader, Script};
 use crate::{RecorderReport, SyncPolicy};
 
-/// Checks the files as they are and after a power cut, and compares the former with the report.
-/// Returns the causes of all gaps.
+/// Checks the files in their current state and after a power cut, and compares the current state
+/// with the report. Returns the causes of all gaps.
 fn check(script: &Script, report: &RecorderReport, storage: &SimulatedStorage) -> u32 {
     let promises = promises(&storage.log(), script.sync, true);
     let mut looker = ImageReader::new();
@@ -27,7 +27,7 @@ fn check(script: &Script, report: &RecorderReport, storage: &SimulatedStorage) -
         assert_eq!(recorded, said.metrics.recorded.get(), "the report counts the samples in the files");
         assert_eq!(said.lost(), script.samples - recorded);
         assert!(recorded + lost <= script.samples);
-        // Losses at the end are in the files unless the storage failed to the last.
+        // Losses at the end are in the files unless the storage failed until the end.
         if report.metrics.recorder.storage_errors.get() == 0 {
             assert_eq!(recorded + lost, script.samples);
         }
@@ -42,12 +42,12 @@ fn causes<'a>(files: impl Iterator<Item = &'a FileContent>) -> u32 {
     })
 }
 
-// Proves that without a storage fault every sample is recorded or in a gap with its own cause,
-// while recorder and sampler run concurrently, across several segments.
+// Proves that without a storage error every sample is recorded or in a gap with its own cause.
+// Recorder and sampler run concurrently, across several segments.
 #[test]
 fn losses_before_the_recorder_are_exact() {
-    // The number of samples that find a full queue depends on the speed of both threads: take more
-    // samples until there are several segments.
+    // The number of samples that find a full queue depends on the speed of both threads. So take
+    // more samples until there are several segments.
     let mut readings = 2000;
     let (script, storage, report) = loop {
         let script =
@@ -74,7 +74,7 @@ fn losses_before_the_recorder_are_exact() {
 }
 
 // Proves that a write that fails halfway loses its batch as a gap with cause storage, and that
-// recording continues in a new segment. The third of all creations, syncs and writes fails.
+// recording continues in a new segment. Method: the third of all creations, syncs and writes fails.
 #[test]
 fn a_failed_write_becomes_a_gap() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -89,12 +89,13 @@ fn a_failed_write_becomes_a_gap() {
     }
 }
 
-/// A disk of this size holds one segment of these scripts: its header, and space for its end, which
-/// is three times as large if it is compressed.
+/// Size of a disk that holds one segment of these scripts, with its header and space for its end.
+/// The end needs three times the space if the segment is compressed.
 const SMALLEST_BYTES: u64 = 100 << 10;
 
-// Proves that on a disk that fills up samples are lost into gaps, no more space is used than there
-// is, and no file is damaged: random scripts, disks of any size, compressed and not.
+// Proves that on a disk that fills up, lost samples are in gaps, no more space is used than there
+// is, and no file is damaged. Method: random scripts and disks of any size, with and without
+// compression.
 #[test]
 fn a_full_disk_keeps_the_accounting() {
     for (seed, packs) in (1..=100).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -103,7 +104,7 @@ fn a_full_disk_keeps_the_accounting() {
         let capacity = 4096 * (1 + seed / 3);
         storage.set_capacity(capacity);
         let Some(report) = script.record(&storage) else {
-            // Without space for header and end no segment is begun, and no file is left.
+            // If there is no space for header and end, no segment is begun and no file is left.
             assert!(storage.names().is_empty() && capacity < SMALLEST_BYTES, "{capacity}");
             continue;
         };
@@ -119,8 +120,9 @@ fn a_full_disk_keeps_the_accounting() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(75, 300)))]
 
-    // Proves that with random failures of any operation the files are intact, in order, and counted
-    // once: random scripts, every sync policy, compressed and not.
+    // Proves that after random failures of any operation the files are intact and in order, and
+    // that each sample counts once. Method: random scripts and every sync policy, with and without
+    // compression.
     #[test]
     fn any_fault_keeps_the_accounting(
         failing in proptest::collection::btree_map(3_usize..60, any::<bool>(), 0..8),

@@ -1,4 +1,4 @@
-//! Tests of a full disk, and of other programs that fill it or remove the open segment.
+//! Tests of a full disk, and of other programs that fill the disk or remove the open segment.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::rig::{FileItem, ImageReader, Script};
 use crate::directory_usage::RESERVE_NAME;
 use crate::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 
-// Proves that a segment removed while it is open is noticed within a second, that the next one
-// begins, that a flush of it fails, and that its frames are reported.
+// Proves that the removal of an open segment is noticed within a second and that the next segment
+// begins. A flush of the removed segment fails, and its frames are reported.
 #[test]
 fn a_removed_segment_is_replaced() {
     let storage = SimulatedStorage::new(0);
@@ -52,7 +52,8 @@ fn a_removed_segment_is_replaced() {
     );
 }
 
-// Proves that a recorder that cannot read its directory does not take the open segment for removed.
+// Proves that a recorder that cannot read its directory does not conclude that the open segment was
+// removed.
 #[test]
 fn a_segment_that_cannot_be_seen_is_not_removed() {
     let storage = SimulatedStorage::new(0);
@@ -69,8 +70,8 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
     );
 }
 
-// Proves that a small disk holds the newest samples at the end, and that at least half of it is
-// used for them, although segments are configured larger than the disk.
+// Proves that a small disk has the newest samples at the end, and that at least half of the disk is
+// used for them. Method: segments are configured larger than the disk.
 #[test]
 fn a_small_disk_keeps_the_newest() {
     for packs in [false, true] {
@@ -104,8 +105,8 @@ fn a_small_disk_keeps_the_newest() {
     }
 }
 
-// Proves that another program that fills the disk costs no history within `min_bytes`, that the
-// newest samples are recorded while there is a reserve, and that later ones are lost.
+// Proves that another program that fills the disk causes no loss of history within `min_bytes`. The
+// newest samples are recorded while there is a reserve, and later ones are lost.
 #[test]
 fn other_programs_cost_no_history() {
     let storage = SimulatedStorage::new(0);
@@ -153,8 +154,8 @@ fn other_programs_cost_no_history() {
     assert!(!storage.names().iter().any(|name| name == RESERVE_NAME));
 }
 
-// Proves that a reserve left by a killed run is taken over: it is released to segments, and removed
-// when the limits or the end of the run require it.
+// Proves that a reserve left by a killed run is taken over. The reserve is released to segments,
+// and removed when the limits or the end of the run require its removal.
 #[test]
 fn the_reserve_of_a_killed_run_is_taken_over() {
     let storage = SimulatedStorage::new(0);
@@ -170,7 +171,7 @@ fn the_reserve_of_a_killed_run_is_taken_over() {
     assert_eq!(storage.names().len(), 1);
 }
 
-// Proves that a file that is written slowly delays no other file.
+// Proves that a slow write to one file delays no other file.
 #[test]
 fn a_slow_write_delays_no_other_file() {
     #[derive(Debug)]
@@ -188,7 +189,7 @@ fn a_slow_write_delays_no_other_file() {
     }
     impl StorageFile for Slow {
         fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-            // Would wait for ever if `usage` were locked.
+            // This call would wait for ever if `usage` were locked.
             self.capped.enforce_limits(0)?;
             self.inner.append(slices)
         }
@@ -220,7 +221,7 @@ fn a_slow_write_delays_no_other_file() {
 }
 
 // Proves that a segment is sealed on a full disk, within `min_free`, whatever the size of its
-// latencies; without space for histograms it is sealed without them.
+// latencies. If there is no space for histograms, the segment is sealed without them.
 #[test]
 fn a_full_disk_takes_every_footer() {
     let storage = SimulatedStorage::new(0);

@@ -1,4 +1,5 @@
-//! The list of segments that retention removes between others, with crashes at every operation.
+//! Tests of the list of segments that retention removes between others, with crashes at every
+//! operation.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use super::rig::Script;
 use crate::{QuotaStorage, RetentionLimits, SyncPolicy};
 
 const AGE: RetentionLimits = RetentionLimits { age_ns: 60 * NS_PER_S, ..RetentionLimits::NONE };
-/// A wall time at which all segments are older than that.
+/// A wall time at which all segments are older than the age limit.
 const LATER_S: i64 = 10_000_000_000;
 
-/// Removes old segments for which there is a receipt: all but the first one.
+/// Removes old segments that have a receipt. All segments except the first one have a receipt.
 fn remove_old(storage: &SimulatedStorage, limits: RetentionLimits) {
     let receipts = tempfile::NamedTempFile::new().unwrap();
     let mut sealed: Vec<SegmentName> =
@@ -29,7 +30,7 @@ fn remove_old(storage: &SimulatedStorage, limits: RetentionLimits) {
     let _crashed = capped.with_receipts(receipts.path().to_owned()).enforce_limits(LATER_S);
 }
 
-/// Returns whether the list has a segment, and whether the segment exists.
+/// Returns whether the list contains a segment, and whether the segment exists.
 fn is_listed(storage: &SimulatedStorage, run_id: u64, number: u64) -> (bool, bool) {
     let list = RemovedSegments::read(storage).unwrap();
     let names = storage.names();
@@ -38,14 +39,14 @@ fn is_listed(storage: &SimulatedStorage, run_id: u64, number: u64) -> (bool, boo
     (list.covers(run_id, number - 1, number + 1), exists)
 }
 
-/// Eight segments of a run on disk, of which someone has removed the fourth. The sixth cannot be
-/// removed.
+/// Returns a disk with eight segments of a run. Another program has removed the fourth one. The
+/// sixth one cannot be removed.
 fn segments() -> SimulatedStorage {
     let storage = SimulatedStorage::new(0);
     for number in (1..=8).filter(|number| *number != 4) {
         fill(&storage, &name(number, 1000, SealState::Sealed).to_string(), 4096);
     }
-    // All of it is on disk.
+    // In this image, everything is on disk.
     let storage = storage.crash_image(0, CrashKind::ProcessKilled);
     storage.refuse_removal(&name(6, 1000, SealState::Sealed).to_string());
     storage
@@ -53,9 +54,9 @@ fn segments() -> SimulatedStorage {
 
 #[test]
 fn each_hole_is_listed_after_any_crash() {
-    // Proves that after a crash at any operation each segment that retention removed is listed,
-    // that one that someone else removed never is, and that after the next start no segment is
-    // listed that exists.
+    // Proves that after a crash at any operation each segment that retention removed is listed. A
+    // segment that another program removed is never listed. After the next start, no existing
+    // segment is listed.
     let undisturbed = segments();
     remove_old(&undisturbed, AGE);
     let operations = undisturbed.log().len();
@@ -89,7 +90,7 @@ fn each_hole_is_listed_after_any_crash() {
 #[test]
 fn numbers_that_the_recorder_gave_up_are_listed() {
     // Proves that numbers without a segment are listed with their neighbour if no sample is missing
-    // there, and not if someone removed a segment.
+    // there, but not if another program removed a segment.
     let storage = SimulatedStorage::new(0);
     Script { samples: 1500, ..Script::fixed(SyncPolicy::Never) }.record(&storage).unwrap();
     let mut names: Vec<SegmentName> =

@@ -1,5 +1,5 @@
-//! Checks of the files after any failure: the promises in the storage's own log and the script,
-//! against what a reader finds.
+//! Checks the files after any failure. The checker compares what a reader finds with the script and
+//! with the promises that follow from the storage's log.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use flatcap_slab::Causes;
 use super::rig::{FileContent, FileItem, RUN_ID, SOURCES, Script};
 use crate::SyncPolicy;
 
-/// The guarantees for one segment that follow from the log of a run.
+/// The guarantees for one segment, which follow from the log of a run.
 #[allow(clippy::struct_excessive_bools, reason = "each is an event of the log that has happened or not")]
 #[derive(Debug, Default)]
 pub(super) struct Promise {
@@ -31,7 +31,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Returns the offset up to which everything must be there.
+    /// Returns the offset up to which all bytes must be in the file.
     fn guaranteed(&self, kind: CrashKind) -> u64 {
         match kind {
             CrashKind::ProcessKilled => self.appended,
@@ -41,8 +41,7 @@ impl Promise {
     }
 }
 
-/// Returns the promises of the storage, by segment number. Checks the order of operations on the
-/// way.
+/// Returns the promises for each segment, by segment number. Also checks the order of operations.
 pub(super) fn promises(log: &[LoggedOperation], sync: SyncPolicy, is_faulty: bool) -> BTreeMap<u64, Promise> {
     let mut promises: BTreeMap<usize, (u64, Promise)> = BTreeMap::new();
     for event in log {
@@ -88,11 +87,11 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
                 promise.appended = offset + bytes;
             }
             promise.is_full = result == Err(ErrorKind::StorageFull);
-            // A full disk that took no byte leaves no incomplete frame to cut off.
+            // A full disk that accepted no byte leaves no incomplete frame to cut off.
             promise.append_failed |= !succeeded && (*bytes > 0 || !promise.is_full);
         }
         Operation::Truncate { length } if succeeded => {
-            // A full disk is no error of the segment, once the incomplete frames are cut off again.
+            // A full disk is no error of the segment, once the incomplete frames have been cut off.
             promise.append_failed &= !promise.is_full;
             promise.cut_off = promise.cut_off.or(Some(*length));
             promise.appended = promise.appended.min(*length);
@@ -112,13 +111,13 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
             assert!(!promise.append_failed && !promise.sync_failed, "published after an error");
             promise.is_renamed |= succeeded;
         }
-        // A crash may have come in the middle of the removal.
+        // The removal counts, because a crash may have come in the middle of it.
         Operation::Remove { .. } => promise.is_removed = true,
         _ => {}
     }
 }
 
-/// Checks one image against the script and the promises of the log.
+/// The check of one image against the script and the promises of the log.
 #[derive(Debug)]
 pub(super) struct ImageChecker<'a> {
     pub(super) script: &'a Script,
@@ -128,7 +127,8 @@ pub(super) struct ImageChecker<'a> {
 }
 
 impl ImageChecker<'_> {
-    /// Returns the samples recorded and lost of each source, as far as the recorder may count them.
+    /// Returns the numbers of recorded and of lost samples of each source, as far as the recorder
+    /// may count them.
     pub(super) fn check(&self, files: &[(String, Rc<FileContent>)]) -> Vec<(u64, u64)> {
         let mut found: BTreeMap<u64, (SegmentName, &FileContent)> = BTreeMap::new();
         for (name, file) in files {
@@ -152,7 +152,8 @@ impl ImageChecker<'_> {
         }
         let sources: Vec<_> = audit.finish().into_iter().map(|(_, source)| source).collect();
         let unexplained: u64 = sources.iter().map(|source| source.unexplained).sum();
-        // Gaps are before their batch: if it was cut, they may name numbers after the cut.
+        // Gaps are written before their batch. If the batch was cut off, they may name numbers
+        // after the cut.
         let may_miss =
             self.kind == CrashKind::PowerCut || self.promises.values().any(|promise| promise.append_failed);
         assert!(unexplained == 0 || may_miss, "{unexplained} samples are missing");
@@ -161,7 +162,8 @@ impl ImageChecker<'_> {
         counts
     }
 
-    /// Checks that damage comes only after the promised bytes, and never under a final name.
+    /// Checks that damage comes only after the promised bytes, and that no file with a final name
+    /// is damaged.
     fn check_file(&self, name: &SegmentName, file: &FileContent, promise: &Promise) {
         let guaranteed = promise.guaranteed(self.kind);
         assert!(file.intact >= guaranteed, "{name}: intact to {} of {guaranteed}: {file:?}", file.intact);
@@ -173,14 +175,14 @@ impl ImageChecker<'_> {
         }
     }
 
-    /// Checks that every accepted sample was taken, in order and once.
+    /// Checks that every accepted sample was taken, in order and exactly once.
     fn check_content(&self, audit: &mut CompletenessCheck, file: &FileContent, promise: &Promise) {
         let Some(header) = &file.header else { return };
         for (source, finding) in audit.begin_segment(header) {
             self.check_finding(source, Some(finding));
         }
-        // The remainder of a failed append counts as lost: a gap may name it, too. A power cut may
-        // bring back bytes that were cut off without a sync after it.
+        // The remainder of a failed append counts as lost, because a gap may name it too. A power
+        // cut may restore bytes that were cut off without a later sync.
         let end = match promise.cut_off {
             _ if !self.is_faulty => u64::MAX,
             _ if promise.append_failed => promise.appended,
@@ -214,7 +216,8 @@ impl ImageChecker<'_> {
         }
     }
 
-    /// A power cut may remove unsynced bytes from the middle. Nothing is ever there twice.
+    /// Checks a finding. A power cut may remove unsynced bytes from the middle, but nothing may
+    /// occur twice.
     fn check_finding(&self, source: u16, finding: Option<SequenceFinding>) {
         match finding {
             None => {}
@@ -224,8 +227,8 @@ impl ImageChecker<'_> {
     }
 }
 
-// Proves that the checker lets a segment go on after an append that found no space and wrote
-// nothing, and after no other failed append until its part is cut off.
+// Proves that the checker lets a segment continue after an append that found no space and wrote
+// nothing. After any other failed append, it does not until the incomplete part is cut off.
 #[test]
 fn only_a_part_of_an_append_ends_a_segment() {
     let mut promise = Promise::default();

@@ -1,5 +1,5 @@
-//! Tests of the whole recorder: crashes, failing and full disks, recoveries, clocks; the rig that
-//! records scripted samples, and the checker of what a crash left.
+//! Tests of the whole recorder. The tests cover crashes, failing and full disks, recoveries and
+//! clocks. The rig records scripted samples, and the checker checks what a crash has left.
 
 mod accounting;
 mod clocks;

@@ -1,5 +1,5 @@
-//! Recovery tests: the files left by a crash are recovered, the recovery is interrupted anywhere
-//! and repeated, and in the end nothing is missing.
+//! Recovery tests. The files left by a crash are recovered, and the recovery is interrupted
+//! anywhere and repeated. In the end nothing may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -19,7 +19,7 @@ use flatcap_format::testing::simulated::{
 use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script, frame_of};
 use crate::SyncPolicy;
 
-/// Crashes per recovery.
+/// Number of crashes per recovery.
 const CRASHES: usize = 6;
 
 /// Returns the samples that a reader finds.
@@ -38,12 +38,12 @@ pub(super) fn segments(looker: &mut ImageReader, disk: &SimulatedStorage) -> Vec
     files
 }
 
-/// Recovers everything. Returns whether there was no error.
+/// Recovers all segments. Returns whether there was no error.
 pub(super) fn recover(storage: &SimulatedStorage, memory: &Leftovers) -> bool {
     recover_only(storage, None, memory)
 }
 
-/// Recovers one segment, or all.
+/// Recovers one segment, or all segments if `only` is `None`.
 fn recover_only(storage: &SimulatedStorage, only: Option<SegmentName>, memory: &Leftovers) -> bool {
     let completion = DirectoryRecovery { storage, skip_run: None, only, dry_run: false };
     let mut is_done = true;
@@ -52,7 +52,8 @@ fn recover_only(storage: &SimulatedStorage, only: Option<SegmentName>, memory: &
     listed.is_ok() && is_done
 }
 
-/// Checks that everything is sealed, intact, explained and as sampled.
+/// Checks that all files are sealed and intact, that all losses are explained, and that samples
+/// have the sampled content.
 pub(super) fn check_image(
     looker: &mut ImageReader,
     script: &Script,
@@ -97,7 +98,8 @@ pub(super) fn check_image(
     (samples(&files), causes, missing)
 }
 
-/// Checks one image of a crash: recovered at once, and recovered after crashes of the recovery.
+/// Checks one image of a crash, both if it is recovered at once and if it is recovered after
+/// crashes of the recovery.
 fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind) {
     let mut looker = ImageReader::new();
     let before = samples(&segments(&mut looker, &storage.crash_image(seed, kind)));
@@ -112,14 +114,14 @@ fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind
     let mut check_end = |image: &SimulatedStorage| {
         let (after, causes, missing) = check_image(&mut looker, script, image);
         assert!(before.is_subset(&after), "a sample was lost: {:?}", before.difference(&after));
-        // Without any segment there is nothing to complete.
+        // Without any segment, there is nothing to complete.
         if kind == CrashKind::ProcessKilled {
             assert_eq!(missing, 0);
         }
         if kind == CrashKind::ProcessKilled && !after.is_empty() {
             assert_eq!(after, expected, "every complete frame is there");
         }
-        // Unsynced data may arrive with holes.
+        // Unsynced data may reach the disk with holes.
         let possible = match kind {
             CrashKind::ProcessKilled => GapCause::ReadFailed | GapCause::Crash,
             CrashKind::PowerCut => GapCause::ReadFailed | GapCause::Crash | GapCause::Damaged,
@@ -133,7 +135,7 @@ fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind
     let mut random = SimulationRandom::new(seed ^ 0x5eed);
     for _ in 0..CRASHES.min(operations) {
         let mut image = storage.crash_image(seed, kind);
-        // Interrupt twice, then let it finish.
+        // Interrupt the recovery twice, then let it finish.
         for _ in 0..2 {
             let moment = [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)];
             image.crash_at(random.below(operations), moment);
@@ -159,8 +161,8 @@ fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usiz
 }
 
 // Proves that after a kill every complete frame is in a sealed segment and all other samples are in
-// gaps, and that after a power cut all samples found before remain. Method: random scripts and
-// crashes; each recovery is interrupted twice.
+// gaps. After a power cut, all samples that were found before the recovery remain. Method: random
+// scripts and crashes. Each recovery is interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {
@@ -185,7 +187,8 @@ fn every_crash_is_recovered() {
     }
 }
 
-// Proves that a damaged file is set aside unchanged, and that its intact content is in the new one.
+// Proves that a damaged file is set aside unchanged, and that its intact content is in the new
+// file.
 #[test]
 fn damaged_files_are_set_aside() {
     for seed in 1..=20 {
@@ -235,8 +238,9 @@ fn damaged_files_are_set_aside() {
     }
 }
 
-// Proves that a write cut short by a kill is not damage if the memory of the run contains all of
-// it, and is set aside otherwise. Method: cuts at each byte of the last sample.
+// Proves that a write that a kill has cut short is not damage if the memory of the run contains all
+// of it. Otherwise, the incomplete write is set aside. Method: cuts at each byte of the last
+// sample.
 #[test]
 fn a_write_cut_short_is_no_damage() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -285,14 +289,14 @@ fn account(storage: &SimulatedStorage, memory: &Leftovers) -> RunCompleteness {
     completion.run_completeness(RUN_ID, &memory.begun).unwrap()
 }
 
-/// Returns every sample of a script that does not fail.
+/// Returns the keys of all samples of a script that do not fail.
 fn finished(script: &Script) -> BTreeSet<(u16, u64)> {
     let all = (0..SOURCES).flat_map(|source| (0..script.samples).map(move |seq| (source, seq)));
     all.filter(|(source, seq)| script.payload(*source, *seq).is_some()).collect()
 }
 
-// Proves that recovering the segments of a killed run one by one, in either order, gives the same
-// as recovering the directory; compressed and not.
+// Proves that recovering the segments of a killed run one by one, in either order, has the same
+// result as recovering the directory. Method: scripts with and without compression.
 #[test]
 fn segments_are_recovered_one_by_one() {
     for script in [Script::fixed(SyncPolicy::Never), Script::fixed(SyncPolicy::Never).compressing()] {
@@ -322,8 +326,8 @@ fn segments_are_recovered_one_by_one() {
     }
 }
 
-// Proves that a segment ended by a failed write is recovered by name as with its directory: samples
-// that the next segment counts as lost are not in it again.
+// Proves that a segment that ended with a failed write is recovered by name in the same way as with
+// its directory. Samples that the next segment counts as lost are not added to it again.
 #[test]
 fn a_failed_write_is_recovered_by_name() {
     for script in [Script::fixed(SyncPolicy::Never), Script::random(1).compressing()] {
@@ -345,7 +349,7 @@ fn a_failed_write_is_recovered_by_name() {
     }
 }
 
-// Proves that samples from the memory of a run are added to a segment that was sealed without it,
+// Proves that samples from the memory of a run are added to a segment that was sealed without them,
 // and that a crash in between loses nothing.
 #[test]
 fn a_sealed_segment_takes_in_the_memory_later() {
@@ -386,9 +390,9 @@ fn a_sealed_segment_takes_in_the_memory_later() {
     }
 }
 
-// Proves that samples of a source that was added moments before the kill, so that no segment
-// describes it, are recovered. Method: unsealed and sealed last segments, compressed and not, with
-// any crash during the recovery.
+// Proves that samples of a source are recovered even if the source was added moments before the
+// kill, so that no segment describes it. Method: unsealed and sealed last segments, with and
+// without compression, with any crash during the recovery.
 #[test]
 fn an_undescribed_source_is_recovered() {
     const SAMPLES: u64 = 20;
@@ -445,7 +449,7 @@ fn an_undescribed_source_is_recovered() {
     }
 }
 
-// Proves that segments are identified by run and number: a segment of another run with the same
+// Proves that segments are identified by run and number. A segment of another run with the same
 // number does not prevent completion.
 #[test]
 fn equal_numbers_of_another_run_hide_nothing() {
@@ -480,8 +484,8 @@ fn find(bytes: &[u8], frame: &[u8]) -> Option<usize> {
     bytes.windows(frame.len()).position(|window| window == frame).map(|at| at + frame.len())
 }
 
-// Proves that segments compressed while they were recorded are recovered too, in place, and stay
-// compressed.
+// Proves that segments that are compressed while they are recorded are recovered in place too, and
+// stay compressed.
 #[test]
 fn compressed_recordings_lose_nothing() {
     let script = Script::fixed(SyncPolicy::Interval(0)).compressing();

@@ -1,5 +1,5 @@
-//! Retention tests, by the log of the simulated storage: which files are removed, when, and that
-//! the remaining ones never exceed the limits.
+//! Tests of retention that use the log of the simulated storage. The tests check which files are
+//! removed, when they are removed, and that the remaining files never exceed the limits.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Write as _};
@@ -21,7 +21,7 @@ use crate::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 const PAGE_BYTES: u64 = 4096;
 const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];
 
-/// A file as the log shows it.
+/// The state of a file according to the log.
 #[derive(Debug, Default)]
 struct Logged {
     name: String,
@@ -29,7 +29,7 @@ struct Logged {
     reserved: u64,
 }
 
-/// Replays a log; calls `each` with the bytes of all linked files after each operation.
+/// Replays a log. After each operation, calls `each` with the total size of all linked files.
 fn replay_log(
     log: &[LoggedOperation],
     mut each: impl FnMut(&LoggedOperation, &BTreeMap<usize, Logged>, u64),
@@ -75,10 +75,10 @@ fn age_limit(seconds: u64) -> RetentionLimits {
     RetentionLimits { age_ns: seconds * NS_PER_S, ..RetentionLimits::NONE }
 }
 
-// Proves that the sum never exceeds the quota, at no operation, and that only closed segments are
-// removed, the oldest first. Method: random scripts and quotas. The number of its own segments that
-// a run can remove depends on the speed of the syncer, so every second run finds segments of an
-// earlier run.
+// Proves that the total size never exceeds the quota at any operation, and that only closed
+// segments are removed, the oldest first. Method: random scripts and quotas. The number of its own
+// segments that a run can remove depends on the speed of the syncer. So every second run also finds
+// segments of an earlier run.
 #[test]
 fn the_cap_holds_at_every_operation() {
     let (mut removed, mut seed) = (0, 0);
@@ -98,7 +98,7 @@ fn the_cap_holds_at_every_operation() {
             fill(&storage, name, foreign / 2);
         }
         let before = storage.log().len();
-        // A quota below the first segment's header refuses the start.
+        // If the quota is smaller than the first segment's header, the run does not start.
         if let Some(report) = script.record(&storage) {
             assert!(
                 report
@@ -119,7 +119,7 @@ fn the_cap_holds_at_every_operation() {
             let Operation::Remove { name } = &event.operation else { return };
             let Some(segment) = SegmentName::parse(name) else { panic!("{name} was removed") };
             if segment.state == SealState::Active {
-                // A segment that could not be begun.
+                // This segment could not be begun.
                 assert!(files[&event.file.unwrap()].length < 4096);
                 return;
             }
@@ -153,8 +153,8 @@ fn age_removes_what_is_sealed() {
     assert_eq!(capped.removed(), 2);
 }
 
-// Proves that a segment of this process ages by the monotonic clock, wherever the wall clock was
-// set.
+// Proves that the age of a segment of this process is measured with the monotonic clock, to
+// whatever time the wall clock is set.
 #[test]
 fn a_set_clock_ages_nothing_of_this_run() {
     let storage = SimulatedStorage::new(0);
@@ -167,7 +167,8 @@ fn a_set_clock_ages_nothing_of_this_run() {
     assert_eq!(storage.names().len(), 3);
 }
 
-// Proves that old segments are removed even if no space can be made, and that no other file is.
+// Proves that old segments are removed even if the removal cannot make enough space, and that no
+// other file is removed.
 #[test]
 fn age_holds_on_a_full_disk() {
     let storage = SimulatedStorage::new(0);
@@ -184,7 +185,7 @@ fn age_holds_on_a_full_disk() {
 }
 
 // Proves that space for the segment's end is reserved again after a write that found the disk full
-// although its space was reserved.
+// although space was reserved for it.
 #[test]
 fn space_for_the_end_is_reserved_again() {
     let script = Script { preallocate: 64 << 10, ..Script::fixed(SyncPolicy::Never) };
@@ -192,7 +193,7 @@ fn space_for_the_end_is_reserved_again() {
     script.record(&undisturbed).unwrap();
     let is_append = |event: &LoggedOperation| matches!(event.operation, Operation::Append { .. });
     let log = undisturbed.log();
-    // The first appends write the header.
+    // The first appends write the header, so a later one must fail.
     let failing = log.iter().enumerate().filter(|(_, event)| is_append(event)).nth(3).unwrap().0;
     let storage = SimulatedStorage::new(0);
     storage.fail(failing, 28);
@@ -262,7 +263,7 @@ impl Storage for SlowListing {
     }
 }
 
-// Proves that a file is not missing in the sum because it is renamed during a listing.
+// Proves that the total size includes a file that is renamed during a listing.
 #[test]
 fn nothing_is_renamed_during_a_listing() {
     let inner = SimulatedStorage::new(0);
@@ -283,8 +284,8 @@ fn nothing_is_renamed_during_a_listing() {
     lister.join().unwrap();
 }
 
-// Proves that a file that exchanges its name with another during a listing is counted, and that a
-// file that keeps two names counts once.
+// Proves that a file that exchanges its name with another file during a listing is counted, and
+// that a file that keeps two names is counted once.
 #[test]
 fn exchanged_files_are_counted() {
     let counted = |exchanges: usize| {
@@ -301,7 +302,7 @@ fn exchanged_files_are_counted() {
     assert_eq!([counted(0), counted(1), counted(usize::MAX)], [8 * 4096, 8 * 4096, 3 * 4096]);
 }
 
-/// Creates segments of an earlier run, one page each.
+/// Creates segments of an earlier run. Each segment has one page.
 fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> Vec<String> {
     let names: Vec<String> =
         numbers.map(|number| name(number, 1000, SealState::Sealed).to_string()).collect();
@@ -311,13 +312,14 @@ fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> 
     names
 }
 
-// Proves that if a file cannot be removed the next oldest is, that recording continues, from the
-// start on, and that a list says which segments are removed between others.
+// Proves that if a file cannot be removed, the next oldest one is removed and recording continues.
+// Both are true from the start of the run. A list has the segments that were removed between
+// others.
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);
-    // Segments keep the space for their ends until the syncer has cut them off, which may be late:
-    // all segments of the script fit in addition to the files that stay.
+    // Segments keep the space for their ends until the syncer has cut it off, which may be late. So
+    // there must be space for all segments of the script in addition to the files that stay.
     let left = leave_segments(&storage, 0..1000);
     for name in &left[..4] {
         storage.refuse_removal(name);
@@ -337,9 +339,9 @@ fn the_next_oldest_goes_instead() {
     assert!(removed.covers(9, 3, 6) && !removed.covers(9, 0, 6), "verify knows of the hole: {list}");
 }
 
-// Proves that retention removes the last segment of a run after all older segments of the run,
-// shipped or not. Segments of other runs are removed in their order. A later rescue continues from
-// the last segment.
+// Proves that retention removes the last segment of a run only after all older segments of the run,
+// whether they are shipped or not. Segments of other runs are removed in their usual order. A later
+// rescue continues from the last segment.
 #[test]
 fn the_last_segment_of_a_run_goes_last() {
     let receipts = tempfile::NamedTempFile::new().unwrap();
@@ -371,8 +373,8 @@ fn the_last_segment_of_a_run_goes_last() {
     assert_eq!(left(), Vec::<u64>::new());
 }
 
-// Proves that if nothing can be removed the open segment stays, is sealed intact, and nothing else
-// happens.
+// Proves that if nothing can be removed, the open segment stays and is sealed intact, and nothing
+// else happens.
 #[test]
 fn without_removable_files_the_segment_stays() {
     let storage = SimulatedStorage::new(0);
@@ -390,8 +392,8 @@ fn without_removable_files_the_segment_stays() {
     assert!(report.sources.iter().all(|source| source.metrics.recorded.get() > 0 && source.lost() > 300));
 }
 
-// Proves that if two segments have the same number only the older one is removed, with its
-// set-aside file.
+// Proves that if two segments have the same number, only the older one is removed, together with
+// its set-aside file.
 #[test]
 fn equal_numbers_are_different_segments() {
     let storage = SimulatedStorage::new(0);
@@ -413,8 +415,8 @@ fn equal_numbers_are_different_segments() {
     assert_eq!(storage.names(), left);
 }
 
-// Proves that a segment begun by this process ages by its own clock, and one of another run with
-// the same number by its name.
+// Proves that the age of a segment of this process is measured with its own clock. The age of a
+// segment of another run with the same number is measured by its name.
 #[test]
 fn ages_are_of_a_segment_not_of_a_number() {
     let storage = SimulatedStorage::new(0);
@@ -427,8 +429,8 @@ fn ages_are_of_a_segment_not_of_a_number() {
     assert_eq!(storage.names(), [own.to_string()]);
 }
 
-// Proves that an error of a scan costs no sample, and that the limits hold by the last known
-// numbers: an unreadable directory, and no free descriptors.
+// Proves that an error of a scan loses no sample, and that the limits are applied to the last known
+// numbers. Method: the directory cannot be read, or there are no free descriptors.
 #[test]
 fn a_scan_error_costs_nothing() {
     for lacks_descriptors in [false, true] {
@@ -454,7 +456,7 @@ fn a_scan_error_costs_nothing() {
         assert_eq!(names, [closed.clone(), open.clone()], "the oldest was removed anyway");
         let held: u64 = names.iter().map(|name| storage.content(name).unwrap().len() as u64).sum();
         assert!(held <= 1 << 20);
-        // With no file left to remove, the limit ends it.
+        // If no file is left to remove, the limit ends the loop.
         let mut appended = 35;
         let error = loop {
             match file.append(&[IoSlice::new(&[7; 16 << 10])]) {
@@ -468,8 +470,8 @@ fn a_scan_error_costs_nothing() {
     }
 }
 
-// Proves that every sample is recorded although scans and new descriptors fail from the first write
-// on.
+// Proves that every sample is recorded although scans and the opening of descriptors fail from the
+// first write on.
 #[test]
 fn a_recorder_without_descriptors_loses_nothing() {
     let storage = SimulatedStorage::new(0);

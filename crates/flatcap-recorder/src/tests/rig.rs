@@ -1,4 +1,5 @@
-//! Shared test rig: scripted samples, a recorder over them, and a reader of the result.
+//! The shared test rig. The rig has scripted samples, a recorder that records them, and a reader of
+//! the result.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,8 +31,8 @@ pub(crate) const SOURCES: u16 = 2;
 pub(crate) const RUN_ID: u64 = 42;
 const SLAB_BYTES: usize = 1024;
 
-/// A run of two sources: its samples, which of them fail, and the recorder's settings. The seed
-/// determines the samples.
+/// A run with two sources. The script has its samples, which of them fail, and the settings of the
+/// recorder. The seed determines the samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Script {
     pub(crate) batch_slabs: usize,
     pub(crate) limits: RetentionLimits,
     pub(crate) compresses: bool, // while it records
-    /// Distance of the samples that the storage gets, in nanoseconds; 0 if it gets each of them.
+    /// Interval of the samples that the storage gets, in nanoseconds, or 0 if it gets all samples.
     pub(crate) thinning_ns: u64,
 }
 
@@ -62,13 +63,13 @@ fn frame(source: u16, seq: u64, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the frame of a sample of a source that no script has.
+/// Returns the frame of a sample of a source that is in no script.
 pub(crate) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
     frame(source, seq, &seq.to_le_bytes())
 }
 
 impl Script {
-    /// A script of some segments.
+    /// Returns a script that fills several segments.
     pub(crate) fn fixed(sync: SyncPolicy) -> Self {
         Self {
             seed: 0,
@@ -104,12 +105,12 @@ impl Script {
         }
     }
 
-    /// Returns this script, compressed while it is recorded.
+    /// Returns the same script with compression during the recording.
     pub(crate) fn compressing(self) -> Self {
         Self { compresses: true, ..self }
     }
 
-    /// Returns the payload of a sample, or `None` if it fails.
+    /// Returns the payload of a sample, or `None` if the sample fails.
     pub(crate) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
         let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
@@ -117,7 +118,8 @@ impl Script {
         (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
     }
 
-    /// Returns whether the storage gets a sample that did not fail: the first one of each interval.
+    /// Returns whether the storage gets this sample, if the sample does not fail. The storage gets
+    /// the first sample of each interval.
     pub(crate) fn keeps(&self, source: u16, seq: u64) -> bool {
         let interval = |seq: u64| Self::mono_ns(seq).checked_div(self.thinning_ns);
         let mut earlier =
@@ -125,8 +127,8 @@ impl Script {
         earlier.all(|earlier| self.payload(source, earlier).is_none())
     }
 
-    /// Returns the memory of the run at its end: every complete frame, and the number of samples
-    /// begun.
+    /// Returns the memory of the run at its end. The memory has every complete frame, and the
+    /// number of begun samples.
     pub(crate) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
         for seq in 0..self.samples {
@@ -198,19 +200,19 @@ impl Script {
         producer.finish(2_000_000);
     }
 
-    /// Samples everything, with space for all of it, and then records. Only the syncer runs
-    /// concurrently. Returns `None` if the recorder could not start.
+    /// Takes all samples first, with enough space for them, and then records them. Only the syncer
+    /// runs concurrently. Returns `None` if the recorder could not start.
     pub(crate) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
         self.record_with_clock(storage, Box::new(StillClock))
     }
 
-    /// Does the same with this wall clock.
+    /// Does the same as [`record`](Self::record), with this wall clock.
     pub(crate) fn record_with_clock(
         &self,
         storage: &SimulatedStorage,
         clock_watch: Box<dyn ClockChangeDetector>,
     ) -> Option<RecorderReport> {
-        // Every slab has space for at least three of the longest frames.
+        // Each slab has space for at least three frames of the maximum length.
         let slabs = usize::try_from(self.samples).unwrap() * usize::from(SOURCES) / 3 + 2;
         let (mut settings, producer) = self.settings(storage, slabs, slabs);
         settings.clock_watch = clock_watch;
@@ -218,7 +220,7 @@ impl Script {
         Some(start(settings).ok()?.run())
     }
 
-    /// Samples and records at the same time, with little space in between.
+    /// Samples and records concurrently, with little space for slabs.
     pub(crate) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
         let (settings, producer) = self.settings(storage, 64, 48);
         let metrics = Arc::clone(&settings.metrics);
@@ -228,8 +230,9 @@ impl Script {
         recorder.join().unwrap()
     }
 
-    /// Samples everything, and then records all of it in the ring, and then on the disk what the
-    /// ring's recorder passes on. Returns none if one of the recorders could not start.
+    /// Takes all samples, and then records them in the ring. After that, the samples that the
+    /// ring's recorder passes on are recorded on the disk. Returns `None` if one of the recorders
+    /// could not start.
     pub(crate) fn record_with_ring(
         &self,
         ring: &SimulatedStorage,
@@ -343,7 +346,7 @@ impl ClockChangeDetector for StillClock {
     }
 }
 
-/// Starts a recorder without back-off.
+/// Starts a recorder that does not back off after errors.
 fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
     let mut recorder = Recorder::start(settings)?;
     recorder.slot.back_off_ns = |_| 0;
@@ -353,17 +356,18 @@ fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
 /// The content of a file, as a reader finds it.
 #[derive(Debug, Default)]
 pub(crate) struct FileContent {
-    /// The header, or `None` if the file was rejected.
+    /// The header, or `None` if the reader rejects the file.
     pub(crate) header: Option<SegmentHeader>,
     pub(crate) items: Vec<FileItem>,
     pub(crate) damage: Vec<Damage>, // the torn tail last
     pub(crate) is_sealed: bool,
-    /// End of the intact frames from the start on.
+    /// End of the intact prefix of frames, as an offset in the file.
     pub(crate) intact: u64,
     pub(crate) is_compressed: bool,
 }
 
-/// A frame and its offset in the file; in a compressed file, the offset of its block.
+/// A frame with its offset in the file. In a compressed file, the offset of the frame's block is
+/// used.
 #[derive(Debug)]
 pub(crate) enum FileItem {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
@@ -371,7 +375,7 @@ pub(crate) enum FileItem {
     Other { kind: FrameKind },
 }
 
-/// Reads images; caches the result for each content.
+/// The reader of images. The reader caches the result for each content.
 #[derive(Debug)]
 pub(crate) struct ImageReader {
     folder: tempfile::TempDir,
@@ -383,7 +387,7 @@ impl ImageReader {
         Self { folder: tempfile::tempdir().unwrap(), cache: HashMap::new() }
     }
 
-    /// Reads the files of an image, in the order of their names, which is the order of their
+    /// Reads the files of an image in the order of their names, which is the order of their
     /// numbers.
     pub(crate) fn read_image(&mut self, image: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
         let names = image.names().into_iter();

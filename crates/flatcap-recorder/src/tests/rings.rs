@@ -1,5 +1,5 @@
-//! Crash tests of a ring and its disk: two recorders, one after the other. A failure of one storage
-//! does not affect the content of the other.
+//! Crash tests of a ring and its disk, with two recorders that run one after the other. A failure
+//! of one storage must not affect the content of the other.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashPoint, SimulatedStorage};
@@ -8,17 +8,18 @@ use super::crashes::check_crashed;
 use super::rig::{ImageReader, Script};
 use crate::{RecorderReport, SyncPolicy};
 
-/// Returns the script of the ring: every sample.
+/// Returns the script of the ring, which gets every sample.
 fn whole(sync: SyncPolicy) -> Script {
     Script { samples: 300, ..Script::fixed(sync) }
 }
 
-/// Returns the script of the disk: the first good sample of each four.
+/// Returns the script of the disk, which gets the first good sample of every four.
 fn thinned(sync: SyncPolicy) -> Script {
     Script { thinning_ns: 4, ..whole(sync) }
 }
 
-/// Returns the samples recorded, lost and thinned of each source, which are all samples.
+/// Returns the numbers of recorded, lost and thinned samples of each source. The sum of the three
+/// numbers is the number of all samples.
 fn counts(script: &Script, report: &RecorderReport) -> Vec<(u64, u64, u64)> {
     let counted = |source: &crate::SourceReport| {
         assert_eq!(
@@ -30,7 +31,8 @@ fn counts(script: &Script, report: &RecorderReport) -> Vec<(u64, u64, u64)> {
     report.sources.iter().map(counted).collect()
 }
 
-/// Crashes one of the storages at every moment of every operation; the other one gets everything.
+/// Crashes one of the storages at every moment of every operation. The other storage gets all
+/// samples.
 fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
     let (script, of_ring) = (thinned(sync), whole(sync));
     let (ring, disk) = (SimulatedStorage::new(0), SimulatedStorage::new(0));
@@ -51,7 +53,8 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
             let reports = script.record_with_ring(&ring, &disk);
             let (of_crashed, of_other) = if crashes_ring { (&of_ring, &script) } else { (&script, &of_ring) };
             check_crashed(&mut ImageReader::new(), of_crashed, crashed, false);
-            // A crash while the first segment is created ends the start.
+            // If the crash comes during the creation of the first segment, the recorder does not
+            // start.
             let Some((in_ring, on_disk)) = reports else { continue };
             check_crashed(&mut ImageReader::new(), of_other, other, false);
             let (found, expected) =
@@ -62,8 +65,8 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
     }
 }
 
-// Proves that a crash of the ring at any point leaves what it was promised, and costs the disk
-// neither a sample nor the exact count of those that it does not get.
+// Proves that a crash of the ring at any point leaves what was promised for the ring. The disk
+// loses no sample, and still counts exactly the samples that it does not get.
 #[test]
 fn crashes_of_the_ring() {
     for sync in [SyncPolicy::Never, SyncPolicy::Interval(0)] {
@@ -71,8 +74,8 @@ fn crashes_of_the_ring() {
     }
 }
 
-// Proves that a crash of the disk at any point leaves what it was promised, thinned samples named
-// as such, and costs the ring nothing.
+// Proves that a crash of the disk at any point leaves what was promised for the disk, with thinned
+// samples marked as thinned. The ring loses nothing.
 #[test]
 fn crashes_of_the_disk_beside_the_ring() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {

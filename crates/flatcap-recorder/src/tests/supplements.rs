@@ -1,4 +1,4 @@
-//! The numbers of supplements after retention has removed segments of their run.
+//! Tests of the numbers of supplements after retention has removed segments of their run.
 
 use std::io::IoSlice;
 
@@ -12,9 +12,10 @@ use super::recoveries::segments;
 use super::rig::{FileItem, ImageReader, RUN_ID, Script};
 use crate::SyncPolicy;
 
-// Proves that a supplement has a number that its run has never used, even if retention has removed
-// the last segments of the run. It begins with the first sample that is left over. Samples of the
-// removed segments count as removed: they are neither lost nor recorded again.
+// Proves that a supplement gets a number that its run has never used, even if retention has removed
+// the last segments of the run. The supplement begins with the first sample that is left over.
+// Samples of the removed segments count as removed. The samples of removed segments are neither
+// lost nor recorded again.
 #[test]
 fn a_supplement_takes_no_number_again() {
     let script = Script::fixed(SyncPolicy::Never);

@@ -1,4 +1,4 @@
-//! A segment whose name another program gives to another file while it is compressed.
+//! Tests of a segment whose name another program gives to another file during the compression.
 
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
@@ -12,9 +12,9 @@ use super::turns::{TurnStorage, Turns, TurnsEnd};
 use crate::compress::{CompressOutcome, CompressSkipReason};
 
 // Proves that a compressor never replaces a file that another program has put in the place of the
-// segment that it read: the other file stays, whole, and no temporary file does. Method: the other
-// program acts after each number of the compressor's operations, also between its last comparison
-// and the exchange of names.
+// segment that was read. The other file stays unchanged, and no temporary file stays. Method: the
+// other program acts after each number of the compressor's operations, also between its last
+// comparison and the exchange of names.
 #[test]
 fn a_file_of_another_program_stays() {
     let others = SimulatedStorage::new(1);

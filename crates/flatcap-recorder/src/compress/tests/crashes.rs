@@ -1,5 +1,5 @@
-//! Tests of compression with crashes, failures and removals: afterwards every remaining segment
-//! reads as it was recorded.
+//! Tests of compression with crashes, failures and removals. After each of them, every remaining
+//! segment must read as it was recorded.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use crate::compress::{
     ReplaceMode, WorkSlice, compress_segment, remove_leftovers, restore_segment, sealed_segments,
 };
 
-/// Images of a power cut that are checked for each crash.
+/// Number of power-cut images that are checked per crash.
 const POWER_CUTS: u64 = 3;
 
 fn compress_all(storage: &SimulatedStorage, raw: &BTreeMap<String, Vec<u8>>, placing: ReplaceMode) {
     for name in raw.keys() {
-        // May fail.
+        // The compression may fail.
         let _told =
             compress_with(storage, parsed(name), CompressionOptions::default(), placing, &mut |_| true);
     }
@@ -59,8 +59,8 @@ fn operations(placing: ReplaceMode) -> std::ops::Range<usize> {
     first..storage.log().len() + 1
 }
 
-// Proves that a crash before, within or after any storage operation loses no segment, for killed
-// processes and power cuts.
+// Proves that a crash before, within or after any storage operation loses no segment. Method:
+// killed processes and power cuts.
 #[test]
 fn crashes_cost_nothing() {
     let operations = operations(ReplaceMode::Exchange);
@@ -102,8 +102,8 @@ fn failures_cost_nothing() {
     }
 }
 
-// Proves that the raw file stays until the compressed file's name is on disk: the sync of the
-// directory fails after the exchange, then the power is cut.
+// Proves that the raw file stays until the compressed file's name is on disk. Method: the sync of
+// the directory fails after the exchange, and then the power is cut.
 #[test]
 fn a_directory_that_is_not_synced_keeps_both() {
     let sync = exchange() + 1;
@@ -129,8 +129,8 @@ fn exchange() -> usize {
     storage.log().iter().position(is_exchange).unwrap()
 }
 
-// Proves that without an exchange of names the daemon leaves segments as they are, and that
-// `flatcap compress` renames them safely, with crashes at each later operation.
+// Proves that without an exchange of names the daemon leaves segments unchanged, and that `flatcap
+// compress` renames them safely. Method: crashes at each later operation.
 #[test]
 fn names_that_cannot_be_exchanged() {
     let refused = || {
@@ -158,7 +158,8 @@ fn names_that_cannot_be_exchanged() {
     }
 }
 
-// Proves that a segment removed during compression stays removed, after any slice.
+// Proves that a segment that is removed during its compression stays removed, after whichever
+// slice.
 #[test]
 fn removed_segments_stay_removed() {
     let slices = slices_of_one();
@@ -224,7 +225,7 @@ fn stops_leave_nothing() {
     }
 }
 
-// Proves that every codec, layout and checksum gives the exact bytes back.
+// Proves that decompression returns the exact bytes for every codec, layout and checksum.
 #[test]
 fn every_option_gives_the_bytes_back() {
     let codecs = [
@@ -254,7 +255,7 @@ fn every_option_gives_the_bytes_back() {
             let outcome = outcome.unwrap();
             let (bytes, is_compressed) = read(&storage, &name.to_string());
             assert_eq!(bytes, raw);
-            // In blocks as small as these, columns alone save nothing.
+            // In blocks as small as these, a column layout without a codec saves nothing.
             let pays = codec != Codec::None;
             assert_eq!(is_compressed, pays, "{layout} {codec}: {outcome:?}");
             assert_eq!(
@@ -274,8 +275,8 @@ fn holding(name: &SegmentName, bytes: &[u8]) -> SimulatedStorage {
     storage
 }
 
-// Proves that segments which are damaged, unsealed, unreadable, compressed or removed stay as they
-// are, with the reason.
+// Proves that a segment stays unchanged, with the reason, if it is damaged, unsealed, unreadable,
+// already compressed or removed.
 #[test]
 fn unsuitable_segments_are_left_as_they_are() {
     let (storage, raw) = storage(1, 0..1);
@@ -312,7 +313,7 @@ fn unsuitable_segments_are_left_as_they_are() {
     assert_eq!(compress_one(&storage, gone).unwrap(), CompressOutcome::Skipped(CompressSkipReason::Removed));
 }
 
-// Proves that `min_free` is kept, on a disk with little more free space than that.
+// Proves that `min_free` bytes stay free on a disk that has little more free space than that.
 #[test]
 fn min_free_is_kept() {
     let (storage, raw) = storage(1, 0..1);
@@ -345,8 +346,8 @@ fn min_free_is_kept() {
     }
 }
 
-// Proves that a segment compressed while recording is compressed again in larger blocks, once, and
-// that crashes at any operation lose nothing.
+// Proves that a segment compressed while recording is compressed again exactly once, in larger
+// blocks, and that crashes at any operation lose nothing.
 #[test]
 fn small_blocks_become_large_ones() {
     let recorded = || {
@@ -396,9 +397,9 @@ fn restore(
     restore_segment(&mut ReplaceJob { storage, min_free: 0, replace_mode, after_slice }, parsed(name))
 }
 
-// Proves that undoing the compression gives the raw file back byte for byte, under every checksum
-// and also if the segment was compressed while it was recorded, and that crashes at any operation
-// lose nothing.
+// Proves that undoing the compression gives the raw file back byte for byte. The checksum may be of
+// any kind, and the segment may have been compressed while it was recorded. Crashes at any
+// operation lose nothing.
 #[test]
 fn restored_segments_are_the_raw_ones() {
     for kind in ChecksumKind::ALL {
@@ -444,7 +445,7 @@ fn restored_segments_are_the_raw_ones() {
 }
 
 // Proves that a damaged or unfinished compressed segment is not restored, that a stop between two
-// slices leaves it as it is, and that `min_free` is kept.
+// slices leaves the segment unchanged, and that `min_free` bytes stay free.
 #[test]
 fn only_intact_segments_are_restored() {
     let (storage, raw) = storage(1, 0..1);

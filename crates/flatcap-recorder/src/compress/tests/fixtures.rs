@@ -1,4 +1,4 @@
-//! Test fixtures: segments on a simulated storage, and reading them back.
+//! Test fixtures that write segments to a simulated storage and read them back.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -20,10 +20,10 @@ use crate::compress::{
     compress_segment,
 };
 
-/// Raw bytes of a block in these tests.
+/// Number of raw bytes per block in these tests.
 pub(super) const BLOCK_BYTES: usize = 2048;
 
-/// Returns a storage with the segments of these numbers, and their bytes by name.
+/// Returns a storage with the segments of these numbers, and the bytes of each segment by name.
 pub(super) fn storage(
     seed: u64,
     numbers: std::ops::Range<u64>,
@@ -49,7 +49,7 @@ pub(super) fn segment(
     segment_as(storage, header(number, checksum), samples, SegmentOptions::default())
 }
 
-/// Writes the same segment in any form.
+/// Writes the same segment as [`segment`] with these options.
 pub(super) fn segment_as(
     storage: &dyn Storage,
     header: SegmentHeader,
@@ -92,7 +92,7 @@ pub(super) fn segment_as(
     sealed.name()
 }
 
-/// Appends a sample, and counts it.
+/// Appends a sample to the segment, and counts it.
 pub(super) fn append(writer: &mut SegmentWriter, source: u16, seq: u64, body: &[u8]) -> io::Result<()> {
     let kind = writer.checksum();
     let frame = frame_of(kind, source, seq, body);
@@ -143,7 +143,7 @@ pub(super) fn header(segment: u64, checksum: ChecksumKind) -> SegmentHeader {
     }
 }
 
-/// Compresses a segment with a callback after each slice.
+/// Compresses a segment, with a callback after each slice.
 pub(super) fn compress_with(
     storage: &dyn Storage,
     name: SegmentName,

@@ -1,10 +1,10 @@
-//! Tests all programs that work on the files of a killed run concurrently, in any order and with
-//! crashes: recovery and rescue, the compressor, a shipper, retention, a reader and the next
-//! recorder.
+//! Tests all programs that work concurrently on the files of a killed run. The programs are
+//! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder. The
+//! programs run in any order and with crashes.
 //!
-//! Each has a thread, and they take turns (`turns`). Retention either removes the oldest segment,
-//! or follows the rule of the recorder, which keeps segments without a receipt. After each
-//! operation of the storage the files are compared with a model.
+//! Each program has a thread, and the threads take turns (`turns`). Retention either removes the
+//! oldest segment, or follows the rule of a recorder that keeps segments without a receipt. After
+//! each operation of the storage, the files are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -26,17 +26,18 @@ use super::turns::{Order, TurnStorage, Turns, TurnsEnd};
 use crate::compress::{remove_leftovers, sealed_segments};
 use crate::{QuotaStorage, RetentionLimits};
 
-/// The run that was killed, and its sources: one of the host, and two that applications push.
+/// The run that was killed, and its sources. The host has one source, and applications push two
+/// others.
 const KILLED: u64 = 5;
 const PUSHED: [u16; 2] = [1, 2];
-/// The first run after it; a start adds one.
+/// The first run after the killed one. Each start has the next number.
 const NEXT: u64 = 6;
 /// The body of all samples.
 const BODY: &[u8] = &[0; 8];
-/// Times that a run starts again after a crash.
+/// Number of times that a run starts again after a crash.
 const CRASHES: u64 = 2;
 
-/// A sample, by run, source and number.
+/// The key of a sample, which is its run, source and number.
 type SampleKey = (u64, u16, u64);
 
 /// The content of a segment, as a reader finds it.
@@ -67,26 +68,26 @@ fn find(name: &str, file: Arc<dyn StorageFile>) -> Option<Found> {
             _ => {}
         }
     }
-    // An open file may have lost bytes to a power cut that were never synced.
+    // In a power cut, an open file may have lost bytes that were never synced.
     let is_sealed = SegmentName::parse(name).is_some_and(|name| name.state == SealState::Sealed);
     assert!(!is_damaged || !is_sealed, "{name} is damaged");
     found.header.sources.clone_from(&reader.header().sources);
     Some(found)
 }
 
-/// A killed run: its memory, its lanes, and how many samples it had begun.
+/// A killed run, with its memory, its lanes, and the number of samples that it had begun.
 #[derive(Debug, Clone)]
 struct KilledRun {
     memory: Leftovers,
     lanes: Vec<Leftovers>,
-    /// Number of samples that were begun, by source.
+    /// Number of samples that had begun, by source.
     begun: BTreeMap<u16, u64>,
     committed: BTreeSet<SampleKey>,
 }
 
 impl KilledRun {
-    /// Writes the files of a run as a kill leaves them: the last segment is open, or sealed before
-    /// the last samples.
+    /// Writes the files of a run in the state that a kill leaves. The last segment is open, or it
+    /// was sealed before the last samples.
     fn write(disk: &SimulatedStorage, random: &mut SimulationRandom) -> Self {
         let counts: Vec<[u64; 3]> = (0..3)
             .map(|source| {
@@ -130,12 +131,13 @@ impl KilledRun {
                 (from..to).map(move |seq| frame_of(ChecksumKind::Xxh3, source, seq, BODY))
             };
             run.committed.extend((0..in_lane).map(|seq| (KILLED, source, seq)));
-            // Slabs keep some frames that are in the files already.
+            // The slabs keep some frames that are also in the files.
             run.memory.frames.extend(frames(in_files.saturating_sub(2), in_memory));
             run.memory.begun.insert(source, in_memory);
             let mut begun = in_memory;
             if PUSHED.contains(&source) {
-                // The slab of the lane has some that the run has taken; one more may have begun.
+                // The slab of the lane keeps some frames that the run has already taken. One more
+                // sample may have begun.
                 begun = in_lane + random.below(2) as u64;
                 let frames = frames(in_memory.saturating_sub(3), in_lane).collect();
                 let begun = [(source, begun)].into();
@@ -160,26 +162,27 @@ fn run_header(number: u64, run_id: u64) -> SegmentHeader {
     header
 }
 
-/// The store of a shipper, and what the others have done.
+/// The store of a shipper, and the results of the other threads.
 #[derive(Debug, Default)]
 struct World {
-    /// Samples by run and number of their segment: the manifests.
+    /// The manifests, as the samples by run and number of their segment.
     lake: Mutex<BTreeMap<(u64, u64), Vec<SampleKey>>>,
-    /// Samples that nobody can place, since no segment of their run is left.
+    /// Samples that the recovery cannot add, because no segment of their run is left.
     dropped: Mutex<BTreeSet<SampleKey>>,
-    /// The file of receipts, if retention reads it.
+    /// The file of receipts, or `None` if retention does not read receipts.
     receipts: Option<tempfile::NamedTempFile>,
 }
 
 impl World {
-    /// Ships what is sealed and has no manifest.
+    /// Ships the sealed segments that have no manifest.
     fn ship(&self, storage: &dyn Storage) -> io::Result<()> {
         let mut names: Vec<SegmentName> =
             storage.entries()?.iter().filter_map(|entry| SegmentName::parse(&entry.name)).collect();
         names.retain(|name| name.state == SealState::Sealed);
         names.sort_by_key(|name| name.number);
         if self.receipts.is_some() {
-            // As if it had failed with the older ones: the newest are shipped, and may be removed.
+            // Simulate a shipper that failed with the older segments. The newest are shipped, and
+            // may be removed.
             names.reverse();
         }
         for name in names {
@@ -201,14 +204,14 @@ impl World {
         Ok(())
     }
 
-    /// Removes what is shipped, as the recorder does that keeps everything else.
+    /// Removes the shipped segments, as a recorder does that keeps all other segments.
     fn remove_shipped(storage: &TurnStorage, receipts: &Path) -> io::Result<()> {
         let limits = RetentionLimits { age_ns: 1, ..RetentionLimits::NONE };
         let storage = QuotaStorage::new(Arc::new(storage.clone()), limits);
         storage.with_receipts(receipts.to_owned()).enforce_limits(1 << 40)
     }
 
-    /// Removes the oldest segment, if it has a manifest and is not the only one.
+    /// Removes the oldest segment if it has a manifest and is not the only segment.
     fn remove_oldest(&self, storage: &dyn Storage) -> io::Result<()> {
         let entries = storage.entries()?;
         let mut names: Vec<SegmentName> =
@@ -232,8 +235,9 @@ impl World {
         Ok(())
     }
 
-    /// Completes the earlier runs, then adds what was left in the lanes of the killed one: one
-    /// after the other, as the daemon does. Returns whether nothing is left to do.
+    /// Completes the earlier runs, and then adds the samples that were left in the lanes of the
+    /// killed run. The daemon does these steps in the same order. Returns whether nothing is left
+    /// to do.
     fn recover(&self, storage: &dyn Storage, run: &KilledRun, own_run: u64) -> bool {
         let mut is_done = true;
         let drop_if_gone = |entries: &[FileEntry], leftovers: &Leftovers| {
@@ -263,7 +267,7 @@ impl World {
     }
 }
 
-/// Compresses what is sealed.
+/// Compresses the sealed segments.
 fn compress(storage: &dyn Storage) -> io::Result<()> {
     remove_leftovers(storage)?;
     for _ in 0..2 {
@@ -274,7 +278,7 @@ fn compress(storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all segments, as a query does: each sample is there at most once.
+/// Reads all segments as a query does, and checks that each sample occurs at most once.
 fn look(storage: &dyn Storage) -> io::Result<()> {
     let entries = storage.entries()?;
     let mut seen = BTreeSet::new();
@@ -287,7 +291,7 @@ fn look(storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// The next recorder, which has created its first segment before all others begin.
+/// Runs the next recorder, which has created its first segment before all other threads begin.
 fn record(storage: &dyn Storage, mut writer: SegmentWriter) -> io::Result<()> {
     storage.entries()?; // waits for its turn
     let (number, run_id) = (writer.name().number, writer.header().run_id);
@@ -299,12 +303,13 @@ fn record(storage: &dyn Storage, mut writer: SegmentWriter) -> io::Result<()> {
     next.seal()?.publish(storage)
 }
 
-/// The model: what every segment had when it was sealed, and all samples that were safe once.
+/// The model of the files. The model has the content of every segment at the time when the segment
+/// was sealed, and all samples that were safe at some time.
 #[derive(Debug, Default)]
 struct Model {
     /// The raw bytes and content of the segments, by number and run.
     sealed: BTreeMap<(u64, u64), (Vec<u8>, Found)>,
-    /// Files as they were at the last check.
+    /// The files at the time of the last check.
     seen: BTreeMap<String, (Vec<u8>, Option<Found>)>,
     safe: BTreeSet<SampleKey>,
 }
@@ -320,7 +325,7 @@ impl Model {
             let content = disk.content(&name).unwrap();
             let is_known = self.seen.get(&name).is_some_and(|(known, _)| *known == content);
             if !is_known {
-                // A storage of its own: the disk may have crashed.
+                // Use a separate storage, because the disk may have crashed.
                 let copy = SimulatedStorage::new(0);
                 copy.create(&name).unwrap().append(&[io::IoSlice::new(&content)]).unwrap();
                 let found = find(&name, copy.open(&name).unwrap());
@@ -355,7 +360,8 @@ impl Model {
         }
     }
 
-    /// Forgets what a power cut has taken: what is neither on the disk nor in the lake.
+    /// Removes from the model the samples that a power cut has destroyed. Destroyed samples are
+    /// neither on the disk nor in the lake.
     fn forget(&mut self, disk: &SimulatedStorage, world: &World) {
         let names = disk.names();
         let sealed: BTreeSet<(u64, u64)> = names
@@ -370,8 +376,8 @@ impl Model {
         self.safe.clear();
     }
 
-    /// Checks the end: all that was committed is in the lake once, and every number is accounted
-    /// for.
+    /// Checks the final state. Every committed sample is exactly once in the lake, and every number
+    /// is accounted for.
     fn check_end(&self, world: &World, run: &KilledRun, what: &str) {
         let lake = world.lake.lock().unwrap();
         let shipped: BTreeSet<SampleKey> =
@@ -404,8 +410,8 @@ impl Model {
     }
 }
 
-/// Lets all work on the files at once, in the order of a seed. Returns whether the recovery has
-/// done all that was left.
+/// Runs all threads on the files concurrently, in the order of a seed. Returns whether the recovery
+/// has done all remaining work.
 fn run_all(
     disk: &SimulatedStorage,
     world: &World,
@@ -416,7 +422,7 @@ fn run_all(
     type Work<'w> = Box<dyn FnOnce(&TurnStorage) -> bool + Send + 'w>;
     let entries = disk.entries().unwrap();
     let first = SegmentName::first_number_of_run(entries.iter().map(|entry| entry.name.as_str())).unwrap();
-    // A recorder creates its first segment before anything else begins.
+    // A recorder creates its first segment before any other thread begins.
     let name = name_of(first, own_run);
     let Ok(writer) = SegmentWriter::create(disk, name, run_header(first, own_run), &[], 0) else {
         return false;
@@ -453,7 +459,7 @@ fn run_all(
         }
         loop {
             let waiting = turns.waiting();
-            // The threads go on to their ends, so that nobody waits for them for ever.
+            // Let the threads run to their ends, so that no thread waits for another for ever.
             if failure.is_none() {
                 failure = catch_unwind(AssertUnwindSafe(|| check(disk))).err();
             }
@@ -469,7 +475,8 @@ fn run_all(
     is_done
 }
 
-/// Runs one seed: everything at once, some crashes, and a last start that is left alone.
+/// Runs one seed, which consists of concurrent work, some crashes, and a last start without a
+/// crash.
 fn run_seed(seed: u64) {
     let random = &mut SimulationRandom::new(seed);
     let mut disk = SimulatedStorage::new(seed);
@@ -488,7 +495,7 @@ fn run_seed(seed: u64) {
         let kind = [CrashKind::ProcessKilled, CrashKind::PowerCut][usize::from(random.below(4) == 0)];
         disk = disk.crash_image(random.next(), kind);
         if kind == CrashKind::PowerCut {
-            // Memory is gone, and so are names that were not on the disk yet.
+            // A power cut destroys the memory, and the names that were not on the disk yet.
             has_memory = false;
             run.memory = Leftovers::default();
             run.lanes.clear();
@@ -507,11 +514,11 @@ fn run_seed(seed: u64) {
     }
 }
 
-// Proves that no sealed segment changes, that each committed sample is at most once in the files
-// and at most once in the lake at any moment, and that none disappears. In the end each sample is
-// in the lake and every number is accounted for. Method: recovery, rescue, compressor, shipper,
-// retention, a reader and the next recorder run concurrently, and are killed, or lose power, at any
-// operation.
+// Proves that no sealed segment changes and that no committed sample disappears. At any moment,
+// each committed sample is at most once in the files and at most once in the lake. In the end each
+// sample is in the lake and every number is accounted for. Method: recovery, rescue, compressor,
+// shipper, retention, a reader and the next recorder run concurrently. These programs are killed,
+// or lose power, at any operation.
 #[test]
 fn each_sample_is_there_once() {
     for seed in 1..=effort::by_hand(60, 4000) {

@@ -1,5 +1,5 @@
-//! Tests of compression as a whole: crashes, the worker during a recording, and all concurrent
-//! writers of segments.
+//! Tests of compression as a whole, with crashes, with the worker during a recording, and with all
+//! concurrent writers of segments.
 
 mod changed;
 mod crashes;

@@ -27,7 +27,8 @@ struct RunningWorker {
     pause_ns: Box<dyn Fn() -> u64>,
 }
 
-/// Sets no priority: at idle priority a test could wait for minutes on a busy machine.
+/// Leaves the priority unchanged, because at idle priority a test could wait for minutes on a busy
+/// machine.
 const KEEP_PRIORITY: fn() -> io::Result<()> = || Ok(());
 
 fn plan(enabled: bool, budget: CompressionBudget) -> CompressSettings {
@@ -45,7 +46,8 @@ impl RunningWorker {
         Self::start_with(storage, plan, KEEP_PRIORITY, WAIT_MAX_NS)
     }
 
-    /// Starts a worker with a replacement for setting idle priority, and a maximum waiting time.
+    /// Starts a worker with this maximum waiting time. The given function replaces the one that
+    /// sets idle priority.
     fn start_with(
         storage: &SimulatedStorage,
         plan: CompressSettings,
@@ -80,7 +82,7 @@ impl RunningWorker {
     }
 }
 
-// Proves that every sealed segment is compressed once, also those announced later.
+// Proves that every sealed segment is compressed exactly once, also if it is announced later.
 #[test]
 fn all_segments_are_compressed() {
     let (storage, raw) = storage(1, 0..2);
@@ -105,8 +107,8 @@ fn all_segments_are_compressed() {
     assert_eq!(read(&storage, &name), (late, true));
 }
 
-// Proves that a disabled worker does nothing until it is enabled, and that a stop ends a pause of
-// hours at once and leaves no file.
+// Proves that a disabled worker does nothing until it is enabled. A stop ends a pause of hours at
+// once and leaves no file.
 #[test]
 fn a_stop_ends_a_pause() {
     let (storage, raw) = storage(1, 0..1);
@@ -121,7 +123,8 @@ fn a_stop_ends_a_pause() {
     assert!(!read(&storage, raw.keys().next().unwrap()).1);
 }
 
-// Proves that a segment which would hardly get smaller is tried once, and again with other options.
+// Proves that a segment that would hardly become smaller is tried only once with the same options,
+// and again with other options.
 #[test]
 fn incompressible_segments_are_tried_with_other_options() {
     let (storage, _) = storage(1, 0..2);
@@ -150,8 +153,8 @@ fn a_new_budget_ends_a_pause() {
     at_work.stop();
 }
 
-// Proves that segments that make no progress at idle priority are compressed with the guaranteed
-// share, each once, and that an assigned one is recalled as soon as possible.
+// Proves that segments that make no progress at idle priority are compressed exactly once with the
+// guaranteed share. A segment that is assigned to the idle thread is recalled as soon as possible.
 // The idle thread gets no CPU time until a gate opens.
 #[test]
 fn a_starved_backlog_is_compressed() {
@@ -201,8 +204,8 @@ fn urgency_does_not_wait() {
     at_work.stop();
 }
 
-// Proves that a failed segment is counted, tried again and delays no other one, and that without an
-// exchange of names all segments stay as they are and nothing is tried again.
+// Proves that a failed segment is counted, is tried again and delays no other segment. If names
+// cannot be exchanged, all segments stay unchanged and nothing is tried again.
 #[test]
 fn failures_hold_nothing_up() {
     let (storage_a, raw) = storage(1, 0..2);
