@@ -23,7 +23,7 @@ pub enum IntegerTypes {
     Exact,
 }
 
-/// Values that the type of their column cannot hold. The rows of these values become null.
+/// Values that the type of their column cannot hold. The cells of these values become null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge {
     /// The row of the first such value, and the value.

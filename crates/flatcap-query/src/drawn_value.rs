@@ -155,8 +155,8 @@ impl Formula {
         self.fields.first().map_or("", |field| &field.path)
     }
 
-    /// Returns the path of the field if the formula consists of only one field with the weight 1,
-    /// and the change of this field is accurate over any interval.
+    /// Returns the path of the field, if the formula is a sum with only one field whose change is
+    /// accurate over any interval.
     pub fn exact_path(&self) -> Option<&str> {
         match self.fields.as_slice() {
             [field] if self.quotient.is_none() && self.resolution_ns == 0 => Some(&field.path),

@@ -371,9 +371,9 @@ fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<St
 }
 
 // Proves which rows a condition keeps. A condition on a field of the sample keeps all rows of the
-// sample. A condition on a field of a list keeps the rows of the elements that fulfil it. A
-// condition that selects one element keeps the rows of all elements. Also proves that blocks
-// without such rows are skipped.
+// sample. A condition on a field of a list keeps the rows of the elements for which it holds. A
+// condition that selects one element keeps the rows of all elements in the samples in which it
+// holds. Also proves that blocks without such rows are skipped.
 #[test]
 fn conditions_keep_the_rows_they_are_about() {
     let folder = tempfile::tempdir().unwrap();

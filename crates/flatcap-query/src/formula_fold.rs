@@ -148,8 +148,9 @@ impl FormulaFold {
         self.histories.clear();
     }
 
-    /// Continues the series `before`, because the first changes of this series depend on the last
-    /// readings of `before`. `has_ended` returns whether an element has ended.
+    /// Takes over the readings of the formula `before`, because the first changes of this series
+    /// depend on them. Discards the readings of elements that have ended. `has_ended` returns
+    /// whether an element has ended.
     pub(super) fn follow(&mut self, before: Self, has_ended: impl Fn(u32) -> bool) {
         self.histories = before.histories;
         self.histories.retain(|element, _| !element.is_some_and(&has_ended));

@@ -80,9 +80,9 @@ impl Recording {
     /// seconds (or four periods, if that is longer) without a value.
     ///
     /// A gap is an interval in which samples were lost, the recorder did not run, or a value was
-    /// missing for more than four periods. For an element of a list, a missing value is a gap only
-    /// if it is missing for more than three seconds, too. A gap between two pixels is a row. A gap
-    /// within a pixel is added to its `missing_ns`.
+    /// missing for more than four periods. For an element of a list, this limit is at least three
+    /// seconds. A gap between two pixels is a row. A gap within a pixel is added to its
+    /// `missing_ns`.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).

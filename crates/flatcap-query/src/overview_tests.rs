@@ -80,8 +80,8 @@ impl Run {
         let samples = steps.iter().map(|step| {
             self.mono_ns += step.after_ns;
             self.seq += 1 + step.lost;
-            // The first field falls after each spike. So its values have spikes, and its rate has
-            // no value at the fall.
+            // The growth is also a value of its own, which falls again after a spike. So this
+            // counter has spikes, and its rate has no value at the fall.
             self.count = self.count.wrapping_add(step.growth);
             TimedSample {
                 incomplete: flatcap_format::frame::Incomplete::NONE,
@@ -329,8 +329,8 @@ fn overviews_of_hosts_show_a_single_sample() {
     };
     assert!(most(&overview) > 1e6, "{overview:?}");
     assert!(cache.bytes() > 0);
-    // Calls the overview repeatedly with this cache. Each call reads segments only as far as the
-    // cache can keep their summaries.
+    // Each call summarizes only one more segment, if the cache is large enough for the summaries of
+    // all segments.
     let mut own = OverviewCache::new(1 << 20);
     let ask = |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
     let first = ask(&mut own);

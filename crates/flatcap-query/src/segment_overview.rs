@@ -214,7 +214,8 @@ impl RunFold {
         RunOverview { run_id, host, sources, series, left_out }
     }
 
-    /// Removes cells of the series by `cells`, and returns the series that had such cells.
+    /// Removes cells of each series with the function `take`, and returns the series that had such
+    /// cells.
     fn take(
         &mut self,
         tables: &[TableInfo],

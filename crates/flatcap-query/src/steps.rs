@@ -250,7 +250,7 @@ impl Number {
         match (self, other) {
             (Self::Unsigned(own), Self::Unsigned(other)) => own.cmp(&other),
             (Self::Signed(own), Self::Signed(other)) => own.cmp(&other),
-            // The two numbers have the same type otherwise, because a field has one type in a run.
+            // Both numbers are floats here, because a field has one type in a run.
             _ => self.float().total_cmp(&other.float()),
         }
     }

@@ -34,7 +34,8 @@ impl<'b> WholeTimes<'b> {
         (is_near && is_rising).then_some(Self { mono_ns, wall_ns })
     }
 
-    /// Returns the values of all samples except the first one, or `None` if a value is missing.
+    /// Returns the values of all samples except the first one. Returns `None` if a value is missing
+    /// or NaN, or if the values are neither integers nor 64-bit floats.
     #[allow(clippy::cast_precision_loss, reason = "integers are drawn as the nearest float")]
     pub(super) fn values_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         if !column.valid.are_all() {
