@@ -77,7 +77,7 @@ impl FieldColumns {
 }
 
 impl FieldColumn {
-    /// Returns whether the type of the column is that of these values.
+    /// Returns whether the values have the type of the column.
     pub(crate) fn fits(&self, values: &ColumnValues) -> bool {
         let own = match values {
             ColumnValues::Unsigned(_) => DataType::UInt64,

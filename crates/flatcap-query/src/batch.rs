@@ -1,4 +1,4 @@
-//! Batches: the rows of one table, column by column.
+//! Batches of rows. A batch contains the rows of one table, column by column.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub struct ColumnBatch {
     pub times: BatchTimes,
     /// The sample and element of each row.
     pub rows: RowSource,
-    /// The columns, in the same order as those of the table.
+    /// The columns, in the order of the table's columns.
     pub columns: Vec<ValueColumn>,
     /// For each sample, whether the sample leaves out elements that exist. Empty if no sample
     /// leaves out elements.
@@ -34,7 +34,7 @@ pub struct ColumnBatch {
     pub passing: Option<Vec<usize>>,
 }
 
-/// The envelopes of samples: one entry per sample in each list.
+/// The envelopes of samples. Each list has one entry per sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchTimes {
     /// Sequence numbers.

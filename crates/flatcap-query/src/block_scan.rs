@@ -102,8 +102,8 @@ impl BlockScan {
 
     /// Returns a monotonic time. No row that follows has an earlier time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // The samples of each source are in the order of time. The time of a sample may be earlier
-        // than that of the previous sample of another source, by at most the window.
+        // The samples of each source are in the order of time. Between samples of different
+        // sources, the time may step back by at most the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         let of_blocks = self.newest_ns.saturating_sub(window_ns);
         self.open.as_ref().and_then(OpenBlock::next_ns).map_or(of_blocks, |next| next.min(of_blocks))

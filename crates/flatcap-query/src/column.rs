@@ -23,7 +23,8 @@ pub enum ColumnValues {
     Unsigned(Vec<u64>),
     /// Signed integers.
     Signed(Vec<i64>),
-    /// 32-bit floats, whose decimal form is shorter than that of the same value with 64 bits.
+    /// 32-bit floats. Their decimal form is shorter than the decimal form of the same value with 64
+    /// bits.
     Float32(Vec<f32>),
     /// 64-bit floats.
     Float(Vec<f64>),

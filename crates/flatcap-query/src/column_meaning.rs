@@ -36,7 +36,7 @@ pub(super) struct ColumnMeaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MeaningPart {
     pub(super) text: Box<str>,
-    /// Whether the text is in quotes. A part in quotes is a unit.
+    /// Whether the part is in quotes. A part in quotes is a unit.
     pub(super) is_quoted: bool,
 }
 

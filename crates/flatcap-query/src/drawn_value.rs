@@ -1,4 +1,4 @@
-//! The values that an overview draws: fields, and formulas over fields of one table.
+//! The values that an overview draws. They are fields, and formulas over the fields of one table.
 
 use std::str::FromStr;
 
@@ -195,8 +195,8 @@ mod tests {
         FormulaField { path: String::new(), is_counter: true, part, whole }
     }
 
-    // Proves that sums, shares and quotients are computed, that an absent field counts as 0 if
-    // other fields are present, and that there is no value if all fields are absent.
+    // Proves that sums, shares and quotients are computed, and that an absent field counts as 0 if
+    // other fields are present. Also proves that there is no value if all fields are absent.
     #[test]
     fn values_are_computed() {
         let share = Formula {

@@ -372,8 +372,8 @@ mod tests {
         }
     }
 
-    // Proves that memory is bounded: elements beyond the maximum have no number, the query reports
-    // this, and earlier elements keep their numbers.
+    // Proves that memory is bounded, because elements beyond the maximum have no number. Also
+    // proves that the query reports this, and that earlier elements keep their numbers.
     #[test]
     fn elements_beyond_the_maximum_are_noticed() {
         let mut names = ElementNames::default();
@@ -389,8 +389,9 @@ mod tests {
         assert!(names.has_more() && names.len() == ELEMENTS_MAX);
     }
 
-    // Proves that an element keeps the names that it had, that each name has one number, and that
-    // several elements with the same label are printed with distinct labels, even in earlier rows.
+    // Proves that an element keeps the names that it had, and that each name has one number. Also
+    // proves that several elements with the same label are printed with distinct labels, even in
+    // earlier rows.
     #[test]
     fn names_are_those_of_the_sample() {
         let mut names = ElementNames::default();
@@ -406,8 +407,8 @@ mod tests {
         assert_eq!(names.label(then), "ls[1]");
     }
 
-    // Proves that a label that is also an identity value of another element is printed in full,
-    // whichever element comes first, so that the printed name selects only one element.
+    // Proves that a label that is also an identity value of another element is printed in full, so
+    // that the printed name selects only one element. The order of the elements does not matter.
     #[test]
     fn a_label_that_picks_another_element_is_longer() {
         let of = |text: &str, values: &[&str]| {

@@ -413,7 +413,7 @@ fn conditions_keep_the_rows_they_are_about() {
 }
 
 // Proves that values, names and strings that are constant in a block are read from each block, even
-// if all blocks have the same structure, with and without a condition.
+// if all blocks have the same structure. The test queries with and without a condition.
 #[test]
 fn each_block_has_its_own_constants() {
     let folder = tempfile::tempdir().unwrap();
@@ -455,7 +455,7 @@ fn blocks_outside_of_the_time_are_skipped() {
 }
 
 // Proves that only the rows of a damaged block are missing, and that the block is reported exactly
-// once and counted.
+// one time and counted.
 #[test]
 fn damaged_blocks_are_skipped() {
     let folder = tempfile::tempdir().unwrap();

@@ -181,8 +181,8 @@ impl RowFilter {
             inputs: self.columns(number, |input, column| {
                 let mut values = Vec::with_capacity(table.rows() * samples);
                 for row in 0..table.rows() {
-                    // A value that is the same in the whole matrix is read once, whatever the
-                    // number of samples.
+                    // A value that is the same in the whole matrix is read only one time, whatever
+                    // the number of samples.
                     if let Some((field, reader)) = table.changing(row, column, matrix) {
                         let bits = matrix.values(field, 0..samples);
                         values.extend(

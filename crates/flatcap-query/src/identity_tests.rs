@@ -27,8 +27,9 @@ type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 /// The sources of a run, and whether times of the run are in microseconds.
 type SourceRun = (bool, Vec<Phase>);
 
-/// The identity of an element in a sample: run, id of the source, process id, start time, and the
-/// number of earlier elements with the same process id and start time.
+/// The identity of an element in a sample. It has the run, the id of the source, the process id,
+/// and the start time. The last part is the number of earlier elements with the same process id and
+/// start time.
 type Identity = (u64, u16, u64, Option<u64>, u32);
 
 /// A row that is an element of a list.
@@ -431,11 +432,11 @@ fn any_phase() -> impl Strategy<Value = Phase> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(40, 10_000)))]
 
-    // Proves that rows contain each value once, with its source, element and name. Sources and
-    // elements share names, appear, end, are renamed, replace each other and exist twice. A unit
-    // differs between runs. A rate covers two consecutive samples of an element, regardless of the
-    // rows that a condition selects, and joins use the last sample. Raw and compressed files have
-    // the same rows.
+    // Proves that rows contain each value exactly once, with its source, element and name. Sources
+    // and elements share names, appear, end, are renamed, replace each other and exist twice. A
+    // unit differs between runs. A rate covers two consecutive samples of an element, regardless of
+    // the rows that a condition selects, and joins use the last sample. Raw and compressed files
+    // have the same rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
         runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
@@ -475,8 +476,8 @@ fn sources_of_one_name_are_all_read() {
     assert_eq!(picked, [of(1, 6.0)]);
 }
 
-// Proves that a value of a process has the name of the process at that time, and that a selection
-// by a name contains only values with this name.
+// Proves that a value of a process has the name of the process at that time. Also proves that a
+// selection by a name contains only values with this name.
 #[test]
 fn a_process_has_the_name_of_its_sample() {
     let folder = tempfile::tempdir().unwrap();

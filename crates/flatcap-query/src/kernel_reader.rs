@@ -13,11 +13,11 @@ use super::results::RunInfo;
 /// The subject of the events of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelSource {
-    /// The scheduler: payloads for `flatcap_tasks::SchedBatch`.
+    /// The scheduler. The payloads are those that `flatcap_tasks::SchedBatch` reads.
     Scheduler,
-    /// Stacks: payloads for `flatcap_tasks::ProfileBatch`.
+    /// Sampled stacks. The payloads are those that `flatcap_tasks::ProfileBatch` reads.
     Stacks,
-    /// The kernel log: payloads for `flatcap_tasks::LogBatch`.
+    /// The kernel log. The payloads are those that `flatcap_tasks::LogBatch` reads.
     Log,
 }
 

@@ -24,8 +24,8 @@ pub struct NameRemark {
 impl Recording {
     /// Returns the names that readers do not show unchanged. These names are fields that readers
     /// leave out, sources whose names need quotes in paths, and sources with the name of a computed
-    /// source. Sources with a malformed schema are included: an invalid field name can be the
-    /// reason.
+    /// source. Sources with a malformed schema are included, because an invalid field name can be
+    /// the reason for the malformed schema.
     pub fn name_remarks(&self) -> Vec<NameRemark> {
         let computed: BTreeSet<&str> =
             self.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();

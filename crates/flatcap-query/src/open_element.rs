@@ -1,4 +1,4 @@
-//! An element of a list while it is read: its identity, and its label.
+//! An element of a list while it is being read, with its identity and its label.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! drawing a range of time.
 //!
 //! An overview reads every value. Reading only the bounds of columns would be far faster
-//! (docs/BENCHMARKS.md), but the bounds contain neither last values nor rates, and a block can be
-//! as long as half a pixel.
+//! (docs/BENCHMARKS.md), but the bounds contain neither last values nor rates. Moreover, a block
+//! can be as long as half a pixel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -54,7 +54,7 @@ pub struct OverviewRequest {
 pub struct Overview {
     /// The range that was drawn, which is the requested range extended to whole pixels.
     pub wall_ns: Range<i64>,
-    /// Length of a pixel, in nanoseconds: the smallest power of two that gives at most the
+    /// Length of a pixel, in nanoseconds. It is the smallest power of two that gives at most the
     /// requested number of pixels, plus one at the edge. Because lengths are powers of two, a pixel
     /// of one overview consists of whole pixels of an overview with shorter pixels.
     pub pixel_ns: u64,
@@ -76,8 +76,8 @@ impl Recording {
     ///
     /// The rate of a counter covers the time since the previous sample that contains the counter's
     /// element. The rate belongs to the later of the two samples. The rate has no value at the
-    /// first sample of a run, at a sample where the counter decreased, and after more than three
-    /// seconds (or four periods, if that is longer) without a value.
+    /// first sample of a run, at a sample where the counter decreased, and after a long time
+    /// without a value. This time is three seconds or four periods, whichever is longer.
     ///
     /// A gap is an interval in which samples were lost, the recorder did not run, or a value was
     /// missing for more than four periods. For an element of a list, this limit is at least three

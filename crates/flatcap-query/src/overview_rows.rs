@@ -62,7 +62,7 @@ struct SeriesRows {
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
     held_ns: u64,
-    /// For the last segment that contains the series: the id of the run, the number of the segment,
+    /// For the last segment that contains the series, the id of the run, the number of the segment,
     /// and the ends of the series in the segment.
     before: Option<(u64, u64, SeriesEnds)>,
     /// Whether values are missing before the next one.

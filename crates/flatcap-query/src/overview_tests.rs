@@ -176,10 +176,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(10, 200)))]
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
-    // samples, and that gaps are rows, at every zoom, for values, rates and formulas. The test uses
-    // random samples with spikes of one sample, losses, holes, and elements that come and go. The
-    // samples are in raw, compressed and unsealed segments of several runs. Overviews are computed
-    // with and without a cache.
+    // samples, and that gaps are rows. This is true at every zoom, for values, rates and formulas.
+    // The test uses random samples with spikes of one sample, losses, holes, and elements that come
+    // and go. The samples are in raw, compressed and unsealed segments of several runs. Overviews
+    // are computed with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -233,9 +233,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 500)))]
 
-    // Proves that a feed returns each pixel and gap of an overview of the whole recording once,
-    // while the recording grows by segments. The test uses samples like those in the previous test,
-    // even at the beginning of runs.
+    // Proves that a feed returns each pixel and gap of an overview of the whole recording exactly
+    // once, while the recording grows by segments. The test uses samples like those in the previous
+    // test, even at the beginning of runs.
     #[test]
     fn a_feed_returns_the_pixels_of_an_overview(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),

@@ -28,8 +28,8 @@ use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, re
 /// first part is in quotes, it is the whole name of the source, so `"db".pool.size` is not a field
 /// of a source `db.pool`. A path that ends at an object or a list selects all fields in it. A
 /// number in place of a name selects one element of the list before the number, so `cores.0.id` is
-/// `cores[0].id`. If the type, unit or kind of a field differs between runs, braces select the runs
-/// in which the field has the type, unit or kind in the braces.
+/// `cores[0].id`. The type, unit or kind of a field may differ between runs. A type, unit or kind
+/// in braces selects the runs in which the field has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,

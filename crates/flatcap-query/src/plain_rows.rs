@@ -138,7 +138,7 @@ mod tests {
     }
 
     // Proves that batches have the same columns and values as rows, in the same order, for all
-    // fields outside of lists of each source of the conformance and corpus files.
+    // fields outside of lists. The test reads each source of the conformance and corpus files.
     #[test]
     fn batches_have_the_values_of_rows() {
         let mut compared = 0;

@@ -35,10 +35,10 @@ impl ColumnGrowth {
 
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
-    /// element. There is no value in the first row of an element, in a row in which the counter
-    /// fell, and for several elements with the same identity in one sample. An element that is
-    /// missing in a complete sample has ended, so a later element with the same identity is a new
-    /// element.
+    /// element. There is no value in the first row of an element, and in a row in which the counter
+    /// fell. There is also no value for several elements with the same identity in one sample. An
+    /// element that is missing in a complete sample has ended, so a later element with the same
+    /// identity is a new element.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
             let mut rates = ValueColumn::new(ColumnType::Float, growths.len());

@@ -395,7 +395,7 @@ fn all_types_of_counters_have_rates() {
 }
 
 // Proves that a device that is created again with its old name has no rate relative to the old
-// device, and that two devices with one name have no rate relative to each other.
+// device. Also proves that two devices with one name have no rate relative to each other.
 #[test]
 fn a_device_made_again_is_another_one() {
     let samples = || {

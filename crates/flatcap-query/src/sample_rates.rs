@@ -49,8 +49,8 @@ impl SampleRates {
     /// # Errors
     /// The path of a counter is too long.
     pub(super) fn new(name: &str, schema: &CompiledSchema) -> Result<Self, SchemaError> {
-        // These are the same counters as those of `--fields` with `--rate`, because a single rule
-        // decides which fields have a rate.
+        // `--fields` with `--rate` has rates of the same counters, because a single rule decides
+        // which fields have a rate.
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let is_counter = |leaf: &LeafField<'_>| {
             leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own))

@@ -285,8 +285,9 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(60, 5_000)))]
 
-    // Proves that each counter of a whole sample is replaced by its own rate, in nested tables, in
-    // lists in elements of lists, and in lists of numbers, whichever elements come and go.
+    // Proves that each counter of a whole sample is replaced by its own rate, whichever elements
+    // come and go. The counters are in nested tables, in lists in elements of lists, and in lists
+    // of numbers.
     #[test]
     fn nested_counters_have_their_rates(samples in prop::collection::vec(any_nested(), 1..8)) {
         let schema = nested_schema();

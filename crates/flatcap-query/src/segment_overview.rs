@@ -1,9 +1,9 @@
 //! Reads the series of one segment, and summarizes them in equal parts of time.
 //!
-//! The rate of the first sample of a segment needs the last sample of the previous segment, so
+//! The rate of the first sample of a segment needs the last sample of the previous segment. So
 //! summaries keep the first and the last sample of each series. Summaries also keep the first and
-//! the last sample of each source, because a series may have no value in a segment although its
-//! source has no gap there.
+//! the last sample of each source. These are necessary because a series may have no value in a
+//! segment although its source has no gap there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -271,8 +271,7 @@ impl SeriesFold {
     }
 
     /// Adds the values of several samples in one step. There must be no hole between these samples.
-    /// If the result would differ from that of adding the values one by one, adds nothing and
-    /// returns false.
+    /// If adding the values one by one would give another result, adds nothing and returns false.
     pub(super) fn add_whole(
         &mut self,
         times: &WholeTimes<'_>,

@@ -121,8 +121,8 @@ impl StepRows {
         self.has_samples = false;
     }
 
-    /// Appends the rows of a step that has ended: one row, or, if rows are elements, one row for
-    /// each element with a sample. Appends no row for a step without samples.
+    /// Appends the rows of a step that has ended. Appends one row, or, if rows are elements, one
+    /// row for each element with a sample. Appends no row for a step without samples.
     pub(super) fn finish(&mut self, number: i64, is_long: bool, columns: usize, rows: &mut RowBuffer) {
         let begin_ns = self.steps.begin_ns(number);
         let mono_ns = begin_ns.saturating_sub(self.offset_ns.unwrap_or_default());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     // Proves that steps are multiples of their length on the wall clock at the beginning, even
-    // after the wall clock was set, and that a step without samples has no row.
+    // after the wall clock was set. Also proves that a step without samples has no row.
     #[test]
     fn steps_follow_the_monotonic_clock() {
         let mut step_rows = steps(100);

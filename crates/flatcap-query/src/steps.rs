@@ -356,8 +356,8 @@ mod tests {
         }
     }
 
-    // Proves that a step without samples has no value, except for the count of its samples, and
-    // that the last value of a string is used for every aggregate.
+    // Proves that a step without samples has no value, except for the count of its samples. Also
+    // proves that every aggregate of strings is the last string.
     #[test]
     fn empty_steps_have_no_value() {
         for name in ["min", "max", "mean", "last", "sum", "p99"] {

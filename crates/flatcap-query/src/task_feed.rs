@@ -18,7 +18,7 @@ const LEAD_NS: u64 = 1_000_000_000;
 /// The location of the events from which samples are computed.
 #[derive(Debug)]
 pub(super) struct EventPlace<'p> {
-    /// The paths of the recording. If `segments` is not empty, only these segments are read.
+    /// The paths of the recording. They are empty if only `segments` are read.
     pub(super) paths: &'p [PathBuf],
     pub(super) segments: &'p [SelectedSegment],
     pub(super) run_id: u64,

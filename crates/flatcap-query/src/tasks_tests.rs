@@ -199,7 +199,7 @@ fn expected() -> Counters {
 }
 
 // Proves that each sample has the exact counters of the threads of each process at the time of the
-// sample, in raw, compressed and unsealed segments, and with any number of segments.
+// sample. The test uses raw, compressed and unsealed segments, and different numbers of segments.
 #[test]
 fn samples_are_exact_in_all_forms() {
     let numbers: Vec<u64> = (0..10).collect();

@@ -158,7 +158,7 @@ impl SampleTemplate {
     }
 
     /// Returns whether all rows of a matrix have their values at the offsets of this template, and
-    /// every string is the same in all rows. The template must be that of the first row.
+    /// every string is the same in all rows. The template must be made of the first row.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
         let may_change = |bytes: &Range<usize>| {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)

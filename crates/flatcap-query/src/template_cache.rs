@@ -42,7 +42,7 @@ impl TemplateCache {
         Some((self.templates.first()?, is_same))
     }
 
-    /// Records that the names of the elements are no longer those of the previous sample's
+    /// Records that the current names of the elements do not come from the previous sample's
     /// template.
     pub(super) fn interrupt(&mut self) {
         self.is_latest = false;

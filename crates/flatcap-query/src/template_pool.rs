@@ -32,8 +32,8 @@ struct SourceTemplates {
 
 impl TemplatePool {
     /// Returns the template of a matrix. Returns `None` if the rows of the matrix have several
-    /// structures, if the first row does not fit its schema, or if a template is not likely to fit
-    /// all rows.
+    /// structures, or if the first row does not fit its schema. Also returns `None` if a template
+    /// is not likely to fit all rows.
     pub(super) fn template(
         &mut self,
         matrix: &MatrixRows,

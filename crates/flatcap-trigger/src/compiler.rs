@@ -33,8 +33,8 @@ pub(crate) struct RuleCompiler<'s> {
     known: Vec<(&'s str, &'s CompiledSchema)>,
     /// For each entry of `known`, the position of the source among all sources.
     positions: Vec<usize>,
-    /// For each source, the fields to read. They include fields that describe the lists containing
-    /// these fields.
+    /// For each source, the fields to read. They include the ranges of counters, and the numbers of
+    /// omitted elements of lists.
     pub(crate) fields: Vec<Vec<FieldPath>>,
     pub(crate) slots: Vec<SlotPlan>,
     pub(crate) watches: Vec<ExitWatch>,

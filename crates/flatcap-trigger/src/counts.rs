@@ -1,8 +1,8 @@
 //! Counts of a rule. They are counts of evaluations, of firings, and of the reasons why the rule
 //! did not fire.
 
-/// Counts of a rule. They begin at 0 when the engine is created, or continue those of an earlier
-/// engine.
+/// Counts of a rule. They begin at 0 when the engine is created. If the engine takes over the state
+/// of an earlier engine, they continue its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
     /// Number of evaluations of the rule's condition.

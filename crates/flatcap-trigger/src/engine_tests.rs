@@ -261,9 +261,10 @@ fn next_random(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-// Proves that each of 10,000 spikes at known positions, with two to six samples and any height
-// above the threshold, makes the rule fire exactly once, at the second sample of the spike and with
-// exact times. Noise below the threshold and single samples above it do not fire.
+// Proves that each of 10,000 spikes at known positions makes the rule fire exactly once, at the
+// second sample of the spike and with exact times. The spikes have two to six samples and any
+// height above the threshold. Noise below the threshold and single samples above it do not make the
+// rule fire.
 #[test]
 fn no_spike_is_missed_and_none_is_invented() {
     const SPIKES: usize = 10_000;

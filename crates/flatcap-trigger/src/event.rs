@@ -9,9 +9,10 @@ use flatcap_query::language::UnitValue;
 /// A firing of a rule, or the end of the time range that the rule requests to keep. All times are
 /// monotonic nanoseconds.
 ///
-/// An *episode* consists of a firing and all firings that follow before its range ends. An episode
-/// has one [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended)
-/// and, unless the run ends first, one [`Ended`](TriggerChange::Ended).
+/// An *episode* consists of a firing and all firings that follow before the range of the episode
+/// ends. An episode has one [`Fired`](TriggerChange::Fired), any number of
+/// [`Extended`](TriggerChange::Extended) and, unless the run ends first, one
+/// [`Ended`](TriggerChange::Ended).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggerEvent {
     /// The rule's name.

@@ -1,7 +1,7 @@
 //! Checks properties that must hold for any condition. This module is the entry point of `fuzz/`,
 //! and tests also use it.
 //!
-//! Only tests and the feature `fuzzing` compile this module; releases do not.
+//! Only tests and the feature `fuzzing` compile this module. Releases do not compile it.
 
 use std::sync::Arc;
 

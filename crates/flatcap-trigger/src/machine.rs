@@ -326,7 +326,8 @@ mod tests {
 
     proptest! {
         // Proves that the machine finds the same episodes and suppressions as a computation over
-        // the whole history, for any results of the conditions, any steps of time and any settings.
+        // the whole history. This is true for any results of the conditions, any steps of time and
+        // any settings.
         #[test]
         fn episodes_are_those_of_the_history(
             steps in prop::collection::vec((0..8_u64, truth(), truth()), 0..120),

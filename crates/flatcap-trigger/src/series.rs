@@ -68,7 +68,7 @@ impl RawNumber {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stage {
     pub(crate) transform: Transform,
-    /// Whether the values are those of a counter. [`Growth`] computes the growth of a counter.
+    /// Whether the values belong to a counter. [`Growth`] computes the growth of a counter.
     pub(crate) is_counter: bool,
     /// Maximum number of samples in the transform's window.
     pub(crate) samples_max: usize,
@@ -318,8 +318,8 @@ mod tests {
         pushed.collect()
     }
 
-    // Proves that rates and changes cover the time since the previous sample, or a window, that
-    // they are unknown after a reset, and that a counter grows while a value is absent.
+    // Proves that rates and changes cover the time since the previous sample, or a window, and that
+    // they are unknown after a reset. Also proves that a counter grows while a value is absent.
     #[test]
     fn changes_of_counters() {
         let some = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();

@@ -358,8 +358,8 @@ mod tests {
     }
 
     // Proves that the values of an element are compared with earlier values of the same element, in
-    // any order of elements, and that the series of an element restarts after the element was
-    // absent for a long time.
+    // any order of elements. Also proves that the series of an element restarts after the element
+    // was absent for a long time.
     #[test]
     fn elements_have_a_past_of_their_own() {
         let mut slot = slot(2, true);

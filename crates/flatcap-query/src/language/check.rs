@@ -81,8 +81,7 @@ pub(super) struct NumberTest {
     pub(super) threshold: Threshold,
 }
 
-/// The possible results of a part of a condition. The result `Unknown` is not recorded, because it
-/// is always possible.
+/// The possible results of a part of a condition. The result `Unknown` is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Possible {
     pub(in super::super) is_true: bool,

@@ -78,7 +78,7 @@ pub trait Binder {
     }
 }
 
-/// The condition after binding. Its values are those of the binder.
+/// The condition after binding. It reads the values of the binder.
 type Bound<B> = Logic<Check<<B as Binder>::Value, <B as Binder>::Other>>;
 
 /// The list to which the conditions in `any` or `all` apply.
