@@ -136,7 +136,7 @@ impl FileLayout {
     /// column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` if the number or time of a sample does not fit its column.
+    /// `TooLarge` if the number or the time of a sample does not fit its column.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,

@@ -29,8 +29,8 @@ pub struct ColumnBatch {
     /// For each column with a counter that wraps to 0: the position of the column, and the value at
     /// which the counter wraps, in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
-    /// The rows that pass the condition of the query, in ascending order, if the batch also
-    /// contains the other rows.
+    /// The rows that pass the condition of the query, in ascending order. `None` if the batch
+    /// contains no other rows.
     pub passing: Option<Vec<usize>>,
 }
 
@@ -155,7 +155,7 @@ impl BatchTimes {
         self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
     }
 
-    /// Returns the number of samples before the first one at or after a monotonic time.
+    /// Returns the number of samples whose time is before a monotonic time.
     pub(super) fn before(&self, mono_ns: u64) -> usize {
         // `u64::MAX` means that there is no limit, so samples of the last representable nanosecond
         // belong to the batch, too.
@@ -189,7 +189,7 @@ impl BatchTimes {
     }
 }
 
-/// The fields that stand before the sample in the payload of a frame.
+/// The fields of a sample's envelope, by their position in the payload of a frame.
 pub(super) const MONO_NS: FieldRef = in_header(0, 8, ValueType::Unsigned);
 pub(super) const WALL_NS: FieldRef = in_header(8, 8, ValueType::Signed);
 const SEQ: FieldRef = in_header(16, 8, ValueType::Unsigned);

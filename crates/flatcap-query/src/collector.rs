@@ -40,7 +40,7 @@ pub(super) struct Collector {
     has_texts: bool,
     tables: Vec<TableRows>,
     templates: TemplateCache,
-    /// Reads lists of structs. `None` while payloads are walked value by value.
+    /// The known elements of lists of structs. `None` while payloads are walked value by value.
     elements: Option<StructElements>,
     pub(super) filter: Option<RowFilter>,
 }

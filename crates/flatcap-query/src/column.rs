@@ -281,7 +281,7 @@ impl ValueColumn {
         if bits.clone().any(|bits| bits == absent) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| *bits == absent) {
                 self.valid.remove(row);
-                // Only integers have a value that stands for absence.
+                // Only integers have a value that means absence, so only they are reset to 0.
                 match &mut self.values {
                     ColumnValues::Unsigned(values) => set(values, row, 0),
                     ColumnValues::Signed(values) => set(values, row, 0),
@@ -416,7 +416,7 @@ impl ValidRows {
         let from = self.rows;
         self.rows += rows;
         if let Some(bits) = &mut self.bits {
-            // The bits beyond the last row belong to no row so far.
+            // The bits beyond the last row of the set do not belong to a row yet.
             if let Some(word) = bits.get_mut(from / 64) {
                 *word |= u64::MAX << (from % 64);
             }

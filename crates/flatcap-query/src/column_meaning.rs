@@ -47,7 +47,7 @@ impl ColumnMeaning {
         Some(Self { column_type: leaf.field.column_type()?, unit, kind })
     }
 
-    /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of the
+    /// Returns a suffix in braces, which distinguishes this meaning from the other meanings of the
     /// field. Returns an empty suffix if there are no other meanings.
     pub(super) fn suffix(&self, all: &[Self]) -> String {
         let mut parts = Vec::new();

@@ -16,14 +16,14 @@ pub(super) const TASKS_ID: u16 = u16::MAX;
 /// The period of the source `tasks` in nanoseconds, unless a query requests shorter steps.
 // This is the resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// Number of divisors that are tried to divide a step evenly. The first divisor is the smallest
-/// that makes the parts short enough.
+/// Maximum number of divisors that are tried to divide a step evenly. The first divisor is the
+/// smallest that makes the parts short enough.
 const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the source that is computed from these sources. Returns it even if a recorded source has
 /// the same name.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
-    // Paths select a recorded source of this name by its id.
+    // A recorded source with the same name is selected by its id in paths.
     events_of(sources).map(|_| tasks_source())
 }
 

@@ -78,7 +78,7 @@ impl DrawnFields {
         self.owners.get(field).copied().unwrap_or((usize::MAX, 0))
     }
 
-    /// Returns the number of the value that has a field.
+    /// Returns the number of the value to which a field belongs.
     pub(super) fn value(&self, field: usize) -> usize {
         self.owner(field).0
     }
@@ -95,7 +95,7 @@ impl DrawnFields {
 }
 
 impl DrawnValue {
-    /// Returns the value of a formula over fields of a source.
+    /// Returns a value to draw, which is a formula over fields of a source.
     ///
     /// # Errors
     /// A path of the formula is malformed.
@@ -169,8 +169,8 @@ impl Formula {
         self.fields.iter().any(|field| field.is_counter)
     }
 
-    /// Computes the value. An absent field counts as 0 if another one is present. Returns `None` if
-    /// all fields of the numerator are absent.
+    /// Computes the value. An absent field counts as 0 if another field is present. Returns `None`
+    /// if all fields of the numerator are absent.
     pub(super) fn value(&self, numbers: &[Option<f64>]) -> Option<f64> {
         let pairs = || self.fields.iter().zip(numbers);
         if !pairs().any(|(field, number)| field.part.abs() > 0.0 && number.is_some()) {

@@ -276,7 +276,7 @@ mod tests {
         (info, column)
     }
 
-    /// Makes a table of samples, whose elements are listed.
+    /// Makes a table. `samples` lists the elements of each sample.
     fn table(
         number: usize,
         (list, samples): (Option<&str>, &[Vec<u32>]),

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use super::tests::files;
 use super::*;
 
-/// Compares both ways of reading. Returns the summary of the fast one.
+/// Compares both ways of reading. Returns the summary of the fast way.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
     fuzzing::compare(path, query, None)
 }

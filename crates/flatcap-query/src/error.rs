@@ -12,7 +12,7 @@ pub struct PathError {
     pub(super) what: &'static str,
 }
 
-/// A condition that is not well formed, or does not fit the fields it compares.
+/// A condition that is not well formed, or that does not fit the fields that it compares.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
     /// A path in the condition is not well formed.
@@ -99,7 +99,7 @@ pub enum QueryError {
         /// The string in the brackets.
         pick: String,
     },
-    /// The field contains no values that a column can have.
+    /// The field contains no values that a column can hold.
     #[error("{path:?} is a table inside itself, which has no columns; name its fields")]
     NoColumn {
         /// The path as given.

@@ -303,7 +303,7 @@ impl RowFilter {
         all
     }
 
-    /// Returns the changing fields of a matrix that the comparisons need.
+    /// Returns the fields that the comparisons need and that change within a matrix.
     pub(super) fn fields(&self, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<FieldRef> {
         let mut fields = Vec::new();
         for (table, column) in self.inputs.iter().flat_map(|input| &input.tables) {

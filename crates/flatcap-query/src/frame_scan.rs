@@ -79,7 +79,8 @@ impl FrameScan {
 
     /// Returns a monotonic time. No row that follows has an earlier time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // Between samples of different sources, the time may step back by at most the window.
+        // The frames of each source are in the order of time. Between samples of different sources,
+        // the time may step back by at most the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         self.newest_ns.saturating_sub(window_ns)
     }

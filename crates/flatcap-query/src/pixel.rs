@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Maximum number of pixels of an overview.
 // This is more than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
-/// Logarithm of the length of the longest pixel, which is 2^62 ns or 146 years.
+/// Binary logarithm of the maximum length of a pixel in nanoseconds. The maximum is 146 years.
 // The range of all representable times has five such pixels.
 const BITS_MAX: u32 = 62;
 

@@ -351,7 +351,8 @@ impl QueryResults {
         for (order, path) in self.query.fields.iter().enumerate() {
             let found = match resolve(&known, std::slice::from_ref(path)) {
                 Ok(found) => found,
-                // Another run has the field. In this run, the field is missing or is a list.
+                // In this run, the field is missing or is not a list. Another run has the field or
+                // the list.
                 Err(QueryError::NoField { .. } | QueryError::NoList { .. }) => continue,
                 Err(error) => return Err(error),
             };

@@ -58,8 +58,8 @@ impl FromStr for Aggregate {
 pub struct Steps {
     /// Length of a step, in nanoseconds. It is above 0.
     pub step_ns: u64,
-    /// The aggregate of numbers. If it is `None`, the last value is used for counters, and the mean
-    /// for other fields.
+    /// The aggregate of numbers. If it is `None`, the mean is used for gauges, for fields without a
+    /// metric kind, and for rates of counters. For all other fields, the last value is used.
     pub aggregate: Option<Aggregate>,
 }
 

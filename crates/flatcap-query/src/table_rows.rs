@@ -40,8 +40,8 @@ impl CellBytes {
     }
 }
 
-/// Divisor by which the space that is kept for rows decreases. With each batch, the space decreases
-/// by one part in this number.
+/// The space that is kept for rows decreases with each batch. It decreases by the reciprocal of
+/// this number.
 // Because of the decrease, a large batch does not keep memory for long.
 const SPACE_DECAY: usize = 64;
 

@@ -141,7 +141,8 @@ impl SampleTemplate {
         Some(schema.read_bits(cell.reader.as_ref()?, bits))
     }
 
-    /// Reads the values of a column of a table in a payload that fits, in the order of its rows.
+    /// Reads the values of a column of a table in a payload that fits the template. The values are
+    /// in the order of the table's rows.
     #[inline]
     pub(super) fn read_column(
         &self,

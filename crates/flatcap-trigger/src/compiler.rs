@@ -22,7 +22,7 @@ use crate::slot::{Reading, SlotPlan, SlotSparse};
 const SPARE_SAMPLES: u64 = 16;
 
 /// Lists whose elements are events.
-// Elements of these lists occur only once, so numbering them would only use memory.
+// Events in these lists never occur again, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
 /// Compiles the conditions of all rules. A field that several rules use is read only one time.

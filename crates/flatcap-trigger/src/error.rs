@@ -8,7 +8,7 @@ use crate::limits;
 /// instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// A condition that is not well formed, or does not fit the fields it compares.
+    /// A condition that is not well formed, or that does not fit the fields that it compares.
     #[error(transparent)]
     Condition(#[from] ConditionError),
     /// No source has a field with this path.

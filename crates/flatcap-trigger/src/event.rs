@@ -60,8 +60,8 @@ pub struct ComparedQuantity {
 }
 
 impl Display for TriggerEvent {
-    /// Writes the rule and the values, such as `io-stall: pressure.io_some.total:rate > 20% (34.2
-    /// %)`.
+    /// Writes the name of the rule and the compared values. An example is `io-stall:
+    /// pressure.io_some.total:rate > 20% (34.2 %)`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:", self.rule)?;
         for (number, compared) in self.values.iter().enumerate() {

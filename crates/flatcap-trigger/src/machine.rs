@@ -10,7 +10,8 @@ use flatcap_query::language::Truth;
 /// because a rule that flaps must not keep a snapshot open forever. Later firings are suppressed
 /// until the episode has ended.
 pub const EPISODE_NS_MAX: u64 = 600_000_000_000;
-/// Maximum of `max_per_day`, because the times of all firings of a day are kept.
+/// Maximum of `max_per_day`. The limit is necessary because the times of all firings of a day are
+/// kept.
 pub const FIRINGS_PER_DAY_MAX: u32 = 10_000;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;

@@ -141,8 +141,8 @@ pub(crate) struct FieldSlot {
     sample: u64,
     /// The number of the last complete sample before the current one, or 0 if there is none.
     complete_before: u64,
-    /// Whether the current sample may omit elements, and whether it states that it omits no
-    /// element.
+    /// Whether the current sample may omit elements, and whether the sample states that it omits no
+    /// elements.
     leaves_out: bool,
     is_whole: bool,
     /// Number of values of elements that were not tracked because there were too many elements.
