@@ -9,7 +9,7 @@ use arrow_array::builder::{
 use arrow_schema::DataType;
 use flatcap_query::HeldValue;
 
-/// The values of one column that were added so far.
+/// The values of one column that have been added so far.
 #[derive(Debug)]
 pub(crate) enum ColumnBuilder {
     Unsigned(UInt64Builder),
@@ -21,7 +21,7 @@ pub(crate) enum ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    /// Creates an empty column of a type that fields have.
+    /// Creates an empty column. Its type must be a type that columns of fields have.
     pub(crate) fn new(data_type: &DataType) -> Self {
         match data_type {
             DataType::UInt64 => Self::Unsigned(UInt64Builder::new()),
@@ -54,7 +54,7 @@ impl ColumnBuilder {
         true
     }
 
-    /// Appends an absent value.
+    /// Appends a row without a value.
     pub(crate) fn push_null(&mut self) {
         match self {
             Self::Unsigned(values) => values.append_null(),
@@ -66,7 +66,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Returns the values and clears the builder.
+    /// Returns the values, and clears the builder.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Unsigned(values) => Arc::new(values.finish()),
@@ -85,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that values keep their type and absence, that a column of aggregates takes every
-    // number, and that a value of another type is refused.
+    // Proves that values keep their type and absence, that a column of aggregates accepts every
+    // number, and that a value of another type is rejected.
     #[test]
     fn values_become_columns() {
         let mut numbers = ColumnBuilder::new(&DataType::UInt64);

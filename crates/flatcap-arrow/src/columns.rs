@@ -14,22 +14,22 @@ use flatcap_query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn
 /// The Arrow types of integer columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntegerTypes {
-    /// INT64, the only integer type that every reader of Parquet supports, and UINT64 for fields in
-    /// which all 64 bits are significant.
+    /// INT64, which is the only integer type that every reader of Parquet supports. UINT64 for
+    /// fields in which all 64 bits are significant.
     Signed,
-    /// The same, but UINT64 for `ulong`.
+    /// The same types as `Signed`, but UINT64 for `ulong`.
     Unsigned,
-    /// The types of the schema.
+    /// The integer types of the schema.
     Exact,
 }
 
-/// Values that the type of their column cannot hold: its cells have no value.
+/// Values that the type of their column cannot hold. The cells of these values become null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge {
-    /// The first one.
+    /// The row of the first such value, and the value.
     pub(crate) row: usize,
     pub(crate) value: u64,
-    /// Number of these values.
+    /// Number of such values.
     pub(crate) count: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn data_type(info: &ColumnInfo, integers: IntegerTypes, uses_all_bits
 }
 
 fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
-    // A list is spelled [ulong] or [ulong:16].
+    // The type of a list is spelled `[ulong]` or `[ulong:16]`.
     let name = info.type_name.trim_matches(['[', ']']);
     let name = name.split(':').next().unwrap_or(name);
     match (integers, name) {
@@ -64,7 +64,8 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
 }
 
 /// Returns the values of a column as an array. `data_type` is the type that [`data_type`] returned
-/// for the column. Values of 64 bits are moved. Also returns which values the type cannot hold.
+/// for the column. Values of 64 bits are moved and not copied. Also returns the values that the
+/// type cannot hold.
 pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> (ArrayRef, Option<TooLarge>) {
     let ValueColumn { values, valid } = column;
     let nulls = nulls(&valid, rows_of(&values));
@@ -118,8 +119,8 @@ fn unsigned(
         DataType::UInt8 => u8::MAX.into(),
         _ => i64::MAX.cast_unsigned(),
     };
-    // All bits of a limit are set, so a value beyond it has another bit. The values of rows without
-    // one are 0.
+    // The lowest bits of a limit are all set, so a value beyond the limit has a higher bit. Rows
+    // without a value contain 0.
     let mut too_large = None;
     if values.iter().fold(0, |bits, value| bits | value) > limit {
         let large = |(row, value): (usize, &u64)| (*value > limit).then_some((row, *value));

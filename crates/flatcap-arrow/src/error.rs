@@ -3,7 +3,7 @@
 use flatcap_format::segment::SegmentError;
 use flatcap_query::QueryError;
 
-/// Why values make no batch.
+/// The reason why values cannot be converted to a batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -13,7 +13,7 @@ pub enum BatchError {
     /// An integer that the type of its column cannot hold.
     #[error("{place}, sample {seq} at {wall_ns} ns, is {value}: larger than {limit}, the limit of INT64")]
     TooLarge {
-        /// Source and field.
+        /// The source and the field.
         place: String,
         /// The sample's number.
         seq: u64,
@@ -21,15 +21,15 @@ pub enum BatchError {
         wall_ns: i64,
         /// The value.
         value: u64,
-        /// The largest value.
+        /// The largest value that the type can hold.
         limit: i64,
     },
-    /// The columns belong to one source, while the samples are of several sources.
+    /// The columns belong to one source, but the samples belong to several sources.
     #[error("the samples are of several sources, among them {one} and {other}; choose one")]
     SeveralSources {
-        /// A source.
+        /// The source of the columns.
         one: String,
-        /// Another one.
+        /// The source of other samples.
         other: String,
     },
     /// The source has other columns in a later run.
@@ -50,7 +50,7 @@ pub enum BatchError {
         /// The first run with another type.
         run: String,
     },
-    /// Values that make no column: a defect of this library.
+    /// Values that cannot be converted to a column. This is a defect of this library.
     #[error("cannot encode the values: {0}; please report it as a defect")]
     Encode(String),
 }

@@ -25,14 +25,14 @@ pub(crate) struct FieldColumns {
 #[derive(Debug)]
 pub(crate) struct FieldColumn {
     pub(crate) name: String,
-    /// The column's place among the reader's columns.
+    /// The position of the column in the columns of the reader.
     pub(crate) place: usize,
     pub(crate) data_type: DataType,
 }
 
 impl FieldColumns {
-    /// Lays out the columns of a reader with these options. Rows of several hosts have a column for
-    /// the host.
+    /// Lays out the columns of a reader with these options. If the rows belong to several hosts,
+    /// there is a column for the host.
     pub(crate) fn new(
         columns: &[RowColumn],
         options: &RowOptions,
@@ -54,8 +54,8 @@ impl FieldColumns {
         let mut values = Vec::with_capacity(columns.len());
         for (place, column) in places.into_iter().filter_map(|place| Some((place, columns.get(place)?))) {
             let data_type = data_type(column, options);
-            // Names of elements may have any characters, but the C interface of Arrow accepts no
-            // zero in a name.
+            // Names of elements may contain any character, but the C interface of Arrow does not
+            // accept a zero byte in a name.
             let name = names.take(&visible_text(&column.name), SEPARATOR);
             let unit = CommonUnit::own(column.unit.as_deref(), column.is_rate).name;
             let path = column.name.strip_prefix(&*column.source).and_then(|path| path.strip_prefix('.'));
@@ -77,7 +77,7 @@ impl FieldColumns {
 }
 
 impl FieldColumn {
-    /// Returns whether the column can hold these values.
+    /// Returns whether the values have the type of the column.
     pub(crate) fn fits(&self, values: &ColumnValues) -> bool {
         let own = match values {
             ColumnValues::Unsigned(_) => DataType::UInt64,
@@ -91,16 +91,16 @@ impl FieldColumn {
     }
 }
 
-/// Returns the columns of the begin of rows, in wall nanoseconds: as a time, and as a number. The
-/// arrays share their memory.
+/// Returns two columns with the times at which rows begin, in wall nanoseconds. The first column
+/// contains times, and the second one contains numbers. The arrays share their memory.
 pub(crate) fn time_arrays(wall_ns: Vec<i64>) -> [ArrayRef; 2] {
     let values = ScalarBuffer::from(wall_ns);
     let times = TimestampNanosecondArray::new(values.clone(), None).with_timezone(ZONE);
     [Arc::new(times), Arc::new(Int64Array::new(values, None))]
 }
 
-/// Returns the type of a column. Integers are 64 bits wide: a field may have another width in
-/// another run.
+/// Returns the type of a column. Integers are 64 bits wide, because a field may have another width
+/// in another run.
 fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     let own = match column.column_type {
         ColumnType::Unsigned => DataType::UInt64,
@@ -115,12 +115,13 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     match (aggregate, column.kind) {
         (Some(Some(Aggregate::Count)), _) => DataType::UInt64,
         _ if column.is_rate => DataType::Float64,
-        // The same as in the steps of the query: states and counters have their last value.
+        // This is the same rule as for the steps of a query, in which states and counters have
+        // their last value.
         (None | Some(Some(Aggregate::Last)), _)
         | (Some(None), MetricKind::Counter)
         | (Some(_), MetricKind::State | MetricKind::Text) => own,
         (Some(_), _) if is_text => own,
-        // A sum of many numbers of 32 bits has 64.
+        // A sum of many 32-bit floats is a 64-bit float.
         (Some(Some(Aggregate::Sum)), _) if column.column_type == ColumnType::Float32 => DataType::Float64,
         (Some(Some(Aggregate::Min | Aggregate::Max | Aggregate::Quantile(_) | Aggregate::Sum)), _)
             if column.column_type != ColumnType::Bool =>
@@ -154,8 +155,8 @@ mod tests {
         }
     }
 
-    // Proves that columns are in the order of the query, that taken names get a number, and that
-    // units are in the metadata.
+    // Proves that columns are in the order of the query, that a name that is already in use gets a
+    // number, and that units are in the metadata.
     #[test]
     fn columns_are_in_order() {
         let all = [

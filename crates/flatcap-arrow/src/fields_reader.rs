@@ -1,4 +1,4 @@
-//! Reads rows of selected fields, as `flatcap dump --fields` prints them.
+//! Reads rows of selected fields. They are the rows that `flatcap dump --fields` prints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +18,33 @@ use crate::error::BatchError;
 use crate::field_columns::{FieldColumns, time_arrays};
 use crate::layout::{Descriptions, encoding_error};
 
-/// Maximum number of rows of a batch that is made row by row.
+/// Maximum number of rows of a batch that is built row by row.
 const ROWS_MAX: usize = 1 << 13;
-/// Maximum number of values of such a batch, unless it has only one row: about 2 MiB.
+/// Maximum number of values of such a batch, which is about 2 MiB. A batch with only one row may
+/// have more values.
 const VALUES_MAX: usize = 1 << 18;
-/// While the columns are found, the caller is asked after this many rows whether to go on.
+/// Number of rows after which the caller is asked whether to continue, while the columns are being
+/// determined.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 
-/// Reads rows of selected fields: their time, the host if there are several, the element if rows
-/// are elements, and a column per field.
+/// Reads rows of selected fields. There is a column for the time, one for each field, one for the
+/// host if there are several hosts, and one for the element if rows are elements.
 #[derive(Debug)]
 pub struct FieldsReader {
     rows: FieldRows,
     columns: FieldColumns,
     hosts: RecordedHosts,
-    /// The host and the run of the rows that follow.
+    /// The host and the run of the following rows.
     host: String,
     run: String,
 }
 
-/// The origin of the rows.
+/// The reader from which the rows come.
 #[derive(Debug)]
 enum FieldRows {
     /// Batches of columns.
     Plain(Box<PlainRows>),
-    /// Rows joined one by one, and a notice that came after the rows of the last batch.
+    /// Rows that are joined one by one, and a notice that follows the rows of the last batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
 
@@ -55,9 +57,9 @@ struct RowBatch {
 }
 
 impl FieldsReader {
-    /// Requests rows. If elements of lists have separate columns, the rows are read twice, since
-    /// the columns are known only at the end. In this case, `goes_on` is called repeatedly. If it
-    /// returns false, the reading ends with `None`.
+    /// Requests rows. If elements of lists have separate columns, the rows are read twice, because
+    /// the columns are known only at the end. During the first reading, `goes_on` is called
+    /// repeatedly. If `goes_on` returns false, this function ends and returns `None`.
     ///
     /// # Errors
     /// The errors of the query.
@@ -100,8 +102,7 @@ impl FieldsReader {
 
     /// Returns the next part, or `None` at the end. Gaps and markers are not rows.
     ///
-    /// # Errors
-    /// The errors of the query; `OtherType` if the type of a field changed.
+    /// # Errors The errors of the query. In addition, `OtherType` if the type of a field changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match &mut self.rows {
@@ -134,7 +135,7 @@ impl FieldsReader {
             let hosts = std::iter::repeat_n(self.host.as_str(), count);
             arrays.push(Arc::new(StringArray::from_iter_values(hosts)));
         }
-        // Fields that were selected twice share their values.
+        // If a field was selected twice, its columns share their values.
         let mut made: BTreeMap<usize, ArrayRef> = BTreeMap::new();
         for column in &self.columns.values {
             let shared = made.get(&column.place).map(Arc::clone);
@@ -142,7 +143,8 @@ impl FieldsReader {
                 (Some(shared), _) => shared,
                 (None, None) => new_null_array(&column.data_type, count),
                 (None, Some(values)) if column.fits(&values.values) => {
-                    // Each column has its type in the schema, which holds all values.
+                    // The column has the type of the field in the schema, which can hold all
+                    // values.
                     array(values, &column.data_type).0
                 }
                 (None, Some(_)) => return Err(self.other_type(&column.name)),
@@ -219,7 +221,7 @@ impl RowBatch {
         }
     }
 
-    /// Begins a row: its time, host and element.
+    /// Begins a row with its time, host and element.
     fn push(&mut self, (wall_ns, host, element): (i64, &str, &str)) {
         self.wall_ns.push(wall_ns);
         self.hosts.append_value(host);
@@ -240,8 +242,8 @@ impl RowBatch {
     }
 }
 
-/// Returns a reader of joined rows, with all of its columns, or `None` if the caller ended the
-/// reading.
+/// Returns a reader of joined rows that knows all of its columns. Returns `None` if the caller
+/// ended the reading.
 fn joined(
     recording: &Recording,
     query: &Query,

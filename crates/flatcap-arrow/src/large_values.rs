@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-/// The values that were left out since the type of their column cannot hold them.
+/// The values that were left out because the type of their column cannot hold them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargeValues {
-    /// Count and first value, by source and field.
+    /// The number of such values and the first value, by source and field.
     fields: BTreeMap<(String, String), (u64, String)>,
 }
 
 impl LargeValues {
-    /// Adds values of a field; `first` describes the first value.
+    /// Adds values of a field. `first` describes the first of these values.
     pub(crate) fn add(&mut self, (source, path): (&str, &str), count: u64, first: &str) {
         let key = (source.to_owned(), path.to_owned());
         let (all, _) = self.fields.entry(key).or_insert_with(|| (0, first.to_owned()));
@@ -22,7 +22,8 @@ impl LargeValues {
         self.fields.is_empty()
     }
 
-    /// Returns a source and a line about it for each field of which values were left out.
+    /// Returns a line for each field from which values were left out. Each line comes with its
+    /// source.
     pub fn lines(&self) -> impl Iterator<Item = (&str, String)> {
         self.fields.iter().map(|((source, path), (count, first))| {
             let values = if *count == 1 { "value" } else { "values" };
@@ -41,7 +42,8 @@ impl LargeValues {
 mod tests {
     use super::*;
 
-    // Proves that there is a line for each field, with the number of its values and the first one.
+    // Proves that there is a line for each field. The line has the number of values and the first
+    // value.
     #[test]
     fn each_field_has_a_line() {
         let mut large = LargeValues::default();

@@ -1,4 +1,4 @@
-//! The columns of a file, and how samples become its rows.
+//! The columns of a file, and the conversion of samples to rows of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::sample_reader::SampleBatch;
 pub const ZONE: &str = "UTC";
 /// Name of a list's element (struct or value) in Parquet, as its specification requires.
 const LIST_ELEMENT: &str = "element";
-/// Column for the names of elements, if none of their fields has the name.
+/// Name of the column with the names of elements, unless one of their fields has this name.
 const ELEMENT: &str = "element";
-/// Column of the value, in a struct for an element that is a number.
+/// Name of the column with the value of an element, if elements are values and not structs.
 const VALUE: &str = "value";
-/// Before the number that makes the name of a column distinct.
+/// Character before the number that makes the name of a column distinct.
 pub(crate) const SEPARATOR: char = '-';
 
 /// Options for the conversion of values to columns.
@@ -35,16 +35,16 @@ pub struct LayoutOptions {
     pub integers: IntegerTypes,
     /// The unit of times.
     pub time_unit: TimeUnit,
-    /// The elements of lists are rows of separate files.
+    /// Whether the elements of lists are rows of separate files.
     pub is_exploded: bool,
 }
 
 /// The columns of a file.
 #[derive(Debug)]
 pub struct FileLayout {
-    /// The source.
+    /// The name of the source.
     pub source: String,
-    /// The path of the list whose elements are the rows; `None` if a row is a sample.
+    /// The path of the list whose elements are the rows. `None` if each row is a sample.
     pub list: Option<String>,
     /// The columns with their types and metadata.
     pub schema: SchemaRef,
@@ -52,7 +52,8 @@ pub struct FileLayout {
     options: LayoutOptions,
 }
 
-/// A column after the envelope's columns. Tables are identified by position in a [`SampleBatch`].
+/// A column that follows the columns of the envelope. A table is identified by its position in a
+/// [`SampleBatch`].
 #[derive(Debug, Clone)]
 enum LayoutColumn {
     /// The values of a field.
@@ -65,11 +66,12 @@ enum LayoutColumn {
     List { table: usize, field: Arc<Field>, value: Box<LayoutColumn> },
 }
 
-/// Descriptions of fields from the schemas, by source and path: `devices[*].reads`.
+/// Descriptions of fields from the schemas. The key is the source and a path such as
+/// `devices[*].reads`.
 #[derive(Debug, Default)]
 pub struct Descriptions {
     texts: BTreeMap<(String, String), String>,
-    /// The fields of which all 64 bits count.
+    /// The fields in which all 64 bits are significant.
     all_bits: BTreeSet<(String, String)>,
 }
 
@@ -93,13 +95,14 @@ impl Descriptions {
         self.texts.get(&key(source, path)).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Returns whether all 64 bits of the values of a field count.
+    /// Returns whether all 64 bits of the values of a field are significant.
     fn has_all_bits(&self, source: &str, path: &str) -> bool {
         self.all_bits.contains(&key(source, path))
     }
 }
 
-/// Returns source and path of a field, of all elements.
+/// Returns the source and the path of a field. In the path, `[*]` replaces each selection of
+/// elements.
 fn key(source: &str, path: &str) -> (String, String) {
     let path = path
         .parse::<FieldPath>()
@@ -108,8 +111,8 @@ fn key(source: &str, path: &str) -> (String, String) {
 }
 
 impl FileLayout {
-    /// Returns the layout of the samples of a source, and with `is_exploded` one more for the
-    /// elements of each of its lists.
+    /// Returns the layout of the samples of a source. With `is_exploded`, also returns one layout
+    /// for the elements of each list of the source.
     pub fn of(tables: &[&TableInfo], options: LayoutOptions, descriptions: &Descriptions) -> Vec<Self> {
         let source = tables.first().map(|table| table.source.to_string()).unwrap_or_default();
         let mut samples = SchemaBuilder::new(options, descriptions);
@@ -129,11 +132,11 @@ impl FileLayout {
         files
     }
 
-    /// Returns samples as rows. Moves the values out of `samples`. A value that the type of its
+    /// Converts samples to rows. Moves the values out of `samples`. A value that the type of its
     /// column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` if the number or time of a sample does not fit its column.
+    /// `TooLarge` if the number or the time of a sample does not fit its column.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,
@@ -153,7 +156,7 @@ impl FileLayout {
         RecordBatch::try_new(Arc::clone(&self.schema), arrays).map_err(encoding_error)
     }
 
-    /// Returns for each row the position of its sample.
+    /// Returns, for each row, the position of its sample.
     pub fn row_samples(&self, samples: &SampleBatch) -> Vec<usize> {
         match self.element_table(samples) {
             Some(batch) if self.list.is_some() => (0..batch.rows()).map(|row| batch.sample(row)).collect(),
@@ -224,7 +227,7 @@ impl FileLayout {
     }
 }
 
-/// Returns the rows of a list's table, grouped by their samples.
+/// Groups the rows of a list's table by their samples, and returns them as an array of lists.
 fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Result<ArrayRef, BatchError> {
     let mut lengths = vec![0_usize; batch.times.len()];
     for row in 0..batch.rows() {
@@ -305,8 +308,9 @@ impl<'d> SchemaBuilder<'d> {
         self.names = names;
     }
 
-    /// Returns the columns of a list's elements. If no field has an element's name, there is a
-    /// column for it: in a list of numbers and in a list inside another one.
+    /// Returns the columns of a list's elements. If no field contains the name of an element, there
+    /// is an additional column for the name. This is true for a list of values, and for a list
+    /// inside another list.
     fn element_columns(
         &self,
         number: usize,
@@ -358,12 +362,12 @@ impl<'d> SchemaBuilder<'d> {
     }
 }
 
-/// Returns whether a list is inside the elements of another one.
+/// Returns whether a list is inside the elements of another list.
 fn is_nested(list: &str) -> bool {
     list.matches('[').count() > 1
 }
 
-/// Returns the name of a list without the picks that are all elements: `zones.free`.
+/// Returns the name of a list without brackets that select all elements, such as `zones.free`.
 fn list_name(list: &str) -> String {
     list.replace("[*]", "")
 }
@@ -399,7 +403,7 @@ fn envelope_fields(options: LayoutOptions) -> Vec<Field> {
     ]
 }
 
-/// Returns the columns of the envelope for rows of these samples.
+/// Returns the columns of the envelope for the rows of these samples.
 fn envelope(
     times: &BatchTimes,
     rows: &[usize],

@@ -1,4 +1,4 @@
-//! Recordings of flatcap as Arrow record batches.
+//! Converts recordings of flatcap to Arrow record batches.
 //!
 //! | to | use |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | read the samples of all sources, as rows of files | [`RowBatches`] |
 //! | lay out the samples of all sources, for files | [`SampleReader`], [`FileLayout`] |
 //!
-//! Fields have metadata: `unit`, `meaning` (how successive values relate) and `description`, from
-//! the schemas in the recording. Absent values are null.
+//! Fields have the metadata `unit`, `meaning` (how successive values relate) and `description`. The
+//! metadata comes from the schemas in the recording. Absent values are null.
 //!
-//! Never holds more than a batch, prints, or knows a file format.
+//! This crate never holds more than one batch, never prints, and does not know any file format.
 
 mod batch_item;
 mod column_builder;

@@ -1,4 +1,4 @@
-//! The rows of a recording in memory, for programs that store them elsewhere than in files.
+//! The rows of a recording in memory, for programs that do not store them in files.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,30 +15,31 @@ use crate::large_values::LargeValues;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions};
 use crate::sample_reader::{RecordedItem, SampleReader};
 
-/// Reads samples of any number of sources as rows: the same rows as in the Parquet files that
-/// `flatcap export` writes without options.
+/// Reads samples of any number of sources as rows. They are the same rows as in the Parquet files
+/// that `flatcap export` writes without options.
 #[derive(Debug)]
 pub struct RowBatches {
     reader: SampleReader,
     descriptions: Descriptions,
     layouts: Vec<FileLayout>,
-    /// Layouts by the tables of a source and its schema.
+    /// The number of each layout, by the tables of a source with one schema.
     by_tables: HashMap<Vec<usize>, usize>,
     run_name: String,
     large: LargeValues,
 }
 
-/// The next part of a recording. Rows of one source come in the order of time; rows of several
-/// sources overlap.
+/// The next part of a recording. Rows of one source are returned in the order of time. Rows of
+/// different sources may overlap in time.
 #[derive(Debug)]
 pub enum RowBatchItem {
     /// Rows of one source.
     Rows {
-        /// Number of the layout, for [`RowBatches::schema`]: one per source and schema.
+        /// Number of the layout, for [`RowBatches::schema`]. There is one layout per source and
+        /// schema.
         layout: usize,
-        /// A row per sample.
+        /// The rows. Each row is a sample.
         batch: RecordBatch,
-        /// The samples.
+        /// The times of the samples.
         times: BatchTimes,
     },
     /// Samples that were lost, with the source's name.
@@ -50,7 +51,7 @@ pub enum RowBatchItem {
 }
 
 impl RowBatches {
-    /// Opens the sources and times of some segments.
+    /// Opens the sources and times of some segments. The filter selects them.
     ///
     /// # Errors
     /// `Query` for a path that is missing or unreadable.
@@ -100,12 +101,12 @@ impl RowBatches {
         self.layouts.get(layout).map(|layout| (layout.source.as_str(), &layout.schema))
     }
 
-    /// Returns the values that were left out so far: INT64 cannot hold them.
+    /// Returns the values that were left out so far, because INT64 cannot hold them.
     pub fn large_values(&self) -> &LargeValues {
         &self.large
     }
 
-    /// Returns the layout of samples with these tables, which is added if it is new.
+    /// Returns the number of the layout of samples with these tables. Adds the layout if it is new.
     fn layout_of(&mut self, tables: Vec<usize>) -> usize {
         if let Some(known) = self.by_tables.get(&tables) {
             return *known;

@@ -1,4 +1,5 @@
-//! Reads a recording as groups of columns: all tables of one source for the same samples.
+//! Reads a recording as groups of columns. A group consists of all tables of one source for the
+//! same samples.
 
 use flatcap_format::replay::Notice;
 use flatcap_format::segment::{Gap, Marker};
@@ -7,7 +8,7 @@ use flatcap_query::{
     TableInfo,
 };
 
-/// Samples of one source of one run.
+/// Samples of one source in one run.
 #[derive(Debug, Clone)]
 pub struct SampleBatch {
     /// One batch per table of the source. All batches contain the same samples.
@@ -17,7 +18,7 @@ pub struct SampleBatch {
 /// The next part of a recording.
 #[derive(Debug)]
 pub enum RecordedItem {
-    /// A run begins; all parts up to the next run belong to it.
+    /// A run begins. All following parts belong to this run, up to the next run.
     Run(RunInfo),
     /// Samples of one source.
     Samples(SampleBatch),
@@ -29,18 +30,18 @@ pub enum RecordedItem {
     Notice(Notice),
 }
 
-/// Returns a recording part by part.
+/// Reads a recording, and returns it in parts.
 #[derive(Debug)]
 pub struct SampleReader {
     results: QueryResults,
-    /// The tables so far of the samples that are being read.
+    /// The tables so far of the samples that are being read. Further tables may follow.
     open: Option<SampleBatch>,
-    /// The item after the last samples.
+    /// The item that is returned after the last samples.
     held: Option<RecordedItem>,
 }
 
 impl SampleBatch {
-    /// Returns the samples.
+    /// Returns the times of the samples.
     pub fn times(&self) -> &BatchTimes {
         static NONE: BatchTimes = BatchTimes {
             seq: Vec::new(),
@@ -59,7 +60,7 @@ impl SampleBatch {
 }
 
 impl SampleReader {
-    /// Creates a reader of the answers to a query. Sources of one name have the same tables.
+    /// Creates a reader of the results of a query. Sources with the same name have the same tables.
     pub fn new(results: QueryResults) -> Self {
         Self::by_source(results.by_name())
     }
@@ -75,12 +76,12 @@ impl SampleReader {
         self.results.tables().get(number)
     }
 
-    /// Returns the tables so far. A run may add tables.
+    /// Returns the tables that are known so far. A run may add tables.
     pub(crate) fn tables(&self) -> &[TableInfo] {
         self.results.tables()
     }
 
-    /// Returns the elements so far.
+    /// Returns the elements that are known so far.
     pub fn elements(&self) -> &ElementNames {
         self.results.elements()
     }
@@ -122,8 +123,9 @@ impl SampleReader {
         Ok(self.open.take().map(RecordedItem::Samples))
     }
 
-    /// Adds a table to the open samples. If it belongs to other samples, returns the open ones: a
-    /// query returns the tables of the same samples one after the other.
+    /// Adds a table to the open samples. If the table belongs to other samples, the open samples
+    /// are complete, because a query returns the tables of the same samples one after the other.
+    /// Then returns the open samples.
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open

@@ -1,4 +1,4 @@
-//! Samples of one source as batches with the types of its schema.
+//! Converts samples of one source to batches with the types of the source's schema.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::layout::{Descriptions, FileLayout, LayoutOptions, SEPARATOR, encoding
 use crate::sample_reader::{SampleBatch, SampleReader};
 use crate::step_filter::StepFilter;
 
-/// Turns samples of one source into batches of the same columns.
+/// Converts samples of one source to batches that have the same columns.
 #[derive(Debug)]
 pub struct SourceBatches {
     layout: FileLayout,
@@ -25,17 +25,18 @@ pub struct SourceBatches {
     tables: Vec<usize>,
     step: Option<StepFilter>,
     run: String,
-    /// If a column has the host of each row.
+    /// The hosts, if there is a column with the host of each row.
     hosts: Option<RecordedHosts>,
     host: String,
 }
 
 impl SourceBatches {
-    /// Creates the batches of a source with these tables of a reader. With `step_ns` only the first
-    /// sample of each step of this length is in them. With `hosts` a column has the host of each.
+    /// Creates the batches of a source with these tables of a reader. With `step_ns`, the batches
+    /// contain only the first sample of each step of this length, in nanoseconds. With `hosts`,
+    /// there is a column with the host of each sample.
     ///
     /// # Errors
-    /// `Encode` without a table.
+    /// `Encode` if there is no table.
     pub fn new(
         tables: Vec<usize>,
         reader: &SampleReader,
@@ -68,7 +69,7 @@ impl SourceBatches {
         Ok(Self { layout, schema, tables, step, run: String::new(), hosts, host: String::new() })
     }
 
-    /// Notes that the following samples belong to this run.
+    /// Records that the following samples belong to this run.
     pub fn begin_run(&mut self, run: &RunInfo) {
         self.run = format!("{:016x}", run.run_id);
         self.host = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id).to_owned()).unwrap_or_default();
@@ -77,7 +78,7 @@ impl SourceBatches {
         }
     }
 
-    /// Returns the source.
+    /// Returns the name of the source.
     pub fn source(&self) -> &str {
         &self.layout.source
     }
@@ -87,7 +88,7 @@ impl SourceBatches {
         &self.schema
     }
 
-    /// Returns samples of the run as a batch. Moves the values out of `samples`.
+    /// Converts samples of the run to a batch. Moves the values out of `samples`.
     ///
     /// # Errors
     /// `SeveralSources` for samples of another source, `OtherSchema` for samples with another
@@ -107,7 +108,7 @@ impl SourceBatches {
                 BatchError::SeveralSources { one: own, other: source }
             });
         }
-        // Each column has its type in the schema, which holds all values.
+        // The column has the type of the field in the schema, which can hold all values.
         let large = &mut LargeValues::default();
         let batch = self.layout.batch(samples, &self.run, (reader.elements(), large))?;
         let mut columns = batch.columns().to_vec();

@@ -11,13 +11,13 @@ use crate::error::BatchError;
 use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::source_batches::SourceBatches;
 
-/// Reads the samples of one source: a row per sample, with the exact types of its schema, lists as
-/// lists of structs, and the envelope of each sample.
+/// Reads the samples of one source. Each row is a sample, with the exact types of the source's
+/// schema and the envelope of the sample. Lists are lists of structs.
 #[derive(Debug)]
 pub struct SourceReader {
     reader: SampleReader,
     batches: SourceBatches,
-    /// The items that were read to determine the columns.
+    /// The first items, which were read to determine the columns and not returned yet.
     held: VecDeque<FirstItem>,
 }
 
@@ -28,9 +28,10 @@ enum FirstItem {
 }
 
 impl SourceReader {
-    /// Requests the samples of a source, and reads up to the first ones, whose schema determines
-    /// the columns. `query` selects one source; with `step_ns` only the first sample of each step
-    /// of this length is returned. Samples of several `hosts` have a column for the host.
+    /// Requests the samples of a source, and reads the first samples, because their schema
+    /// determines the columns. `query` must select one source. With `step_ns`, only the first
+    /// sample of each step of this length, in nanoseconds, is returned. If there are several
+    /// `hosts`, there is a column for the host.
     ///
     /// # Errors
     /// The errors of the query.
@@ -47,7 +48,7 @@ impl SourceReader {
                 RecordedItem::Run(info) => {
                     run = Some(info);
                     if tables.is_empty() {
-                        // For a run without samples, at least the columns are known.
+                        // If the run has no samples, at least its columns are known.
                         tables = (0..reader.tables().len()).collect();
                     }
                 }
@@ -81,7 +82,7 @@ impl SourceReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// The errors of the query; `OtherSchema` if the schema of the source changed.
+    /// The errors of the query. In addition, `OtherSchema` if the schema of the source changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match self.held.pop_front() {

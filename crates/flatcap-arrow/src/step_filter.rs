@@ -1,14 +1,14 @@
-//! One sample per step.
+//! Selects one sample per step of time.
 
 use std::collections::HashMap;
 
-/// Selects the first sample of each source of a host in each step.
+/// Selects the first sample in each step, for each source of each host.
 #[derive(Debug)]
 pub struct StepFilter {
     step_ns: u64,
-    /// The step of the last selected sample of the host, by source.
+    /// For each source of the current host, the step of the last selected sample.
     last: HashMap<String, i128>,
-    /// The host, by name and machine id, and the steps of the others.
+    /// The name and machine id of the current host, and the steps of the other hosts.
     host: (String, Option<String>),
     others: HashMap<(String, Option<String>), HashMap<String, i128>>,
 }
@@ -24,18 +24,20 @@ impl StepFilter {
         }
     }
 
-    /// Notes that the following samples belong to a run of this host, whose steps continue.
+    /// Records that the following samples belong to a run of this host. The steps of the host
+    /// continue.
     pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
         let host = (host.to_owned(), machine_id.map(str::to_owned));
         let next = self.others.remove(&host).unwrap_or_default();
         let last = std::mem::replace(&mut self.last, next);
         self.others.insert(std::mem::replace(&mut self.host, host), last);
-        // The same host may go on.
+        // The new run may belong to the same host, so its steps are taken out of the other hosts
+        // again.
         self.last.extend(self.others.remove(&self.host).unwrap_or_default());
     }
 
-    /// Returns for each sample whether it is the first of its step. Steps begin at multiples of
-    /// their length since 1970.
+    /// Returns, for each sample, whether it is the first sample of its step. Steps begin at
+    /// multiples of their length since 1970.
     pub fn select(&mut self, source: &str, wall_ns: &[i64]) -> Vec<bool> {
         let step_ns = i128::from(self.step_ns);
         let mut last = self.last.get(source).copied();
@@ -57,8 +59,8 @@ impl StepFilter {
 mod tests {
     use super::*;
 
-    // Proves that each host has its own samples in a step, also if a sample of another host came
-    // first.
+    // Proves that each host has its own samples in a step, even if a sample of another host
+    // precedes them.
     #[test]
     fn hosts_have_steps_of_their_own() {
         let mut filter = StepFilter::new(100);
@@ -68,8 +70,8 @@ mod tests {
         }
     }
 
-    // Proves that the first sample of each step is selected, per source, across batches, and before
-    // 1970 as well.
+    // Proves that the first sample of each step is selected, for each source, across batches, and
+    // even before 1970.
     #[test]
     fn the_first_sample_of_a_step_is_selected() {
         let mut filter = StepFilter::new(100);

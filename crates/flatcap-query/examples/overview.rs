@@ -1,4 +1,4 @@
-//! Draws overviews: how long they take, and what they show.
+//! Draws overviews, and prints how long this takes and what they show.
 //!
 //! ```text
 //! overview write DIRECTORY HOURS [SOURCES]
@@ -31,7 +31,8 @@ const RUN_ID: u64 = 7;
 const BEGIN_S: i64 = 1_700_000_000;
 const PERIOD_NS: u64 = 1_000_000;
 const SEGMENT_SAMPLES: u64 = 900_000;
-/// Each so many samples `wave`, which is at most 1, is 100 in a single one.
+/// Distance between spikes, in samples. The field `wave`, which is at most 1 otherwise, is 100 in a
+/// single sample.
 const SPIKE_EVERY: u64 = 10_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Draws the whole recording, then ever shorter parts of it around its largest value.
+/// Draws the whole recording, and then shorter and shorter parts of it around its largest value.
 fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
     let paths = [path];
     let span = recording_span(&paths, None)?.ok_or("the recording has no samples")?;
@@ -80,7 +81,7 @@ fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
                 largest.max,
                 cache.bytes() >> 10,
             );
-            // The second time, summaries are in the cache.
+            // The second time, the summaries are already in the cache.
             if !std::mem::take(&mut is_first) {
                 let length = (wall_ns.end - wall_ns.start) / 81;
                 if length < 1_000_000 {
@@ -94,7 +95,7 @@ fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes segments of synthetic samples, the same ones for each source.
+/// Writes segments of synthetic samples. The samples of each source have the same values.
 fn write(folder: &Path, segments: u64, sources: u16) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let storage = Folder(folder.to_owned());
@@ -145,9 +146,9 @@ fn write(folder: &Path, segments: u64, sources: u16) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Monotonic and wall time of a sample.
+/// Returns the monotonic time and the wall time of a sample.
 fn times_of(seq: u64) -> (u64, i64) {
-    // Timers are late by some microseconds.
+    // The timers of a real recorder are late by some microseconds.
     let mono_ns = 1_000_000_000 + seq * PERIOD_NS + seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 50_000;
     (mono_ns, BEGIN_S * 1_000_000_000 + mono_ns.cast_signed())
 }

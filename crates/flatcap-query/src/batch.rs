@@ -1,4 +1,4 @@
-//! Batches: the rows of one table, column by column.
+//! Batches of rows. A batch contains the rows of one table, column by column.
 
 use std::ops::Range;
 
@@ -17,29 +17,31 @@ pub struct ColumnBatch {
     pub table: usize,
     /// The source's id in the run.
     pub source: u16,
-    /// The samples of the rows, in the order of time.
+    /// The samples to which the rows belong, in the order of time.
     pub times: BatchTimes,
     /// The sample and element of each row.
     pub rows: RowSource,
-    /// The columns of the table, in its order.
+    /// The columns, in the order of the table's columns.
     pub columns: Vec<ValueColumn>,
-    /// For each sample, whether it leaves out elements that exist; empty if no sample does.
+    /// For each sample, whether the sample leaves out elements that exist. Empty if no sample
+    /// leaves out elements.
     pub sparse: Vec<bool>,
-    /// The columns of counters that wrap to 0 at a value, and that value in each row.
+    /// For each column with a counter that wraps to 0: the position of the column, and the value at
+    /// which the counter wraps, in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
-    /// The rows that pass the condition of the query, in ascending order, if the batch also
-    /// contains the other rows.
+    /// The rows that pass the condition of the query, in ascending order. `None` if the batch
+    /// contains no other rows.
     pub passing: Option<Vec<usize>>,
 }
 
-/// The envelopes of samples: one entry per sample in each list.
+/// The envelopes of samples. Each list has one entry per sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchTimes {
     /// Sequence numbers.
     pub seq: Vec<u64>,
-    /// Begin of each sample, in monotonic nanoseconds.
+    /// Begin of each sample, in nanoseconds of the monotonic clock.
     pub mono_ns: Vec<u64>,
-    /// Begin of each sample, in wall nanoseconds.
+    /// Begin of each sample, in nanoseconds of wall time.
     pub wall_ns: Vec<i64>,
     /// Duration of each sample, in nanoseconds.
     pub duration_ns: Vec<u32>,
@@ -50,16 +52,16 @@ pub struct BatchTimes {
 /// The sample and the element of each row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RowSource {
-    /// Row `i` is sample `i`: the table is not a list.
+    /// The table is not a list, so row `i` is sample `i`.
     #[default]
     Samples,
-    /// The table is a list: a row is one of its elements in one sample.
+    /// The table is a list, so each row is one element of the list in one sample.
     Elements {
-        /// The sample's position in [`BatchTimes`], ascending.
+        /// For each row, the position of its sample in [`BatchTimes`], in ascending order.
         samples: Vec<u32>,
-        /// The element, for [`ElementNames`](super::ElementNames).
+        /// For each row, its element, for [`ElementNames`](super::ElementNames).
         elements: Vec<u32>,
-        /// The name of the element in the sample.
+        /// For each row, the name of its element in the sample.
         names: Vec<ElementName>,
     },
 }
@@ -83,8 +85,8 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns whether a sample may leave out elements that exist: it is marked as such, or was
-    /// cut.
+    /// Returns whether a sample may leave out elements that exist, because the sample is marked as
+    /// such or was cut.
     pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
@@ -128,7 +130,8 @@ impl BatchTimes {
         self.seq.is_empty()
     }
 
-    /// The fields of the envelope, in the order of [`extend`](Self::extend).
+    /// The fields of a frame that [`extend`](Self::extend) reads, in the order in which it reads
+    /// them.
     pub(super) const FIELDS: [FieldRef; 6] = [MONO_NS, WALL_NS, SEQ, SOURCE, FLAGS, DURATION_NS];
 
     /// Appends a sample.
@@ -152,16 +155,17 @@ impl BatchTimes {
         self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
     }
 
-    /// Returns the number of samples before the first one at or after a monotonic time.
+    /// Returns the number of samples whose time is before a monotonic time.
     pub(super) fn before(&self, mono_ns: u64) -> usize {
-        // Without a limit, samples of the last representable nanosecond belong to the batch, too.
+        // `u64::MAX` means that there is no limit, so samples of the last representable nanosecond
+        // belong to the batch, too.
         if mono_ns == u64::MAX {
             return self.len();
         }
         self.mono_ns.iter().position(|own| *own >= mono_ns).unwrap_or(self.len())
     }
 
-    /// Returns some samples.
+    /// Returns the samples with these positions.
     pub(super) fn select(&self, samples: &[usize]) -> Self {
         Self {
             seq: picked(&self.seq, samples),
@@ -172,7 +176,8 @@ impl BatchTimes {
         }
     }
 
-    /// Splits off the samples from `at` on, with space for `samples` samples.
+    /// Splits off the samples from position `at` on. Reserves space for `samples` samples in this
+    /// part.
     pub(super) fn split_off(&mut self, at: usize, samples: usize) -> Self {
         Self {
             seq: split_off(&mut self.seq, at, samples),
@@ -184,7 +189,7 @@ impl BatchTimes {
     }
 }
 
-/// The envelope's fields, in the payload of a frame.
+/// The fields of a sample's envelope, by their position in the payload of a frame.
 pub(super) const MONO_NS: FieldRef = in_header(0, 8, ValueType::Unsigned);
 pub(super) const WALL_NS: FieldRef = in_header(8, 8, ValueType::Signed);
 const SEQ: FieldRef = in_header(16, 8, ValueType::Unsigned);

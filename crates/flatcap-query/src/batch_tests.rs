@@ -1,4 +1,4 @@
-//! The number of samples in a batch.
+//! Tests of the number of samples in a batch.
 
 use flatcap_format::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use flatcap_format::segment::{SealState, SegmentName, SourceInfo};
@@ -9,20 +9,22 @@ use super::*;
 const TEXT_BYTES: usize = 256 << 10;
 const SAMPLES: usize = 300;
 
-// Proves that a batch ends after about 32 MiB of text, even if the text is stored once. This limits
-// the memory of a reader that writes a text for each row, such as an Arrow table.
+// Proves that a batch ends after about 32 MiB of strings, even if the batch stores equal strings
+// only one time. This limits the memory of a reader that writes a string for each row, such as an
+// Arrow table.
 #[test]
 fn batches_of_long_texts_are_short() {
     check_batches(&vec![b'x'; TEXT_BYTES], 1);
 }
 
-// Proves that the printed form of bytes that are not UTF-8 counts, which is four times as long.
+// Proves that bytes that are not UTF-8 count with the length of their printed form, which is four
+// times as long.
 #[test]
 fn batches_of_escaped_texts_are_short() {
     check_batches(&vec![0xff; TEXT_BYTES / 4], 4);
 }
 
-/// Checks the lengths of the batches of a text whose printed form is longer by a factor.
+/// Checks the lengths of the batches of a string whose printed form is longer by a factor.
 fn check_batches(text: &[u8], expansion: usize) {
     let printed_bytes = text.len() * expansion;
     let folder = tempfile::tempdir().unwrap();

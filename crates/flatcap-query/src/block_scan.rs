@@ -1,5 +1,5 @@
-//! Reads a compressed segment block by block: rows of matrices by their columns, other frames one
-//! by one.
+//! Reads a compressed segment block by block. Reads rows of matrices by their columns, and other
+//! frames one by one.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ use super::scan_step::ScanStep;
 use super::summary::QuerySummary;
 use super::template_pool::TemplatePool;
 
-/// Number of values that are appended at once.
-// Enough to justify opening their columns, and few enough that the values of a list, which are
-// written column by column, stay in the cache.
+/// Number of values that are appended in one step.
+// These are enough values to justify opening their columns, and so few that the values of a list,
+// which are written column by column, stay in the cache.
 const CHUNK_VALUES: usize = 1 << 14;
-/// Number of rows that are appended at once.
+/// Number of rows that are appended in one step.
 const CHUNK_ROWS: usize = 1 << 13;
 
 /// A compressed segment being read.
@@ -30,7 +30,7 @@ pub(super) struct BlockScan {
     frame: Vec<u8>,
     open: Option<OpenBlock>,
     templates: TemplatePool,
-    /// Time of the latest sample in the blocks read so far.
+    /// Time of the latest sample in the blocks that were read so far.
     newest_ns: u64,
 }
 
@@ -53,7 +53,7 @@ impl BlockScan {
         }
     }
 
-    /// Appends some rows, or opens the next block.
+    /// Appends some rows of the open block, or opens the next block.
     ///
     /// # Errors
     /// `Io`.
@@ -100,10 +100,10 @@ impl BlockScan {
         Ok(ScanStep::Continue)
     }
 
-    /// Returns the monotonic time before which no further row follows.
+    /// Returns a monotonic time. No row that follows has an earlier time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // The samples of each source are in the order of time. Samples of different sources may
-        // step back by the window.
+        // The samples of each source are in the order of time. Between samples of different
+        // sources, the time may step back by at most the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         let of_blocks = self.newest_ns.saturating_sub(window_ns);
         self.open.as_ref().and_then(OpenBlock::next_ns).map_or(of_blocks, |next| next.min(of_blocks))

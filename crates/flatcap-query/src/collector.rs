@@ -17,12 +17,12 @@ use super::table_rows::{TableRows, next_space};
 use super::template::{MatrixSlice, SampleTemplate};
 use super::template_cache::TemplateCache;
 
-/// The collectors of a query, by the ids of the sources in the current run.
+/// The collectors of a query. The key is the id of the source in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Bytes of a payload that count as one value if strings are read, so that a batch has at most
-/// about 32 MiB of strings.
-// A reader may write a string for each row, although the batch stores it once.
+/// Number of bytes of a payload that count as one value if strings are read. The number is chosen
+/// so that a batch has at most about 32 MiB of strings.
+// A reader may write a string for each row, although the batch stores equal strings only one time.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.
@@ -32,15 +32,15 @@ pub(super) struct Collector {
     source: u16,
     pub(super) plan: SourcePlan,
     times: BatchTimes,
-    /// Space for samples at the start of a batch.
+    /// Number of samples for which a new batch reserves space.
     space: usize,
-    /// Length of the payloads of the collected samples. The strings of these samples are not
-    /// longer.
+    /// Total length of the payloads of the collected samples, in bytes. The strings of these
+    /// samples are not longer in total.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
     templates: TemplateCache,
-    /// `None` while payloads are walked value by value.
+    /// The known elements of lists of structs. `None` while payloads are walked value by value.
     elements: Option<StructElements>,
     pub(super) filter: Option<RowFilter>,
 }
@@ -67,7 +67,7 @@ impl Collector {
     /// Adds a sample.
     ///
     /// # Errors
-    /// The payload does not fit its schema. In this case no row of the payload is kept.
+    /// The payload does not fit its schema. In this case the collector keeps no row of the payload.
     pub(super) fn add(
         &mut self,
         sample: &SampleView<'_>,
@@ -76,14 +76,16 @@ impl Collector {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         let Self { plan, tables, templates, .. } = self;
         if let Some((template, is_same)) = templates.find(sample.payload) {
-            // The previous sample had the same template, so its elements still have these names.
+            // The previous sample had the same template, so the elements still have the names of
+            // this template.
             if !is_same {
                 template.name_elements(names);
             }
             template.append_payload(&plan.schema, sample.payload, number, tables);
         } else {
             self.walk(sample, number, names)?;
-            // A template of a payload without a schema would fit only equal payloads.
+            // A payload without a schema has no fields, so its template would fit only payloads
+            // with equal bytes.
             if !self.plan.schema.is_opaque() {
                 self.templates.learn(&self.plan, sample.payload, names);
             }
@@ -93,10 +95,10 @@ impl Collector {
         Ok(())
     }
 
-    /// Adds a sample by a walk of its payload.
+    /// Adds a sample by a walk of all values of its payload.
     ///
     /// # Errors
-    /// The payload does not fit its schema. In this case no row of the payload is kept.
+    /// The payload does not fit its schema. In this case the collector keeps no row of the payload.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn add_walked(
         &mut self,
@@ -122,7 +124,7 @@ impl Collector {
         walk_payload(&self.plan, to, sample.payload, number)
     }
 
-    /// Adds rows of a matrix whose columns are loaded, by a template of its first row.
+    /// Adds rows of a matrix whose columns are loaded. `template` is the template of the first row.
     pub(super) fn add_rows(
         &mut self,
         template: &SampleTemplate,
@@ -131,8 +133,8 @@ impl Collector {
         names: &mut ElementNames,
     ) {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
-        // These rows name their elements by another template, so the next payload must name its own
-        // again.
+        // These rows give their elements the names of another template, so the next payload must
+        // set the names of its elements again.
         self.templates.interrupt();
         template.name_elements(names);
         let slice = MatrixSlice { matrix, rows: rows.clone() };
@@ -147,8 +149,8 @@ impl Collector {
         texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()
     }
 
-    /// Returns the length of the strings of the collected samples at most. The escaped form of
-    /// bytes that are not UTF-8 has up to four times their length.
+    /// Returns an upper bound on the length of the strings of the collected samples, in bytes. The
+    /// escaped form of bytes that are not UTF-8 has up to four times the length of the bytes.
     fn text_bytes(&self) -> usize {
         let mut columns = self.tables.iter().flat_map(|table| &table.columns);
         let expansion = if columns.any(ValueColumn::may_be_escaped) { 4 } else { 1 };
@@ -160,8 +162,8 @@ impl Collector {
         self.times.len()
     }
 
-    /// Moves the rows before a monotonic time to `batches`: one batch for each table, even if no
-    /// sample has rows in it.
+    /// Moves the rows before a monotonic time to `batches`. Adds one batch for each table, even if
+    /// the table has no rows.
     pub(super) fn take(&mut self, before_ns: u64, batches: &mut impl Extend<ColumnBatch>) {
         let count = self.times.before(before_ns);
         if count == 0 {
@@ -177,7 +179,7 @@ impl Collector {
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
             .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
         let mut all: Vec<ColumnBatch> = all.collect();
-        // Before the filter, which keeps only the requested columns.
+        // This must happen before the filter, which keeps only the requested columns.
         plan.counters.add_to(&mut all);
         match filter {
             Some(filter) => batches.extend(filter.apply(plan, all)),
@@ -186,11 +188,11 @@ impl Collector {
     }
 }
 
-/// Appends the rows of a payload by a walk of it, for the sample with this number. Lists of structs
-/// are read at once if their elements are kept.
+/// Appends the rows of the sample with this number, by a walk of the values of its payload. Reads a
+/// list of structs in one step if `elements` is present.
 ///
 /// # Errors
-/// The payload does not fit its schema. In this case no row of the payload is kept.
+/// The payload does not fit its schema. In this case no row of the payload remains in the tables.
 pub(super) fn walk_payload(
     plan: &SourcePlan,
     (tables, structs, names): (&mut [TableRows], Option<&mut StructElements>, &mut ElementNames),

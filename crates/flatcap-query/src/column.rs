@@ -23,25 +23,26 @@ pub enum ColumnValues {
     Unsigned(Vec<u64>),
     /// Signed integers.
     Signed(Vec<i64>),
-    /// 32-bit floats, which print shorter than as 64 bits.
+    /// 32-bit floats. Their decimal form is shorter than the decimal form of the same value with 64
+    /// bits.
     Float32(Vec<f32>),
     /// 64-bit floats.
     Float(Vec<f64>),
     /// Bools.
     Bool(Vec<bool>),
-    /// Texts.
+    /// Strings.
     Text(TextColumn),
 }
 
 /// A set of rows.
 #[derive(Debug, Clone, Default)]
 pub struct ValidRows {
-    // One bit per row, beginning with the lowest bit. `None` if all rows are in the set.
+    // One bit per row, the lowest bit of a word first. `None` if all rows are in the set.
     bits: Option<Vec<u64>>,
     rows: usize,
 }
 
-/// A column without rows.
+/// The default is a column without rows.
 impl Default for ValueColumn {
     fn default() -> Self {
         Self::new(ColumnType::Unsigned, 0)
@@ -78,8 +79,8 @@ impl ValueColumn {
         value.unwrap_or(FieldValue::Absent)
     }
 
-    /// Returns the value of a row as a number, or `None` for a text, NaN, or a row without a value.
-    /// Integers are rounded to the nearest float.
+    /// Returns the value of a row as a number, or `None` for a string, NaN, or a row without a
+    /// value. Integers are rounded to the nearest float.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub fn number(&self, row: usize) -> Option<f64> {
         let number = match self.get(row) {
@@ -105,7 +106,7 @@ impl ValueColumn {
         }
     }
 
-    /// Returns whether a text may be the escaped form of bytes that are not UTF-8.
+    /// Returns whether a string may be the escaped form of bytes that are not UTF-8.
     pub(super) fn may_be_escaped(&self) -> bool {
         matches!(&self.values, ColumnValues::Text(texts) if texts.may_be_escaped())
     }
@@ -141,8 +142,8 @@ impl ValueColumn {
         self.valid.push(true);
     }
 
-    /// Sets the value of the last row. A number in a column of texts, which is an enum value
-    /// without a name, becomes its digits.
+    /// Sets the value of the last row. In a column of strings, a number is an enum value without a
+    /// name. The number is stored as its digits.
     pub(super) fn set_last(&mut self, value: FieldValue<'_>) {
         let is_set = match (&mut self.values, value) {
             (ColumnValues::Unsigned(values), FieldValue::Unsigned(number)) => set_last(values, number),
@@ -160,7 +161,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends rows that the caller writes next.
+    /// Appends rows whose values the caller writes next.
     pub(super) fn grow(&mut self, rows: usize) {
         let length = self.valid.rows + rows;
         match &mut self.values {
@@ -190,7 +191,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends rows with values given as bits.
+    /// Appends rows whose values are given as bits.
     pub(super) fn push_bits(&mut self, bits: &[u64], reader: &ScalarReader, schema: &CompiledSchema) {
         if matches!(self.values, ColumnValues::Text(_)) {
             let rows = StridedRows { start: self.valid.rows, stride: 1, count: bits.len() };
@@ -201,7 +202,7 @@ impl ValueColumn {
         self.push_scalars(bits.iter().copied(), reader);
     }
 
-    /// Appends a row with a value given as bits. A text becomes absent.
+    /// Appends a row whose value is given as bits. In a column of strings, the row has no value.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn push_scalar(&mut self, bits: u64, reader: &ScalarReader) {
@@ -219,7 +220,7 @@ impl ValueColumn {
         self.valid.grow(1);
     }
 
-    /// Appends rows with values given as bits. Texts become absent.
+    /// Appends rows whose values are given as bits. In a column of strings, the rows have no value.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn push_scalars(
@@ -241,7 +242,7 @@ impl ValueColumn {
         self.remove_absent(rows, bits, reader);
     }
 
-    /// Writes rows that were appended by [`grow`](Self::grow) with values given as bits.
+    /// Writes rows that were appended by [`grow`](Self::grow) with values that are given as bits.
     #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn write_bits(
         &mut self,
@@ -267,7 +268,7 @@ impl ValueColumn {
         self.remove_absent(rows, bits.iter().copied(), reader);
     }
 
-    /// Makes the rows absent whose bits mean that there is no value.
+    /// Marks the rows as absent whose bits are the field's value for absence.
     #[inline]
     fn remove_absent(
         &mut self,
@@ -275,12 +276,12 @@ impl ValueColumn {
         bits: impl Iterator<Item = u64> + Clone,
         reader: &ScalarReader,
     ) {
-        // Most fields with a value for absence do not contain it in any row.
+        // Most fields with a value for absence do not have this value in any row.
         let Some(absent) = reader.absent_bits() else { return };
         if bits.clone().any(|bits| bits == absent) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| *bits == absent) {
                 self.valid.remove(row);
-                // Only integers have a value that stands for absence.
+                // Only integers have a value that means absence, so only they are reset to 0.
                 match &mut self.values {
                     ColumnValues::Unsigned(values) => set(values, row, 0),
                     ColumnValues::Signed(values) => set(values, row, 0),
@@ -299,7 +300,8 @@ impl ValueColumn {
         }
     }
 
-    /// Appends a row with a text. The same text is likely to be `distance` rows before.
+    /// Appends a row with a string. The row that is `distance` rows before probably has the same
+    /// string.
     pub(super) fn push_text(&mut self, text: &str, distance: usize) {
         match &mut self.values {
             ColumnValues::Text(column) => {
@@ -310,7 +312,7 @@ impl ValueColumn {
         }
     }
 
-    /// Returns some rows.
+    /// Returns the rows with these positions.
     pub(super) fn select(&self, rows: &[usize]) -> Self {
         let values = match &self.values {
             ColumnValues::Unsigned(values) => ColumnValues::Unsigned(picked(values, rows)),
@@ -327,7 +329,7 @@ impl ValueColumn {
         Self { values, valid }
     }
 
-    /// Splits off the rows from `at` on, with space for `rows` rows.
+    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in this part.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let values = match &mut self.values {
             ColumnValues::Unsigned(values) => ColumnValues::Unsigned(split_off(values, at, rows)),
@@ -384,12 +386,12 @@ impl ValidRows {
         self.bits.is_none()
     }
 
-    /// Appends a row.
+    /// Appends a row, which is in the set if it is valid.
     pub(super) fn push(&mut self, is_valid: bool) {
         let row = self.rows;
         self.rows += 1;
         if !is_valid && self.bits.is_none() {
-            // So far all rows were in the set, which needs no bits.
+            // Until now all rows were in the set, so the set has no bits yet.
             self.bits = Some(vec![u64::MAX; row / 64 + 1]);
         }
         if let Some(bits) = &mut self.bits {
@@ -414,7 +416,7 @@ impl ValidRows {
         let from = self.rows;
         self.rows += rows;
         if let Some(bits) = &mut self.bits {
-            // The bits beyond the last row belong to no row so far.
+            // The bits beyond the last row of the set do not belong to a row yet.
             if let Some(word) = bits.get_mut(from / 64) {
                 *word |= u64::MAX << (from % 64);
             }
@@ -433,7 +435,7 @@ impl ValidRows {
         }
     }
 
-    /// Splits off the rows from `at` on.
+    /// Splits off the rows from position `at` on.
     fn split_off(&mut self, at: usize) -> Self {
         let mut later = Self::default();
         if self.are_all() {
@@ -458,7 +460,7 @@ mod tests {
     use super::*;
 
     // Proves that values are returned as they were set, and that rows without a value are absent,
-    // also after rows were removed.
+    // even after rows were removed.
     #[test]
     fn columns_keep_their_values() {
         let mut column = ValueColumn::new(ColumnType::Unsigned, 0);
@@ -480,7 +482,8 @@ mod tests {
         assert_eq!((column.number(1), column.get(132)), (Some(1.0), FieldValue::Absent));
     }
 
-    // Proves that a text is stored once, and that a value of another type is not stored.
+    // Proves that successive equal strings are stored only one time, and that a value of another
+    // type is not stored.
     #[test]
     fn texts_are_stored_once() {
         let mut column = ValueColumn::new(ColumnType::Text, 0);

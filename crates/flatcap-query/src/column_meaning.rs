@@ -1,11 +1,11 @@
-//! Type, unit and kind of a column. Columns of one path may differ in type, unit or kind from run
-//! to run.
+//! Type, unit and kind of a column. Two runs may have columns with the same path and with different
+//! types, units or kinds.
 
 use flatcap_format::schema::{ColumnType, LeafField, MetricKind};
 
 use super::path_text::{is_plain_value, quoted_value};
 
-/// Stands for the absent unit of a column.
+/// Written in braces to select a column that has no unit.
 const NO_UNIT: &str = "no unit";
 
 const TYPES: [(ColumnType, &str); 6] = [
@@ -32,11 +32,11 @@ pub(super) struct ColumnMeaning {
     pub(super) kind: MetricKind,
 }
 
-/// A type, unit or kind in the braces at the end of a path: `app.load{bytes}`.
+/// A type, unit or kind in the braces at the end of a path, such as `bytes` in `app.load{bytes}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MeaningPart {
     pub(super) text: Box<str>,
-    /// Whether the text is in quotes. A part in quotes is a unit.
+    /// Whether the part is in quotes. A part in quotes is a unit.
     pub(super) is_quoted: bool,
 }
 
@@ -47,7 +47,7 @@ impl ColumnMeaning {
         Some(Self { column_type: leaf.field.column_type()?, unit, kind })
     }
 
-    /// Returns a suffix, in braces, that distinguishes this meaning from the other meanings of the
+    /// Returns a suffix in braces, which distinguishes this meaning from the other meanings of the
     /// field. Returns an empty suffix if there are no other meanings.
     pub(super) fn suffix(&self, all: &[Self]) -> String {
         let mut parts = Vec::new();
@@ -63,10 +63,11 @@ impl ColumnMeaning {
         if parts.is_empty() { String::new() } else { format!("{{{}}}", parts.join(",")) }
     }
 
-    /// Returns whether the part states the type, the unit or the kind.
+    /// Returns whether the meaning has the type, the unit or the kind that the part names.
     pub(super) fn has(&self, part: &MeaningPart) -> bool {
         let unit = self.unit.as_deref();
-        // A unit may have the name of a kind, such as `state`. Then only quotes select the unit.
+        // A unit may have the name of a kind, such as `state`. Then a part without quotes selects
+        // the kind, and a part in quotes selects the unit.
         if part.is_quoted || !is_reserved(&part.text) {
             return unit == Some(&*part.text);
         }
@@ -77,7 +78,7 @@ impl ColumnMeaning {
 }
 
 impl MeaningPart {
-    /// Returns the part as it is written in braces.
+    /// Returns the part in the form in which it is written in braces.
     pub(super) fn written(&self) -> String {
         if self.is_quoted { quoted_value(&self.text) } else { self.text.to_string() }
     }
@@ -87,7 +88,8 @@ fn name_of<T: Copy + PartialEq>(names: &[(T, &'static str)], value: T) -> Option
     names.iter().find(|(own, _)| *own == value).map(|(_, name)| *name)
 }
 
-/// Returns whether a text without quotes is the name of a type or of a kind, or the absent unit.
+/// Returns whether a string without quotes is the name of a type, the name of a kind, or the word
+/// for the absent unit.
 fn is_reserved(text: &str) -> bool {
     let names = TYPES.iter().map(|(_, name)| *name).chain(KINDS.iter().map(|(_, name)| *name));
     names.chain([NO_UNIT]).any(|name| name == text)
@@ -117,8 +119,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        // Proves that the suffix of a column selects this column alone, whatever the units are:
-        // also a unit with the name of a type, with braces, quotes, commas or parentheses.
+        // Proves that the suffix of a column selects this column alone, for any unit. A unit may
+        // have the name of a type, or contain braces, quotes, commas or parentheses.
         #[test]
         fn a_suffix_leads_to_its_column(
             units in proptest::collection::vec(UNITS, 1..6),
@@ -141,7 +143,7 @@ mod tests {
         }
     }
 
-    // Proves that a suffix states what differs, and nothing else.
+    // Proves that a suffix contains the parts that differ between the meanings, and nothing else.
     #[test]
     fn a_suffix_states_what_differs() {
         let of = |column_type, unit: Option<&str>, kind| ColumnMeaning {

@@ -1,4 +1,4 @@
-//! The names of columns. Each is a path that leads to the values of its column alone.
+//! The names of columns. Each name is a path that selects the values of its column and no others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +28,10 @@ impl ColumnNames {
     }
 
     /// Returns the name of a column. `path` is the path of the field with `[*]` after each list,
-    /// `shown` with the picked elements. The name contains the source's id if the run has several
-    /// sources with the name, and what distinguishes the meaning from others in other runs.
+    /// and `shown` is the same path with the selected elements. If the run has several sources with
+    /// the same name, the column name contains the source's id. If the field has other meanings in
+    /// other runs, the column name also contains the type, unit or kind that distinguishes this
+    /// meaning.
     pub(super) fn name(
         &self,
         (source, instance): (&str, Option<u16>),

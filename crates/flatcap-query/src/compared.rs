@@ -22,15 +22,15 @@ struct BoundValue {
     field: SelectedField,
     test: Option<ValueTest>,
     scale: Scale,
-    /// Whether it is the one of the row's own element, in rows that are elements of its list.
+    /// Whether a row that is an element of the field's list is compared by the value of this
+    /// element.
     is_of_row: bool,
-    /// The position of the field in the selected fields, and the positions of the same field for
-    /// the elements of each table of its list.
+    /// Position in the selected fields of the field as the condition selects its elements.
     own: usize,
     local: Vec<usize>,
 }
 
-/// Finds the fields of a condition in one source.
+/// Finds the fields that a condition compares in one source.
 struct RowBinder<'b> {
     source: KnownSource<'b>,
     operands: &'b [FieldOperand],
@@ -75,14 +75,15 @@ impl Binder for RowBinder<'_> {
         is_element: bool,
     ) -> Result<usize, QueryError> {
         let field = self.find(operand)?.0;
-        // A condition that picks elements is about these, and not about the element of the row.
+        // A condition that selects elements applies to these elements, and not to the element of
+        // the row.
         let is_of_row = !is_element && located.list.is_some() && located.is_every_element;
         let scale = match test {
             None => Scale::of(Dimension::of_field(located.unit.as_deref()).1),
             Some(_) => Scale::One,
         };
-        // A test reads the value as it is in the payload, so only numbers are converted to base
-        // units.
+        // A test reads the value in the form that it has in the payload, so only numbers are
+        // converted to base units.
         self.values.push(BoundValue { field, test, scale, is_of_row, own: 0, local: Vec::new() });
         Ok(self.values.len() - 1)
     }
@@ -98,24 +99,26 @@ impl Binder for RowBinder<'_> {
     fn tolerate(&self, error: QueryError) -> Result<(), QueryError> {
         match error {
             // In this run, the field has another type than in the run for which the condition was
-            // checked. The comparison is unknown there.
+            // checked. Here the result of the comparison is unknown.
             QueryError::Condition(ConditionError::Mismatch { .. }) if !self.checks_values => Ok(()),
             error => Err(error),
         }
     }
 }
 
-/// The parser of conditions on rows refuses what needs several samples.
+/// Returns the error for a part of a condition that needs several samples. The parser of conditions
+/// on rows already rejects such parts, so this error is not expected.
 fn refused(part: &str) -> QueryError {
     ConditionError::Mismatch { part: part.to_owned(), what: "not for rows".to_owned() }.into()
 }
 
-/// Binds a condition to a source, and adds the fields that it compares to the selected ones.
-/// Returns `None` if the source lacks one of them: then the condition does not apply to it.
+/// Binds a condition to a source, and adds the compared fields to the selected fields. Returns
+/// `None` if the source lacks one of the compared fields, because then the condition does not apply
+/// to the source.
 ///
-/// # Errors
-/// A path leads to several fields, or, with `checks_values`, a value does not fit its field. If a
-/// field has another type in other runs, comparisons with it are unknown there.
+/// # Errors A path leads to several fields, or `checks_values` is true and a value does not fit its
+/// field. Without `checks_values`, the result of a comparison that does not fit its field is
+/// unknown. The field may have another type in other runs.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,
@@ -130,8 +133,8 @@ pub(super) fn compared_fields(
     };
     let mut values = binder.values;
     let leaves: Vec<LeafField<'_>> = source.schema.fields().collect();
-    // The fields of the query alone: a field that another comparison added is in no requested
-    // table.
+    // Contains only the fields of the query, because a field that another comparison added is in no
+    // requested table.
     let asked = selected.clone();
     let mut add = |field: SelectedField| {
         let known = selected.iter().position(|own| own.leaf == field.leaf && own.picks == field.picks);
@@ -156,8 +159,8 @@ fn list_of<'l>(leaves: &'l [LeafField<'_>], field: &SelectedField) -> Option<&'l
     leaf.path.get(..*leaf.lists.last()?)
 }
 
-/// Returns the filter of a source, or `None` if one of the fields has no column. With `keeps_all`,
-/// the filter does not remove rows, but lists the rows that pass.
+/// Returns the filter of a source, or `None` if one of the compared fields has no column. With
+/// `keeps_all`, the filter does not remove rows, but lists the rows that pass.
 pub(super) fn row_filter(bound: BoundCondition, plan: &SourcePlan, keeps_all: bool) -> Option<RowFilter> {
     let place = |field: &usize| plan.places.get(*field).copied().flatten();
     let inputs = bound.values.into_iter().map(|value| {

@@ -1,11 +1,11 @@
-//! Computed sources: no segment contains them, and their samples are computed from the samples of
-//! another source.
+//! Computed sources. No segment contains a computed source, because its samples are computed from
+//! the samples of another source.
 //!
-//! The counters of threads are not a part of the source `process`: its samples have other times and
-//! numbers, and a row has the values of one sample. At the period of /proc, these counters would be
-//! no better than the counters in /proc. The number of a computed sample is its time divided by the
-//! step, so missing numbers are holes. Its counters begin at 0 at the start of a query: only their
-//! changes are meaningful.
+//! The counters of threads are not a part of the source `process`. The samples of `process` have
+//! other times and numbers, and all values of a row must belong to one sample. At the period of
+//! /proc, these counters would be no better than the counters in /proc. The number of a computed
+//! sample is its time divided by the step, so missing numbers show holes. The counters of the
+//! computed source begin at 0 at the start of a query, so only their changes are meaningful.
 
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
@@ -13,41 +13,43 @@ use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
 /// The id of the source `tasks` in the results of a run.
 // No recorded source has this id.
 pub(super) const TASKS_ID: u16 = u16::MAX;
-/// The period of the source `tasks` in nanoseconds, unless a query asks for shorter steps.
-// The resolution of the times in /proc.
+/// The period of the source `tasks` in nanoseconds, unless a query requests shorter steps.
+// This is the resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// Maximum number of part counts that are tried, above the smallest possible one, to divide a step
-/// evenly.
+/// Maximum number of divisors that are tried to divide a step evenly. The first divisor is the
+/// smallest that makes the parts short enough.
 const PARTS_MORE_MAX: u64 = 1_000;
 
-/// Returns the source that is computed from these sources. A recorded source with the same name
-/// does not replace it.
+/// Returns the source that is computed from these sources. Returns it even if a recorded source has
+/// the same name.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
-    // Paths select a recorded source of this name by its id.
+    // A recorded source with the same name is selected by its id in paths.
     events_of(sources).map(|_| tasks_source())
 }
 
-/// Returns the recorded sources with the same name as a source that is computed from these sources.
+/// Returns the recorded sources with the same name as a computed source. `sources` determine which
+/// source is computed.
 pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item = &SourceInfo> {
     let has_events = events_of(sources).is_some();
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
 }
 
-/// Returns the source with the events of the host's scheduler. Ignores pushed sources.
+/// Returns the source with the events of the host's scheduler. Never returns a pushed source.
 pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
     // An application chose the contents of a pushed source.
     sources.iter().find(|source| source.root == SCHED_ROOT && source.sender().is_none())
 }
 
-/// Returns the length of the parts of which rows of this step consist, in nanoseconds: equal parts
-/// that are not longer than the period. Returns the whole step if no such division is found.
+/// Returns the length of the parts into which a step is divided, in nanoseconds. The parts are
+/// equal, and not longer than the source's period. Returns the length of the whole step if no such
+/// division is found.
 pub(super) fn part_of_step(step_ns: u64) -> u64 {
     let least = step_ns.div_ceil(TASKS_STEP_NS).max(1);
     let count = (least..least.saturating_add(PARTS_MORE_MAX)).find(|count| step_ns.is_multiple_of(*count));
     step_ns / count.unwrap_or(1)
 }
 
-/// Returns the description of the computed source, as in a header of a run.
+/// Returns the description of the computed source, in the form of the header of a run.
 pub(super) fn tasks_source() -> SourceInfo {
     SourceInfo {
         id: TASKS_ID,

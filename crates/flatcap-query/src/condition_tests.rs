@@ -1,4 +1,4 @@
-//! Errors of conditions and paths that do not fit the fields of a recording.
+//! Tests of the errors about conditions and paths that do not fit the fields of a recording.
 
 use flatcap_format::testing::shared_names::write_recording;
 
@@ -7,7 +7,7 @@ use super::{Query, Recording};
 
 const MARKED: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
 
-// Proves that each error shows the place and the text to write.
+// Proves that each error shows the position of the mistake and the string to write instead.
 #[test]
 fn errors_show_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ fn errors_show_what_to_write() {
     }
 }
 
-// Proves that the error about a unit that a field never has shows the units that it has.
+// Proves that the error about a unit that a field has in no run shows the units of the field.
 #[test]
 fn other_units_are_suggested() {
     let suggested = |seed| {

@@ -4,12 +4,14 @@ use flatcap_format::schema::FieldValue;
 
 use super::batch::ColumnBatch;
 
-/// The columns of these fields in the tables of a plan.
+/// The columns that the batches of a plan need for rates.
 #[derive(Debug, Default)]
 pub(super) struct CounterColumns {
-    /// Table, counter, and range.
+    /// Position of a table, of a counter in it, and of the column with the value at which this
+    /// counter wraps.
     pub(super) ranges: Vec<(usize, usize, usize)>,
-    /// Table, and the table and column of the number of elements that a sample leaves out.
+    /// Position of a table, and the table and column with the number of elements that a sample
+    /// leaves out.
     pub(super) sparse: Vec<(usize, Option<(usize, usize)>)>,
 }
 

@@ -1,5 +1,6 @@
-//! Fields that are needed for rates and for absent elements, in addition to the requested ones: the
-//! value at which a counter wraps, and the number of elements that a sample leaves out.
+//! Fields that are needed for rates and for absent elements, in addition to the requested ones.
+//! These fields contain the value at which a counter wraps, and the number of elements that a
+//! sample leaves out.
 
 use flatcap_format::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 
@@ -7,18 +8,18 @@ use super::counter_columns::CounterColumns;
 use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::SelectedField;
 
-/// Positions among the selected fields.
+/// The additional fields. All numbers are positions in the selected fields.
 #[derive(Debug, Default)]
 pub(super) struct CounterFields {
-    /// Counters, and the fields with the values at which they wrap.
+    /// Counters, each with the field that contains the value at which the counter wraps.
     ranges: Vec<(usize, usize)>,
-    /// Fields in sparse lists, and the field that is not 0 in samples that leave out elements.
-    /// Without such a field, any sample may leave out elements.
+    /// Fields in sparse lists, each with the field that is not 0 in samples that leave out
+    /// elements. Without such a field, any sample may leave out elements.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
 impl CounterFields {
-    /// Adds the fields that the selected fields need for rates.
+    /// Adds the fields that are needed for the rates of the selected fields.
     pub(super) fn add_to(selected: &mut Vec<SelectedField>, schema: &CompiledSchema) -> Self {
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let leaf_of = |path: &str| leaves.iter().position(|leaf| leaf.path == path);
@@ -61,7 +62,7 @@ impl CounterFields {
         let place = |field: usize| plan.places.get(field).copied().flatten();
         let ranges = self.ranges.iter().filter_map(|(counter, range)| {
             let ((table, counter), (other, range)) = (place(*counter)?, place(*range)?);
-            // Ranges in another table do not have a value in each row of the counter.
+            // A wrap value in another table does not have a value in each row of the counter.
             (table == other).then_some((table, counter, range))
         });
         let mut sparse: Vec<_> = self
@@ -69,7 +70,7 @@ impl CounterFields {
             .iter()
             .filter_map(|(counter, field)| Some((place(*counter)?.0, field.and_then(place))))
             .collect();
-        // All counters of one list have added the same pair.
+        // All counters of one list have added the same pair of positions.
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }

@@ -11,7 +11,7 @@ pub(super) const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 pub(super) const STRUCT_BYTES: usize = 80;
 pub(super) const IDS: u64 = 4;
 
-/// A field of an element: its name, its offset in the struct, and its kind.
+/// A field of an element, with its name, its offset in the struct, and its kind.
 pub(super) type FieldSpec = (&'static str, usize, FieldKind);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ pub(super) const FIELDS: [FieldSpec; 12] = [
 ];
 pub(super) const RANGE: usize = 3;
 
-/// A number as stored in a payload.
+/// A number in the form in which a payload stores it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Raw {
     U64(u64),
@@ -62,8 +62,8 @@ impl Raw {
         }
     }
 
-    /// Returns the value as docs/FORMAT.md defines it: `None` for the type's value for absence, and
-    /// for NaN.
+    /// Returns the value as docs/FORMAT.md defines it. Returns `None` for the value that means
+    /// absence in this type, and for NaN.
     pub(super) fn value(self) -> Option<HeldValue> {
         match self {
             Self::U64(number) => (number != u64::MAX).then_some(HeldValue::Unsigned(number)),
@@ -76,7 +76,7 @@ impl Raw {
         }
     }
 
-    /// Returns the value for absence; for a fraction, NaN.
+    /// Returns the value that means absence in this type, which is NaN for a fraction.
     pub(super) fn absent(self) -> Self {
         match self {
             Self::U64(_) => Self::U64(u64::MAX),
@@ -151,7 +151,7 @@ impl Element {
         Self { id, values }
     }
 
-    /// Changes all values, as time passes.
+    /// Changes all values, as if time passed.
     pub(super) fn go_on(&mut self, random: &mut Random) {
         let range = self.values[RANGE];
         for (value, (_, _, kind)) in self.values.iter_mut().zip(FIELDS) {
@@ -177,7 +177,7 @@ impl Element {
         }
     }
 
-    /// Returns the element as a sample contains it: some values are absent.
+    /// Returns the element in the form in which a sample contains it, with some values absent.
     pub(super) fn sampled(&self, random: &mut Random) -> Self {
         let values = self.values.map(|value| if random.below(12) == 0 { value.absent() } else { value });
         Self { id: self.id, values }
@@ -199,19 +199,20 @@ pub(super) struct Sample {
     pub(super) mono_ns: u64,
     pub(super) is_cut: bool,
     pub(super) skipped: u64,
-    /// The elements of `total`, `devices` and `processes`.
+    /// The elements of the lists `total`, `devices` and `processes`.
     pub(super) lists: [Vec<Element>; 3],
 }
 
 pub(super) const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
 impl Sample {
-    /// Returns whether an element that is not in the list has ended.
+    /// Returns whether a missing element proves that the element has ended, because the sample
+    /// contains all elements of the list.
     pub(super) fn is_complete(&self, list: usize) -> bool {
         !self.is_cut && (list != 2 || self.skipped == 0)
     }
 
-    /// Builds the payload by hand: a table of a struct, two lists and a number.
+    /// Builds the payload by hand. The payload is a table with a struct, two lists and a number.
     pub(super) fn body(&self) -> Vec<u8> {
         const TABLE_AT: usize = 16;
         let mut bytes = vec![0; TABLE_AT];
@@ -253,7 +254,7 @@ pub(super) fn samples(random: &mut Random) -> Vec<Sample> {
                 let mut elements = Vec::new();
                 for id in 0..if list == 0 { 1 } else { IDS } {
                     let is_there = list == 0 || random.below(6) > 0;
-                    // The device is created again with its old name.
+                    // A device that is created again has its old name.
                     if !is_there && random.below(2) == 0 {
                         known.remove(&(list, id));
                     }
@@ -274,7 +275,8 @@ pub(super) fn samples(random: &mut Random) -> Vec<Sample> {
         .collect()
 }
 
-/// Returns the growth of a value since the last value of its element, and the time between them.
+/// Returns the growth of a value since the previous value of the same element, and the time between
+/// the two values.
 pub(super) fn growth(
     samples: &[Sample],
     at: usize,

@@ -1,4 +1,4 @@
-//! The values that an overview draws: fields, and formulas over fields of one table.
+//! The values that an overview draws. They are fields, and formulas over the fields of one table.
 
 use std::str::FromStr;
 
@@ -9,44 +9,45 @@ use super::language::CommonUnit;
 use super::path::FieldPath;
 use super::path_text::exact_path;
 
-/// Number of units by which a busy counter moves within its resolution.
-// A step of a tenth is fine enough for a chart.
+/// Number of units by which a busy counter grows within its resolution.
+// With ten units, a change has an error of at most a tenth, which is fine enough for a chart.
 const RESOLUTION_UNITS: u64 = 10;
 
 /// A value that an overview draws.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DrawnValue {
-    /// A field. A field of a list gives a series for each element. Texts are left out.
+    /// A field. A field of a list gives one series for each element. Strings are left out.
     Field(FieldPath),
-    /// A formula over the fields with these paths. Gives one series: for a list, the largest value
-    /// of its elements in each sample.
+    /// A formula over the fields with these paths. A formula gives one series. Over the fields of a
+    /// list, this series contains the largest value of the elements in each sample.
     Formula(Box<Formula>, Vec<FieldPath>),
 }
 
-/// A value computed from numbers of one table of a source: a sum, a share or a quotient.
+/// A value computed from numbers of one table of a source. The value is a sum, a share or a
+/// quotient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
-    /// The fields. They are all in one list, or all outside of lists.
+    /// The fields. Either all of them are in the same list, or none of them is in a list.
     pub fields: Vec<FormulaField>,
     /// The unit of the value, as in [`CommonUnit`].
     pub unit: String,
-    /// The factor of a quotient; `None` if the value is a sum.
+    /// The factor by which a quotient is multiplied. `None` if the value is a sum.
     pub quotient: Option<f64>,
-    /// Shortest time over which a change is accurate, in nanoseconds.
-    // A counter with a coarse unit moves in jumps.
+    /// Shortest interval over which a change is accurate, in nanoseconds.
+    // A counter with a coarse unit grows in jumps.
     pub resolution_ns: u64,
 }
 
 /// A field of a formula.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormulaField {
-    /// The path below the source.
+    /// The path of the field, without the name of the source.
     pub path: String,
     /// Whether the field is a counter, so that its change per second is used.
     pub is_counter: bool,
-    /// Weight in the sum, or in the numerator of the quotient.
+    /// Weight of the field in the sum, or in the numerator of the quotient.
     pub part: f64,
-    /// Weight in the denominator.
+    /// Weight of the field in the denominator.
     pub whole: f64,
 }
 
@@ -54,7 +55,7 @@ pub struct FormulaField {
 #[derive(Debug)]
 pub(super) struct DrawnFields {
     pub(super) values: Vec<DrawnValue>,
-    /// For each field: the number of the value, and the number of the field in the value.
+    /// For each field, the number of its value and the position of the field in this value.
     owners: Vec<(usize, usize)>,
 }
 
@@ -71,20 +72,21 @@ impl DrawnFields {
         self.values.iter().flat_map(DrawnValue::paths).cloned().collect()
     }
 
-    /// Returns the number of the value that has a field, and the number of the field in the value.
+    /// Returns the number of the value that has a field, and the position of the field in this
+    /// value.
     pub(super) fn owner(&self, field: usize) -> (usize, usize) {
         self.owners.get(field).copied().unwrap_or((usize::MAX, 0))
     }
 
-    /// Returns the number of the value that has a field.
+    /// Returns the number of the value to which a field belongs.
     pub(super) fn value(&self, field: usize) -> usize {
         self.owner(field).0
     }
 
-    /// Returns whether a value depends on samples before its own.
+    /// Returns whether any value depends on samples before its own sample.
     pub(super) fn has_changes(&self) -> bool {
         let is_change = |value: &DrawnValue| match value {
-            // The rates of fields are computed from both ends of each segment.
+            // Overviews compute the rates of fields from the values at both ends of each segment.
             DrawnValue::Field(_) => false,
             DrawnValue::Formula(formula, _) => formula.has_counters(),
         };
@@ -93,7 +95,7 @@ impl DrawnFields {
 }
 
 impl DrawnValue {
-    /// Returns the value of a formula over fields of a source.
+    /// Returns a value to draw, which is a formula over fields of a source.
     ///
     /// # Errors
     /// A path of the formula is malformed.
@@ -120,7 +122,8 @@ impl FromStr for DrawnValue {
 }
 
 impl Formula {
-    /// Returns the value of one field: a gauge as it is, a counter as its change per second.
+    /// Returns the formula for one field. The value of a gauge is unchanged, and the value of a
+    /// counter is its change per second.
     pub fn of_field(path: &str, unit: Option<&str>, kind: MetricKind) -> Self {
         let is_counter = kind == MetricKind::Counter;
         let common = CommonUnit::of(unit, is_counter);
@@ -129,8 +132,8 @@ impl Formula {
         Self { fields: vec![field], unit: common.name, quotient: None, resolution_ns }
     }
 
-    /// Returns the shortest time over which a change of a counter with this unit is accurate, in
-    /// nanoseconds.
+    /// Returns the shortest interval over which a change of a counter with this unit is accurate,
+    /// in nanoseconds.
     pub fn resolution_ns(unit: Option<&str>) -> u64 {
         match unit {
             Some("jiffies") => 10_000_000 * RESOLUTION_UNITS,
@@ -152,8 +155,8 @@ impl Formula {
         self.fields.first().map_or("", |field| &field.path)
     }
 
-    /// Returns the path of the field if the formula is that field alone and its change is accurate
-    /// over any length of time.
+    /// Returns the path of the field, if the formula is a sum with only one field whose change is
+    /// accurate over any interval.
     pub fn exact_path(&self) -> Option<&str> {
         match self.fields.as_slice() {
             [field] if self.quotient.is_none() && self.resolution_ns == 0 => Some(&field.path),
@@ -166,8 +169,8 @@ impl Formula {
         self.fields.iter().any(|field| field.is_counter)
     }
 
-    /// Computes the value. An absent field counts as 0 if another one is present. Returns `None` if
-    /// all fields of the numerator are absent.
+    /// Computes the value. An absent field counts as 0 if another field is present. Returns `None`
+    /// if all fields of the numerator are absent.
     pub(super) fn value(&self, numbers: &[Option<f64>]) -> Option<f64> {
         let pairs = || self.fields.iter().zip(numbers);
         if !pairs().any(|(field, number)| field.part.abs() > 0.0 && number.is_some()) {
@@ -179,7 +182,7 @@ impl Formula {
         let part = sum(|field| field.part);
         let Some(factor) = self.quotient else { return Some(part) };
         let whole = sum(|field| field.whole);
-        // A disk without requests has no time per request.
+        // A disk without requests has no time per request, so there is no value.
         (whole.abs() > 0.0).then(|| factor * part / whole)
     }
 }
@@ -192,8 +195,8 @@ mod tests {
         FormulaField { path: String::new(), is_counter: true, part, whole }
     }
 
-    // Proves that sums, shares and quotients are computed as named, that an absent field counts as
-    // 0 if others are present, and that absent fields alone give no value.
+    // Proves that sums, shares and quotients are computed, and that an absent field counts as 0 if
+    // other fields are present. Also proves that there is no value if all fields are absent.
     #[test]
     fn values_are_computed() {
         let share = Formula {

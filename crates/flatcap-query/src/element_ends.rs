@@ -1,8 +1,10 @@
-//! Finds the list elements that have ended: the samples of their source no longer contain them.
+//! Finds the list elements that have ended, because the samples of their source no longer contain
+//! these elements.
 //!
-//! An element has ended if a sample lacks it, unless the sample leaves elements out: its list is
-//! `sparse`, or the sample was cut. In that case, the element has ended if the source lists its
-//! end, or if the next complete sample lacks it.
+//! If a sample that is complete lacks an element, the element has ended. A sample is not complete
+//! if its list is `sparse`, or if the sample was cut. An element that such a sample lacks has ended
+//! if the source lists the end of the element, or if the next complete sample lacks the element,
+//! too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,13 +17,13 @@ use super::path::FieldPath;
 use super::path_text::exact_path;
 use super::plan::TableInfo;
 
-/// The list of ended processes, and the fields that identify a process in this list and in sparse
-/// lists.
+/// The names of the list of ended processes, and of the fields that identify a process in this list
+/// and in sparse lists.
 const EXITS: &str = "exits";
 const PID: &str = "pid";
 const START: &str = "start";
 
-/// The identity of a process: its id, and its start time.
+/// The identity of a process, which is its id and its start time.
 type ProcessKey = (u64, u64);
 
 /// The elements in the last samples of a run.
@@ -30,19 +32,19 @@ pub struct ElementEnds {
     lists: HashMap<usize, OpenElements>,
 }
 
-/// The elements that ended in the samples of one source, and the samples that leave elements out.
+/// The elements that ended in the samples of one source, and the samples that leave out elements.
 #[derive(Debug, Default)]
 pub struct SampleEnds {
-    /// The samples that leave elements out, for each table.
+    /// For each table, the samples that leave out elements.
     sparse: Vec<HashSet<usize>>,
-    /// The elements that ended, for each table.
+    /// For each table, the elements that ended.
     ended: Vec<Vec<EndedElement>>,
 }
 
 /// An element that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedElement {
-    /// The first sample without it, by position in its batch.
+    /// Position in the batch of the first sample without the element.
     pub sample: usize,
     /// The element, for [`ElementNames`].
     pub element: u32,
@@ -54,17 +56,17 @@ struct OpenElements {
     samples: u64,
     /// The elements that have not ended.
     open: Vec<u32>,
-    /// The number of the last sample that has each element, from 1; 0 for elements that are not
-    /// open.
+    /// For each element, the number of the last sample that contains it, from 1. The number is 0
+    /// for elements that are not open.
     last_seen: Vec<u64>,
-    /// The elements of processes.
+    /// The elements that are processes, by their identity.
     processes: HashMap<ProcessKey, u32>,
-    /// Processes whose end was listed while a sample still contained them.
+    /// Processes whose end was listed at a time when a sample still contained the process.
     // The parents of these processes had not waited for them.
     exited: Vec<ProcessKey>,
 }
 
-/// The processes that ended before a sample, by sample.
+/// The processes whose end is listed, by the position of the first sample without the process.
 type ListedExits = HashMap<usize, Vec<ProcessKey>>;
 
 /// Returns the fields of a source that [`ElementEnds`] needs in addition to the requested ones.
@@ -79,15 +81,15 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
 }
 
 /// Returns the list of a source whose elements need no names, for
-/// [`Query::unnamed_lists`](super::Query::unnamed_lists): otherwise each ended process would become
-/// a named element.
+/// [`Query::unnamed_lists`](super::Query::unnamed_lists). If the elements had names, each ended
+/// process would use up a named element.
 pub fn unnamed_end_list(source: &str) -> String {
     format!("{source}.{EXITS}")
 }
 
 impl ElementEnds {
-    /// Adds the tables of one source. All tables have the same samples, which follow the samples of
-    /// the previous call.
+    /// Adds the tables of one source. All tables have the same samples, and these follow the
+    /// samples of the previous call.
     pub fn add<'t>(
         &mut self,
         batches: &[ColumnBatch],
@@ -100,7 +102,7 @@ impl ElementEnds {
             let sparse = (0..batch.times.len()).filter(|sample| batch.leaves_out(*sample)).collect();
             let is_list = tables(batch.table).is_some_and(|table| table.list.is_some());
             ends.ended.push(if is_list {
-                // Listed ends matter only for lists whose samples leave elements out.
+                // Listed ends are needed only for lists whose samples leave out elements.
                 let exits = (!batch.sparse.is_empty()).then_some(&exits);
                 self.lists.entry(batch.table).or_default().add(batch, (exits, &sparse), names)
             } else {
@@ -118,14 +120,14 @@ impl ElementEnds {
 }
 
 impl SampleEnds {
-    /// Returns whether a sample contains all elements of a table, by the position of the table in
-    /// [`ElementEnds::add`].
+    /// Returns whether a sample contains all elements of a table. `position` is the table's
+    /// position in the call of [`ElementEnds::add`].
     pub fn is_complete(&self, position: usize, sample: usize) -> bool {
         !self.sparse.get(position).is_some_and(|sparse| sparse.contains(&sample))
     }
 
     /// Returns the ended elements of a table, ordered by sample. `position` is the table's position
-    /// in [`ElementEnds::add`].
+    /// in the call of [`ElementEnds::add`].
     pub fn of_table(&self, position: usize) -> &[EndedElement] {
         self.ended.get(position).map_or(&[], Vec::as_slice)
     }
@@ -147,7 +149,7 @@ impl OpenElements {
                 row += 1;
                 let Some(element) = element else { continue };
                 let before = self.see(element);
-                // An element that occurs twice in a sample counts once.
+                // An element that occurs twice in a sample is counted only one time.
                 present += usize::from(before != self.samples);
                 // The identity is read only when an element appears, and only if ends are listed.
                 if before == 0 && listed.is_some() {
@@ -157,7 +159,7 @@ impl OpenElements {
             let exits = listed.and_then(|listed| listed.get(&sample));
             let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
             self.exited.extend(known);
-            // Most samples have all open elements, so nothing can have ended.
+            // Most samples contain all open elements, in which case no element can have ended.
             if present == self.open.len() {
                 continue;
             }
@@ -173,8 +175,8 @@ impl OpenElements {
         ended
     }
 
-    /// Records that the current sample contains an element. Returns the number of the last sample
-    /// that contained it, or 0 if the element was not open.
+    /// Records that the current sample contains an element. Returns the number of the previous
+    /// sample that contained the element, or 0 if the element was not open.
     fn see(&mut self, element: u32) -> u64 {
         let place = element as usize;
         if self.last_seen.len() <= place {
@@ -200,11 +202,11 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process, or records its end for later if the current sample still contains it.
+    /// Ends a process. If the current sample still contains the process, records the end for later.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
-        // An ended process stays in the kernel's table until its parent waits for it.
+        // An ended process stays in the kernel's table until the parent waits for this process.
         let Some(seen) = seen else {
             self.exited.push(key);
             return;
@@ -216,7 +218,7 @@ impl OpenElements {
     }
 }
 
-/// Returns the ends of processes that a source lists.
+/// Returns the processes whose ends a source lists.
 fn listed_exits<'t>(batches: &[ColumnBatch], tables: impl Fn(usize) -> Option<&'t TableInfo>) -> ListedExits {
     let mut found = ListedExits::new();
     for batch in batches {
@@ -274,7 +276,7 @@ mod tests {
         (info, column)
     }
 
-    /// Makes a table of samples, whose elements are listed.
+    /// Makes a table. `samples` lists the elements of each sample.
     fn table(
         number: usize,
         (list, samples): (Option<&str>, &[Vec<u32>]),
@@ -322,9 +324,10 @@ mod tests {
     }
 
     proptest! {
-        // Proves that an element ends exactly once: at the first complete sample without it, or at
-        // the first sample without it after its end was listed. The length of the batches does not
-        // matter. Method: comparison with a walk over all samples.
+        // Proves that an element ends exactly once. It ends at the first complete sample without
+        // the element, or at the first sample without the element after its end was listed. The
+        // length of the batches does not matter. The test compares the result with a walk over all
+        // samples.
         #[test]
         fn elements_end_with_the_first_sample_without_them(
             samples in samples(),
@@ -348,7 +351,8 @@ mod tests {
                 ]
                 .into_iter()
                 .unzip();
-                // Bit 4 means that there were too many elements.
+                // Bit 4 of the flags means that a sample was thinned, because there were too many
+                // elements.
                 let flags: Vec<u16> = thinned.iter().map(|own| u16::from(*own) * 0b1_0001).collect();
                 if is_process {
                     batches[1].sparse = thinned;

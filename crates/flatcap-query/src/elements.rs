@@ -1,20 +1,20 @@
 //! Elements of lists, matched from sample to sample by their identity fields, and the names that
-//! they had.
+//! these elements had.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// The element number of a row whose element has no number: a query distinguishes at most
-/// [`ELEMENTS_MAX`] elements.
+/// The element number of a row whose element has no number. A query distinguishes at most
+/// [`ELEMENTS_MAX`] elements, and gives no numbers to further ones.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Maximum number of elements, and of their names, in one query. The limit bounds the memory if
-/// many processes come and go: an element takes about 500 bytes.
+/// Maximum number of elements in one query, and maximum number of their names. The limit bounds the
+/// memory if many processes come and go, because an element takes about 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
-/// The name of an element in a sample, by number. An element gets another name when it is renamed,
-/// such as a process that executes another program.
+/// The number of an element's name in a sample. An element gets another name when it is renamed,
+/// for example when a process executes another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ElementName(pub(super) u32);
 
@@ -29,10 +29,10 @@ pub struct ElementNames {
     known: HashMap<(u32, Box<[u8]>), u32>,
     elements: Vec<SeenElement>,
     names: Vec<NamedElement>,
-    /// Uses of labels, by list and label.
+    /// The number of the use of each label in each list.
     labels: HashMap<(u32, Box<str>), usize>,
     shared: Vec<LabelUse>,
-    /// Strings other than labels that pick elements.
+    /// Strings other than labels that select elements.
     picked: PickedStrings,
     /// Number of the sample that is being read.
     sample: u64,
@@ -44,11 +44,12 @@ pub struct ElementNames {
 struct SeenElement {
     list: u32,
     latest: ElementName,
-    /// The first element of a sample with the same identity.
+    /// The first element of the sample with the same identity.
     first: u32,
     /// All names that the element had.
     names: Vec<ElementName>,
-    /// The last sample that contains it, if any, and the number of its occurrences there.
+    /// The last sample that contains the element, if any, and the number of occurrences in that
+    /// sample.
     sample: u64,
     count: u32,
 }
@@ -59,9 +60,9 @@ struct NamedElement {
     label: Box<str>,
     full_label: Box<str>,
     identity: Arc<[ElementIdentity]>,
-    /// Whether other elements of the sample may have the same identity.
+    /// Whether the sample may contain other elements with the same identity.
     is_repeated: bool,
-    /// The use of the label, by number.
+    /// The number of the label's use.
     label_use: usize,
     /// The first name of the element with the same label.
     title: ElementName,
@@ -72,17 +73,17 @@ struct NamedElement {
 struct LabelUse {
     element: u32,
     title: ElementName,
-    /// Whether all elements with this label are identified only by their positions.
+    /// Whether the position is the only identity of all elements with this label.
     is_position: bool,
     /// Whether several elements have this label.
     is_shared: bool,
 }
 
-/// Strings other than their labels that pick elements: values of identity fields, and positions. If
-/// another label is such a string, a pick of that label selects both, so it needs the rest of the
-/// identity.
+/// Strings that select elements and are not the labels of these elements. They are values of
+/// identity fields, and positions. If another element has such a string as its label, this label
+/// selects both elements. So that element is printed with the rest of its identity.
 ///
-/// Contains hashes. If two strings had the same hash, a label would be longer than necessary.
+/// Contains hashes. If two strings have the same hash, a label may be longer than necessary.
 #[derive(Debug, Clone, Default)]
 struct PickedStrings {
     // The strings of 130,000 elements would need too much memory.
@@ -103,17 +104,17 @@ impl PickedStrings {
 /// The label and the identity of an element in a sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLabel {
-    /// The label, used if no other element of its list has the same one.
+    /// The label, used if no other element of the same list has this label.
     pub(super) label: String,
     /// The label with all fields that identify the element.
     pub(super) full_label: String,
-    /// Byte offset of the element's own label. Before it are the labels of the elements that
-    /// contain this one.
+    /// Byte offset of the element's own label. The bytes before this offset are the labels of the
+    /// elements that contain this element.
     pub(super) own_start: usize,
     pub(super) identity: Vec<ElementIdentity>,
-    /// Whether the element is identified only by its position.
+    /// Whether the position is the only identity of the element.
     pub(super) is_position: bool,
-    /// Whether other elements of the sample may have the same identity.
+    /// Whether the sample may contain other elements with the same identity.
     pub(super) is_repeated: bool,
 }
 
@@ -122,23 +123,25 @@ pub(super) struct ElementLabel {
 pub struct ElementIdentity {
     /// The field's name.
     pub field: Arc<str>,
-    /// The value; a number as its digits.
+    /// The value. A number is stored as its digits.
     pub value: Box<str>,
     /// Whether the field distinguishes elements. Other fields only describe the element.
     pub is_key: bool,
 }
 
 impl ElementNames {
-    /// Returns the label of an element under this name: `vda`, `postgres[812]`, `0`. If several
-    /// elements of the list have this label, or it is an identity value of an element with
-    /// another label, the fields that distinguish them follow in braces: `acpitz{zone=1}`.
+    /// Returns the label of an element under this name, such as `vda`, `postgres[812]` or `0`. The
+    /// label may belong to several elements of the list, or be an identity value of an element with
+    /// another label. In these cases, the fields that distinguish the elements follow in braces,
+    /// such as `acpitz{zone=1}`.
     pub fn label(&self, name: ElementName) -> &str {
         let Some(named) = self.names.get(name.0 as usize) else { return "?" };
         let is_shared = self.shared.get(named.label_use).is_some_and(|label| label.is_shared);
         if is_shared { &named.full_label } else { &named.label }
     }
 
-    /// Returns the label of an element under one of its names, with all fields that identify it.
+    /// Returns the label of an element under one of its names, with all fields that identify the
+    /// element.
     pub(super) fn full_label(&self, name: ElementName) -> &str {
         self.names.get(name.0 as usize).map_or("?", |named| &named.full_label)
     }
@@ -148,13 +151,15 @@ impl ElementNames {
         self.names.get(name.0 as usize).map_or(&[], |named| &named.identity)
     }
 
-    /// Returns whether the identity fields alone distinguish the element from others of its sample.
+    /// Returns whether the identity fields alone distinguish the element from the other elements of
+    /// its sample.
     pub(crate) fn has_own_identity(&self, name: ElementName) -> bool {
         self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
     }
 
-    /// Returns the first name of the element with the same label: fields that only describe an
-    /// element may change without a change of its label.
+    /// Returns the first name of the element with the same label. Several names can have the same
+    /// label, because fields that only describe an element may change without a change of the
+    /// label.
     pub(crate) fn title(&self, name: ElementName) -> ElementName {
         self.names.get(name.0 as usize).map_or(name, |named| named.title)
     }
@@ -164,8 +169,8 @@ impl ElementNames {
         self.elements.get(element as usize).map_or(ElementName::NONE, |element| element.latest)
     }
 
-    /// Returns the first element of a sample with the same identity. Elements with the same
-    /// identity cannot be matched to elements of the next sample.
+    /// Returns the first element of the sample with the same identity as this element. Elements
+    /// with the same identity cannot be matched to elements of the next sample.
     pub(super) fn first_of(&self, element: u32) -> u32 {
         self.elements.get(element as usize).map_or(element, |own| own.first)
     }
@@ -180,17 +185,18 @@ impl ElementNames {
         self.elements.is_empty()
     }
 
-    /// Returns whether there were elements or names without a number, because there were too many.
+    /// Returns whether some elements or names got no number, because there were too many.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Returns the key of each element within its list, by number.
+    /// Returns the key of each element within its list. The key of the returned map is the
+    /// element's number.
     pub(super) fn keys(&self) -> HashMap<u32, &[u8]> {
         self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
     }
 
-    /// Begins a sample. If an identity occurs twice in one sample, these are two elements.
+    /// Begins a sample. An identity that occurs twice in one sample belongs to two elements.
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
     }
@@ -206,7 +212,7 @@ impl ElementNames {
         }
         let before = seen.count;
         seen.count += 1;
-        // No other key ends with this length, so repeated keys are unique.
+        // No other key ends with this length, so the keys of repeated elements are unique.
         let mut repeated = key.to_vec();
         repeated.extend_from_slice(&u64::from(before).to_le_bytes());
         repeated.extend_from_slice(&u64::MAX.to_le_bytes());
@@ -237,7 +243,7 @@ impl ElementNames {
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
-        // No sample has this number, so the element is in none yet.
+        // No sample has the number `u64::MAX`, so the element is in no sample yet.
         let (latest, sample) = (ElementName::NONE, u64::MAX);
         let first = first.unwrap_or(element);
         self.elements.push(SeenElement { list, latest, first, names: Vec::new(), sample, count: 0 });
@@ -245,8 +251,8 @@ impl ElementNames {
         element
     }
 
-    /// Returns the name of an element in a sample. The name may change, for instance when a process
-    /// gets another name.
+    /// Returns the name of an element in a sample. The name may change from sample to sample, for
+    /// example when a process executes another program.
     pub(super) fn name(&mut self, element: u32, label: ElementLabel) -> ElementName {
         let Some(seen) = self.elements.get(element as usize) else { return ElementName::NONE };
         let is_same = |name: &ElementName| {
@@ -282,7 +288,8 @@ impl ElementNames {
         let Some(seen) = self.elements.get_mut(element as usize) else { return ElementName::NONE };
         let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         let ElementLabel { label, full_label, own_start, identity, is_position, is_repeated } = label;
-        // The name of a kernel worker changes with its work, which must not change its title.
+        // The name of a kernel worker changes with its work, which must not change the title of the
+        // worker.
         let own = seen.names.iter().copied().find(|own| {
             self.names.get(own.0 as usize).is_some_and(|own| {
                 without_work(&own.label) == without_work(&label)
@@ -304,7 +311,7 @@ impl ElementNames {
         let label_use = *self.labels.entry((list, label.as_str().into())).or_insert(self.shared.len());
         let mut title = own.map_or(name, |own| self.title(own));
         match self.shared.get_mut(label_use) {
-            // In lists of another length, the same position may have another element.
+            // In lists of different lengths, the same position may belong to different elements.
             Some(label) if label.is_position && is_position => title = label.title,
             Some(label) => label.is_shared |= label.element != element,
             None => self.shared.push(LabelUse { element, title, is_position, is_shared: false }),
@@ -325,8 +332,8 @@ impl ElementNames {
 }
 
 /// Returns the parts of a kernel worker's label before and after its current work, which the kernel
-/// appends to the name: `kworker/0:1-events[71]`, `kworker/u8:2+flush-8:0[72]`. Returns any other
-/// label as the first part.
+/// appends to the name. Examples are `kworker/0:1-events[71]` and `kworker/u8:2+flush-8:0[72]`. For
+/// any other label, the first part is the whole label.
 pub(super) fn without_work(label: &str) -> (&str, &str) {
     let work = label.strip_prefix("kworker/").and_then(|worker| {
         let (id, _) = worker.split_once(['-', '+']).filter(|(id, _)| id.contains(':'))?;
@@ -341,7 +348,7 @@ mod tests {
     use super::*;
 
     // Proves that a kernel worker keeps its series when its work changes, and that other elements
-    // with another name are distinct.
+    // with different names stay distinct.
     #[test]
     fn the_work_of_a_kernel_worker_is_no_name() {
         let worker = ("kworker/0:1", "[71]");
@@ -365,8 +372,8 @@ mod tests {
         }
     }
 
-    // Proves that memory is bounded: elements beyond the maximum have no number, the query reports
-    // this, and earlier elements keep their numbers.
+    // Proves that memory is bounded, because elements beyond the maximum have no number. Also
+    // proves that the query reports this, and that earlier elements keep their numbers.
     #[test]
     fn elements_beyond_the_maximum_are_noticed() {
         let mut names = ElementNames::default();
@@ -382,8 +389,9 @@ mod tests {
         assert!(names.has_more() && names.len() == ELEMENTS_MAX);
     }
 
-    // Proves that an element keeps the names that it had, that each name has one number, and that
-    // labels shared by several elements are distinguished, also in earlier rows.
+    // Proves that an element keeps the names that it had, and that each name has one number. Also
+    // proves that several elements with the same label are printed with distinct labels, even in
+    // earlier rows.
     #[test]
     fn names_are_those_of_the_sample() {
         let mut names = ElementNames::default();
@@ -399,8 +407,8 @@ mod tests {
         assert_eq!(names.label(then), "ls[1]");
     }
 
-    // Proves that a label that is also an identity value of another element is printed in full,
-    // whichever element comes first, so that a pick of the printed name selects one element.
+    // Proves that a label that is also an identity value of another element is printed in full, so
+    // that the printed name selects only one element. The order of the elements does not matter.
     #[test]
     fn a_label_that_picks_another_element_is_longer() {
         let of = |text: &str, values: &[&str]| {
@@ -421,7 +429,7 @@ mod tests {
             labels.sort_unstable();
             assert_eq!(labels, ["root", "sda#1"]);
         }
-        // Elements of other lists are not picked by it.
+        // The element with this key is in another list, so the label does not select it.
         let mut names = ElementNames::default();
         let (element, _) = names.intern(0, b"sda");
         let name = names.name(element, disk);
@@ -430,8 +438,8 @@ mod tests {
         assert_eq!(names.label(name), "sda");
     }
 
-    // Proves that an identity that occurs twice in a sample gives two elements, which are the same
-    // ones in each sample.
+    // Proves that an identity that occurs twice in a sample belongs to two elements, and that these
+    // are the same two elements in each sample.
     #[test]
     fn an_element_that_is_there_twice_is_two() {
         let mut names = ElementNames::default();

@@ -1,4 +1,5 @@
-//! Compares the two ways of reading: by columns and templates, and by a walk of each payload.
+//! Compares the two ways of reading, which are reading by columns and templates, and walking each
+//! payload.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +17,12 @@ use proptest::prelude::*;
 use super::tests::files;
 use super::*;
 
-/// Compares both ways of reading. Returns the summary of the fast one.
+/// Compares both ways of reading. Returns the summary of the fast way.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
     fuzzing::compare(path, query, None)
 }
 
-/// Compares both ways of reading for the rows for which a condition holds.
+/// Compares both ways of reading. The rows are those for which a condition holds.
 fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<QuerySummary> {
     fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
 }
@@ -30,7 +31,8 @@ pub(super) fn asking(fields: &[&str]) -> Query {
     Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
 }
 
-/// Queries all fields, each field, and parts of the time.
+/// Compares both ways of reading for all fields, for each field, and for parts of the recorded
+/// time.
 fn compare_all(path: &Path) -> u64 {
     let recording = Recording::open(&[path.to_owned()]).unwrap();
     let mut read = compare(path, &Query::default()).map_or(0, |summary| summary.blocks_read);
@@ -57,8 +59,8 @@ fn compare_all(path: &Path) -> u64 {
 }
 
 // Proves that both ways of reading give the same results for each conformance and corpus file, and
-// for the raw files compressed in small and in large blocks. Queries select all fields, each field
-// alone, and ranges of time.
+// for the raw files compressed in small and in large blocks. The test queries all fields, each
+// field alone, and ranges of time.
 #[test]
 fn columns_are_as_a_walk_of_each_payload() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +86,7 @@ fn columns_are_as_a_walk_of_each_payload() {
     assert!(read > 100, "{read} blocks were read by columns");
 }
 
-/// A sample: its source, and its payload.
+/// A sample, given by its source and its payload.
 type Written = (u16, Vec<u8>);
 
 const SCHEMAS: [(&str, &[u8]); 4] = [
@@ -169,7 +171,7 @@ pub(super) fn cpu(counts: &[u64], cores: u16) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Changes some bytes of each sample, at a few places.
+/// Changes some bytes of each sample, at a few positions.
 fn series(base: &[u8], places: &[prop::sample::Index], steps: &[u8], keeps: bool) -> Vec<Vec<u8>> {
     let mut payload = base.to_vec();
     steps
@@ -191,9 +193,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 200)))]
 
     // Proves that both ways of reading give the same results for random samples, raw and
-    // compressed: numbers that change or not, cores that come and go, and any bytes changed of
-    // payloads with texts, enums, tables and lists, so that structure, elements and texts change
-    // and payloads are malformed.
+    // compressed. The samples contain numbers that change or stay, and cores that come and go. Any
+    // bytes change in payloads with strings, enums, tables and lists, so that structure, elements
+    // and strings change and some payloads are malformed.
     #[test]
     fn columns_are_as_a_walk_of_random_payloads(
         counts in prop::collection::vec(prop_oneof![0..9_u64, any::<u64>(), Just(u64::MAX)], 1..12),
@@ -212,7 +214,7 @@ proptest! {
         }).collect();
         all[1] = series(MARKED, &places, &steps, keeps).into_iter().map(|payload| (1, payload)).collect();
         all[2] = series(SHAPES, &places, &steps, keeps).into_iter().map(|payload| (2, payload)).collect();
-        // The sources alternate.
+        // The samples of the sources alternate.
         let mut samples = Vec::new();
         while all.iter().any(|own| !own.is_empty()) {
             for own in &mut all {
@@ -248,7 +250,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
-/// Returns a payload with processes, and the same number of ended ones.
+/// Returns a payload with processes, and with the same number of ended processes.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {
@@ -283,9 +285,9 @@ pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 300)))]
 
-    // Proves that both ways of reading give the same results for lists of structs of any length, in
-    // which elements come, go, change their names and share identities, with texts that are not
-    // UTF-8 and absent identities. Also proves that elements of unnamed lists are not
+    // Proves that both ways of reading give the same results for lists of structs of any length. In
+    // these lists, elements come, go, change their names and share identities. Some strings are not
+    // UTF-8, and some identities are absent. Also proves that elements of unnamed lists are not
     // distinguished.
     #[test]
     fn structs_are_as_a_walk_of_each(
@@ -368,12 +370,14 @@ fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<St
     (rows, results.summary())
 }
 
-// Proves which rows a condition keeps: the rows of a sample, of the element that it is about, or of
-// all elements if it picks one. Also proves that blocks without such rows are skipped.
+// Proves which rows a condition keeps. A condition on a field of the sample keeps all rows of the
+// sample. A condition on a field of a list keeps the rows of the elements for which it holds. A
+// condition that selects one element keeps the rows of all elements in the samples in which it
+// holds. Also proves that blocks without such rows are skipped.
 #[test]
 fn conditions_keep_the_rows_they_are_about() {
     let folder = tempfile::tempdir().unwrap();
-    // Core c has c + at as its user time, and the total has 3 + at.
+    // In sample `at`, the user time of core c is c + at, and the total user time is 3 + at.
     let samples: Vec<Written> =
         (0..2000_u64).map(|at| (0, cpu(&(0..16).map(|value| at + value).collect::<Vec<_>>(), 3))).collect();
     let path = segment_of(folder.path(), &samples);
@@ -408,8 +412,8 @@ fn conditions_keep_the_rows_they_are_about() {
     assert!(refused("cpu.forks > 1 and marked.load > 1").contains("no source has all"));
 }
 
-// Proves that values, names and texts that are constant in a block are read from each block, even
-// if all blocks have the same structure, with and without a condition.
+// Proves that values, names and strings that are constant in a block are read from each block, even
+// if all blocks have the same structure. The test queries with and without a condition.
 #[test]
 fn each_block_has_its_own_constants() {
     let folder = tempfile::tempdir().unwrap();
@@ -436,7 +440,7 @@ fn each_block_has_its_own_constants() {
     compare_where(&path, &asking(&["cpu"]), Some("cpu.context_switches = 7 or cpu.forks = 900")).unwrap();
 }
 
-// Proves that blocks outside of a range of time are not read.
+// Proves that blocks outside of the requested time are not read.
 #[test]
 fn blocks_outside_of_the_time_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,8 +454,8 @@ fn blocks_outside_of_the_time_are_skipped() {
     assert!(summary.blocks_read <= 2 && summary.blocks_skipped > 10, "{summary:?}");
 }
 
-// Proves that only the rows of a damaged block are missing, and that the block is reported once and
-// counted.
+// Proves that only the rows of a damaged block are missing, and that the block is reported exactly
+// one time and counted.
 #[test]
 fn damaged_blocks_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -473,7 +477,7 @@ fn damaged_blocks_are_skipped() {
     }
 }
 
-// Proves that both ways of reading agree on mutated files of the corpus, as in the fuzz target.
+// Proves that both ways of reading agree on mutated files of the corpus, as the fuzz target does.
 #[test]
 fn both_ways_agree_on_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -501,7 +505,7 @@ fn both_ways_agree_on_damaged_files() {
     }
 }
 
-// Proves that both ways of reading agree on inputs for which they once differed.
+// Proves that both ways of reading agree on inputs on which they differed in the past.
 #[test]
 fn both_ways_agree_on_inputs_that_failed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions/query");

@@ -12,34 +12,34 @@ pub struct PathError {
     pub(super) what: &'static str,
 }
 
-/// A condition that is not well formed, or does not fit the fields it compares.
+/// A condition that is not well formed, or that does not fit the fields that it compares.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// A path in it is not well formed.
+    /// A path in the condition is not well formed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The condition is not well formed in another way.
+    /// The condition is not well formed for another reason.
     #[error("condition {text:?}, byte {at}: {what}")]
     Syntax {
         /// The condition.
         text: String,
-        /// The position, in bytes.
+        /// The position of the mistake, in bytes from the start of the condition.
         at: usize,
         /// The mistake, or what is expected at the position.
         what: String,
     },
-    /// The text is too long.
+    /// The string is too long.
     #[error("condition of {bytes} bytes, more than {bytes_max}; split it into several")]
     TooLong {
-        /// The length of the text.
+        /// The length of the string, in bytes.
         bytes: usize,
-        /// The maximum length.
+        /// The maximum length, in bytes.
         bytes_max: usize,
     },
-    /// A comparison of incomparable values, or a transform that does not apply.
+    /// A comparison of values that cannot be compared, or a transform that does not apply.
     #[error("{part:?}: {what}")]
     Mismatch {
-        /// The part of the condition.
+        /// The part of the condition with the mistake.
         part: String,
         /// The mistake, and what to write instead.
         what: String,
@@ -76,10 +76,10 @@ pub enum QueryError {
     NoField {
         /// The path as given.
         path: String,
-        /// Similar paths.
+        /// Paths that are similar to the given path.
         nearest: Vec<String>,
     },
-    /// The path is the end of the paths of several fields.
+    /// Several fields have a path that ends with this path.
     #[error("{path:?} is the end of {count} paths: {}", list(.fields))]
     Ambiguous {
         /// The path as given.
@@ -89,26 +89,26 @@ pub enum QueryError {
         /// The first few of these fields.
         fields: Vec<String>,
     },
-    /// An index or test of an element, for a field that is not a list.
+    /// An index or a test of an element is written after a field that is not a list.
     #[error("{path:?}: {field} is no list, so it has no element [{pick}]")]
     NoList {
         /// The path as given.
         path: String,
         /// The field before the brackets.
         field: String,
-        /// The text in the brackets.
+        /// The string in the brackets.
         pick: String,
     },
-    /// The field contains no values that a column can have.
+    /// The field contains no values that a column can hold.
     #[error("{path:?} is a table inside itself, which has no columns; name its fields")]
     NoColumn {
         /// The path as given.
         path: String,
     },
-    /// Rows should be the elements of one list, but the fields are in several lists, or in no list.
+    /// The rows should be elements of one list, but the fields are in several lists, or in no list.
     #[error("a row per element needs fields of one list{}", lists_text(.lists))]
     NotOneList {
-        /// The lists of the fields.
+        /// The lists that contain the fields.
         lists: Vec<String>,
     },
     /// A condition that does not fit its fields.
@@ -120,7 +120,7 @@ pub enum QueryError {
 }
 
 fn suggestion(path: &str, nearest: &[String]) -> String {
-    // Only recordings with samples of sched have the computed source.
+    // Only recordings with samples of the source `sched` have the computed source.
     let (source, nearest_source) =
         (path.split('.').next(), nearest.first().and_then(|path| path.split('.').next()));
     if source == Some(TASKS_NAME) && nearest_source != source {
@@ -145,8 +145,8 @@ fn list(fields: &[String]) -> String {
 mod tests {
     use super::*;
 
-    // Proves that the error about a field of the computed source names the source that it needs,
-    // instead of a similar field of another source.
+    // Proves that the error about a field of the computed source names the source that the computed
+    // source needs, instead of a similar field of another source.
     #[test]
     fn computed_fields_need_their_source() {
         let error = |path: &str, nearest: &str| {

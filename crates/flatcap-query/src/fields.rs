@@ -1,4 +1,5 @@
-//! Lists the fields of a recording, from its own schemas.
+//! Lists the fields of a recording. The descriptions of the fields come from the schemas in the
+//! recording.
 
 use flatcap_format::schema::{CompiledSchema, MetricKind};
 
@@ -10,10 +11,10 @@ use super::resolve::spelled;
 pub struct SourceFields {
     /// The source's name.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 without a nominal period.
+    /// The source's nominal period, in nanoseconds. 0 if there is no nominal period.
     pub period_ns: u64,
-    /// Whether the source is computed: no segment contains it, and its samples are computed from
-    /// the samples of another source.
+    /// Whether the source is computed. No segment contains a computed source, because its samples
+    /// are computed from the samples of another source.
     pub is_computed: bool,
     /// The fields, in the order of the schema. A source without a schema has the field `payload`.
     pub fields: Vec<FieldInfo>,
@@ -22,20 +23,20 @@ pub struct SourceFields {
 /// The description of a field in a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldInfo {
-    /// The path below the source, with `[*]` after each list: `devices[*].reads`.
+    /// The path below the source, with `[*]` after each list, such as `devices[*].reads`.
     pub path: String,
-    /// The path that leads to the field alone, with its source. The name of the source is in quotes
-    /// if it is not plain, or if a field of another source has the same path.
+    /// The path that leads to this field alone. The path begins with the name of the source. The
+    /// name is in quotes if it is not plain, or if a field of another source has the same path.
     pub full_path: String,
-    /// The type as schemas spell it.
+    /// The name of the type in the schema.
     pub type_name: String,
     /// The attribute `unit`.
     pub unit: Option<String>,
     /// Whether all bits of the field's 64-bit values are significant, as in an address.
     pub uses_all_bits: bool,
-    /// The metric kind: how successive values relate.
+    /// The metric kind, which states how successive values relate.
     pub kind: MetricKind,
-    /// The comment in the schema; empty without a comment.
+    /// The comment in the schema. Empty if there is no comment.
     pub meaning: String,
     /// Whether all runs have this field with this type, unit and kind.
     pub is_in_all_runs: bool,
@@ -49,9 +50,9 @@ impl FieldInfo {
 }
 
 impl Recording {
-    /// Returns the fields of all sources, by name; a computed source comes before a recorded source
-    /// with the same name. A field whose type, unit or kind differs between runs has one entry for
-    /// each variant.
+    /// Returns the fields of all sources, ordered by the name of the source. A computed source
+    /// comes before a recorded source with the same name. A field whose type, unit or kind differs
+    /// between runs has one entry for each variant.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
         // A computed source and a recorded one may have the same name.
@@ -71,7 +72,7 @@ impl Recording {
     }
 }
 
-/// Returns the fields of several schemas of one source.
+/// Returns the fields of all these schemas of one source.
 fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
     let mut fields: Vec<(FieldInfo, usize)> = Vec::new();
     for schema in schemas {

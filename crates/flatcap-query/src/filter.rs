@@ -1,7 +1,8 @@
-//! Applies a condition to rows: to a whole matrix by bounds (predicate pushdown), to the rows of a
+//! Applies a condition to a whole matrix by its bounds (predicate pushdown), to the rows of a
 //! matrix by their columns, and to collected rows.
 //!
-//! Values are read column by column into numbers, NaN if absent, and then compared row by row.
+//! Values are read column by column into numbers, and then compared row by row. An absent value is
+//! read as NaN.
 
 use std::convert::Infallible;
 
@@ -13,7 +14,7 @@ use super::language::{Check, Comparison, Logic, Possible, Scale, Truth, ValueTes
 use super::plan::{HIDDEN, SourcePlan, TableInfo};
 use super::table_rows::TableRows;
 
-/// A condition on rows. Its values are the positions of inputs.
+/// A condition on rows. A value in it is the position of an input.
 pub(super) type RowLogic = Logic<Check<usize, Infallible>>;
 
 /// A condition on the rows of one source.
@@ -29,19 +30,21 @@ pub(super) struct RowFilter {
 /// A value that the condition reads from a column.
 #[derive(Debug)]
 pub(super) struct ColumnInput {
-    /// The test whose result is the value; `None` for the number in the column.
+    /// The test whose result is the value. `None` if the value is the number in the column.
     pub(super) test: Option<ValueTest>,
     /// Converts the number to base units.
     pub(super) scale: Scale,
-    /// The table and column of the elements that the condition picks.
+    /// The table and column of the elements that the condition selects.
     pub(super) own: (usize, usize),
-    /// The tables in which each row has its own value of the field, and the columns.
+    /// The tables in which each row has its own value of the field, and the column of the field in
+    /// each of them.
     pub(super) tables: Vec<(usize, usize)>,
 }
 
-/// The values of a table. An entry is a row of a batch, or of a matrix a row at a sample.
+/// The values of a table. An entry is a row of a batch. For a matrix, an entry is a row of the
+/// table at a sample.
 struct TableInputs {
-    /// The values of each input, by entry; `None` for an input without a column in this table.
+    /// The values of each input, by entry. `None` for an input without a column in this table.
     inputs: Vec<Option<Vec<f64>>>,
     /// The sample of each entry.
     samples: Vec<usize>,
@@ -50,7 +53,7 @@ struct TableInputs {
 /// The values of all tables, and the results for the elements of lists.
 struct RowInputs {
     tables: Vec<TableInputs>,
-    /// By anchor, the results for each sample.
+    /// For each anchor, the results of its comparison for each sample.
     elements: Vec<Vec<Truth>>,
 }
 
@@ -59,7 +62,7 @@ impl ColumnInput {
         self.tables.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
     }
 
-    /// Returns the number that a value is read as; NaN for an absent value.
+    /// Returns the number as which a value is read, which is NaN for an absent value.
     #[allow(clippy::cast_precision_loss, reason = "as rules convert integers")]
     fn number(&self, value: FieldValue<'_>) -> f64 {
         if let Some(test) = &self.test {
@@ -82,7 +85,7 @@ impl RowInputs {
     fn value(&self, inputs: &[ColumnInput], input: usize, (table, entry): (usize, usize)) -> f64 {
         let own = |table: usize| self.tables.get(table)?.inputs.get(input)?.as_ref();
         // A row of a list has its own values of the fields of this list. Fields of the sample have
-        // one value, and fields of other lists were already joined to one result for each sample.
+        // one value. Fields of other lists were already joined to one result for each sample.
         let value = match own(table) {
             Some(values) => values.get(entry),
             None => inputs.get(input).and_then(|input| {
@@ -97,8 +100,8 @@ impl RowInputs {
         logic.evaluate(&|check| match check {
             Check::Compare(comparison) => comparison.evaluate(&|input| self.value(inputs, *input, at)),
             Check::Elements(check) => {
-                // In a row that is an element of the list, the comparison is about this element:
-                // the rows of `cpu.cores[*]` are selected one by one.
+                // In a row that is an element of the list, the comparison applies to this element.
+                // For example, each row of `cpu.cores[*]` is selected by its own values.
                 let has_own = inputs.get(check.anchor).is_some_and(|input| input.column(at.0).is_some());
                 if check.is_implicit && has_own {
                     return self.evaluate(inputs, &check.inner, at);
@@ -128,7 +131,7 @@ pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<
     let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
     tables
         .map(|(info, mut batch)| {
-            // The other columns follow the requested ones.
+            // The columns that were not requested follow the requested ones.
             batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
             batch
         })
@@ -137,7 +140,8 @@ pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<
 
 impl RowFilter {
     /// Applies the condition to the batches of all tables of the plan. Removes the rows that do not
-    /// pass, or, with `keeps_all`, lists the rows that pass. Keeps only the requested columns.
+    /// pass. If `keeps_all` is true, lists the rows that pass instead. Keeps only the requested
+    /// columns.
     pub(super) fn apply(&self, plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
         let samples = batches.first().map_or(0, |batch| batch.times.len());
         let tables = batches.iter().enumerate().map(|(table, batch)| TableInputs {
@@ -148,7 +152,8 @@ impl RowFilter {
             samples: (0..batch.rows()).map(|row| batch.sample(row)).collect(),
         });
         let inputs = self.inputs_of(tables.collect(), samples);
-        // A condition may load tables that nobody asked for; their rows are not printed.
+        // A condition may load tables that the query did not request. The rows of such tables are
+        // not returned.
         let passing: Vec<Vec<usize>> = (plan.tables.iter().zip(&batches).enumerate())
             .filter(|(_, (info, _))| is_visible(info))
             .map(|(table, (_, batch))| {
@@ -168,16 +173,16 @@ impl RowFilter {
         kept
     }
 
-    /// For each row of a matrix, returns whether the condition holds for a row of any requested
-    /// table. The columns of [`fields`](Self::fields) must be loaded.
+    /// Returns, for each row of a matrix, whether the condition holds for at least one row of a
+    /// requested table. The columns of [`fields`](Self::fields) must be loaded.
     pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
         let samples = matrix.row_count();
         let of_table = |(number, table): (usize, &TableRows)| TableInputs {
             inputs: self.columns(number, |input, column| {
                 let mut values = Vec::with_capacity(table.rows() * samples);
                 for row in 0..table.rows() {
-                    // A value that is the same in the whole matrix is read once, whatever the
-                    // number of samples.
+                    // A value that is the same in the whole matrix is read only one time, whatever
+                    // the number of samples.
                     if let Some((field, reader)) = table.changing(row, column, matrix) {
                         let bits = matrix.values(field, 0..samples);
                         values.extend(
@@ -206,7 +211,7 @@ impl RowFilter {
         passing
     }
 
-    /// Returns the values of each input in a table; `values` reads a column.
+    /// Returns the values of each input in a table. The function `values` reads a column.
     fn columns(
         &self,
         table: usize,
@@ -229,7 +234,7 @@ impl RowFilter {
                     *own = Some(check.joined(own.iter().copied().chain([result])));
                 }
             }
-            // A sample whose list is empty has no entry in the table.
+            // A sample with an empty list has no entry in the table of the list.
             let empty = check.joined(std::iter::empty());
             let joined = of_samples.into_iter().map(|own| own.unwrap_or(empty)).collect();
             if let Some(own) = inputs.elements.get_mut(check.anchor) {
@@ -239,8 +244,8 @@ impl RowFilter {
         inputs
     }
 
-    /// Returns whether the condition may hold for a row of a matrix, by the bounds of its columns.
-    /// `tables` are the rows of the matrix's template.
+    /// Returns whether the condition may hold for a row of a matrix, by the bounds of the matrix's
+    /// columns. `tables` contains the rows of the matrix's template.
     pub(super) fn may_hold(
         &self,
         schema: &CompiledSchema,
@@ -249,13 +254,13 @@ impl RowFilter {
     ) -> bool {
         let compared = |check: &Check<usize, Infallible>| match check {
             Check::Compare(comparison) => self.possible(comparison, schema, matrix, tables),
-            // Bounds say nothing about it, so the matrix must be read.
+            // The bounds say nothing about this check, so the matrix must be read.
             _ => Possible::BOTH,
         };
         self.logic.may_be(true, &|check| match check {
             Check::Elements(check) => {
                 let [is_true, is_false] = [true, false].map(|result| check.inner.may_be(result, &compared));
-                // A list may be empty.
+                // The list may also be empty in a row.
                 let empty = check.joined(std::iter::empty());
                 Possible { is_true, is_false }.or(Possible::of(empty))
             }
@@ -263,7 +268,7 @@ impl RowFilter {
         })
     }
 
-    /// Returns the possible results of a comparison, in any table.
+    /// Returns the possible results of a comparison, in any of the tables.
     fn possible(
         &self,
         comparison: &Comparison<usize>,
@@ -298,7 +303,7 @@ impl RowFilter {
         all
     }
 
-    /// Returns the changing fields of a matrix that the comparisons need.
+    /// Returns the fields that the comparisons need and that change within a matrix.
     pub(super) fn fields(&self, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<FieldRef> {
         let mut fields = Vec::new();
         for (table, column) in self.inputs.iter().flat_map(|input| &input.tables) {
@@ -316,8 +321,8 @@ fn constant(table: &TableRows, row: usize, column: usize) -> FieldValue<'_> {
 }
 
 impl ColumnBatch {
-    /// Returns some rows, in ascending order, without the columns that only rates need. Omits
-    /// samples without a row.
+    /// Returns the rows with these positions, which must be in ascending order. Leaves out the
+    /// columns that only rates need, and the samples that have none of these rows.
     pub(super) fn select(&self, rows: &[usize]) -> Self {
         let mut samples: Vec<usize> = rows.iter().map(|row| self.sample(*row)).collect();
         samples.dedup();

@@ -3,19 +3,19 @@
 use std::ops::Range;
 
 const WORD_BYTES: usize = 8;
-/// Ranges of at least this length are compared by one call.
-// A call costs more than the comparison of a few words.
+/// Minimum length of a range that is compared by one call, in bytes.
+// A call takes longer than the comparison of a few words.
 const LONG_BYTES: usize = 32;
 
 /// Some bytes of a payload, and their offsets.
 #[derive(Debug)]
 pub(super) struct FixedContent {
     payload_bytes: usize,
-    /// The ranges of all bytes: in order, and not adjacent.
+    /// The ranges of all fixed bytes. The ranges are in order, and no two of them are adjacent.
     ranges: Vec<Range<usize>>,
-    /// The bytes of short ranges.
+    /// The fixed bytes of short ranges.
     words: Vec<FixedWord>,
-    /// The bytes of long ranges.
+    /// The fixed bytes of long ranges.
     long: Vec<(Range<usize>, Box<[u8]>)>,
 }
 
@@ -28,7 +28,7 @@ struct FixedWord {
 }
 
 impl FixedContent {
-    /// Returns the bytes in these ranges of a payload, in any order.
+    /// Returns the content of these ranges of a payload. The ranges may be in any order.
     pub(super) fn of(payload: &[u8], ranges: Vec<Range<usize>>) -> Self {
         let ranges = joined(ranges);
         let is_long = |range: &&Range<usize>| range.len() >= LONG_BYTES;
@@ -37,7 +37,7 @@ impl FixedContent {
         let mut words: Vec<FixedWord> = Vec::new();
         for at in ranges.iter().filter(|range| !is_long(range)).flat_map(Range::clone) {
             if words.last().is_none_or(|last| at >= last.at + WORD_BYTES) {
-                // A word must not end after the end of the payload.
+                // A word must not reach beyond the end of the payload.
                 let at = at.min(payload.len().saturating_sub(WORD_BYTES));
                 words.push(FixedWord { at, mask: 0, value: 0 });
             }
@@ -51,7 +51,7 @@ impl FixedContent {
         Self { payload_bytes: payload.len(), ranges, words, long }
     }
 
-    /// Returns whether a payload has the same length and the same bytes at these offsets.
+    /// Returns whether a payload has the same length, and the same bytes at the fixed offsets.
     #[inline]
     pub(super) fn are_in(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes
@@ -59,13 +59,14 @@ impl FixedContent {
             && self.long.iter().all(|(range, content)| payload.get(range.clone()) == Some(content))
     }
 
-    /// Returns the ranges of the bytes: in order, and not adjacent.
+    /// Returns the ranges of the fixed bytes. The ranges are in order, and no two of them are
+    /// adjacent.
     pub(super) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges
     }
 }
 
-/// Returns the bytes from `at` on. Bytes beyond the end are 0.
+/// Returns the bytes of the word that begins at `at`. Bytes beyond the end of the payload are 0.
 #[inline]
 fn word_at(payload: &[u8], at: usize) -> u64 {
     if let Some(word) = payload.get(at..).and_then(<[u8]>::first_chunk) {
@@ -96,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that ranges in any order give the same bytes in order, each once.
+    // Proves that ranges in any order give the same bytes in order, each of them only one time.
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
     fn ranges_are_joined() {

@@ -11,27 +11,28 @@ use super::elements::{ElementName, ElementNames};
 use super::formula_history::{ChangeTime, FieldReading, FormulaHistory};
 use super::series_cells::{HoleLimits, SamplePoint, SeriesFold};
 
-/// Old readings are removed when the number of elements exceeds twice the number after the last
-/// removal by more than this.
+/// Number of elements that are allowed in addition to twice the number of elements after the last
+/// removal. If there are more elements, old readings are removed.
 const OLD_MAX: usize = 1 << 10;
 
-/// Maximum number of changes of the largest element that are kept.
+/// Maximum number of recorded changes of the element with the largest value.
 const LARGEST_MAX: usize = 1 << 10;
 
 /// The series of a formula in one table.
 #[derive(Debug)]
 pub(super) struct FormulaFold {
-    /// Number of the value in the request.
+    /// Position of the value in the request.
     pub(super) value: usize,
     pub(super) formula: Box<Formula>,
-    /// The column of each field; `None` if the table lacks it.
+    /// The column of each field. `None` if the table lacks the field.
     columns: Vec<Option<usize>>,
-    /// The readings of each element. A table that is not a list has one.
+    /// The readings of each element. A table that is not a list has one entry, with the key `None`.
     histories: HashMap<Option<u32>, FormulaHistory>,
     /// Number of elements at which old readings are removed.
     sweep_at: usize,
     pub(super) series: SeriesFold,
-    /// The element with the largest value, and the wall time since which it has it.
+    /// The elements that had the largest value, each with the wall time at which it became the
+    /// largest.
     largest: VecDeque<(i64, ElementName)>,
     now: Vec<Option<FieldReading>>,
 }
@@ -57,7 +58,7 @@ impl FormulaFold {
         }
     }
 
-    /// Adds the values of samples without holes between them.
+    /// Adds the values of samples. There must be no hole between these samples.
     pub(super) fn add(
         &mut self,
         batch: &ColumnBatch,
@@ -81,7 +82,7 @@ impl FormulaFold {
         }
     }
 
-    /// Returns the largest value of the elements of a sample, with its element.
+    /// Returns the largest value of the elements of a sample, and the element that has this value.
     fn largest(
         &mut self,
         batch: &ColumnBatch,
@@ -117,7 +118,7 @@ impl FormulaFold {
         largest
     }
 
-    /// Records the element with the largest value.
+    /// Records the element with the largest value, if it is not the last recorded element.
     fn note(&mut self, wall_ns: i64, name: Option<ElementName>) {
         let Some(name) = name.filter(|name| self.largest.back().is_none_or(|(_, last)| last != name)) else {
             return;
@@ -134,7 +135,7 @@ impl FormulaFold {
         self.largest.get(after.checked_sub(1)?).map(|(_, name)| *name)
     }
 
-    /// Removes readings that are too old for a change.
+    /// Removes readings that are too old to compute a change.
     fn sweep(&mut self, mono_ns: u64, most_ns: u64) {
         if self.histories.len() > self.sweep_at {
             self.histories.retain(|_, history| mono_ns.saturating_sub(history.last_ns()) <= most_ns);
@@ -142,13 +143,14 @@ impl FormulaFold {
         }
     }
 
-    /// Removes all readings: the counters that follow are different ones.
+    /// Removes all readings, because the counters that follow are different ones.
     pub(super) fn clear(&mut self) {
         self.histories.clear();
     }
 
-    /// Begins a series after the values of another one, on which its changes depend. `has_ended`
-    /// returns whether an element has ended.
+    /// Takes over the readings of the formula `before`, because the first changes of this series
+    /// depend on them. Discards the readings of elements that have ended. `has_ended` returns
+    /// whether an element has ended.
     pub(super) fn follow(&mut self, before: Self, has_ended: impl Fn(u32) -> bool) {
         self.histories = before.histories;
         self.histories.retain(|element, _| !element.is_some_and(&has_ended));

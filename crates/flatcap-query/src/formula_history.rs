@@ -1,5 +1,5 @@
-//! The last readings of a formula's fields, to compute the change per second of counters over a
-//! given time.
+//! The last readings of a formula's fields, from which the change per second of counters over a
+//! given time is computed.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use flatcap_format::schema::{CountedValue, FieldValue, Growth};
 
 use super::drawn_value::Formula;
 
-/// Readings kept per change time.
+/// Maximum number of readings that are kept per change time.
 // This bounds both the error in the length of the interval and the memory at any sample rate.
 const READINGS: u64 = 16;
 
@@ -15,16 +15,16 @@ const READINGS: u64 = 16;
 #[derive(Debug, Clone, Copy)]
 pub struct FieldReading {
     number: f64,
-    /// The count, if the field has one.
+    /// The count. `None` if the field has no count.
     counted: Option<CountedValue>,
 }
 
 /// The last readings of the fields of a formula.
 #[derive(Debug, Default)]
 pub struct FormulaHistory {
-    /// Monotonic time, and the counts by field.
+    /// The monotonic time of each reading, and the count of each field at this time.
     readings: VecDeque<(u64, Box<[Option<CountedValue>]>)>,
-    /// The numbers of the current sample, kept to reuse the memory.
+    /// The numbers of the current sample. The vector is kept to reuse its memory.
     numbers: Vec<Option<f64>>,
 }
 
@@ -32,9 +32,9 @@ pub struct FormulaHistory {
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeTime {
-    /// The preferred age of the base reading, if there is a reading that old.
+    /// The preferred age of the base reading, which is used if there is a reading that old.
     pub wanted_ns: u64,
-    /// Minimum age of the base reading: without one there is no value.
+    /// Minimum age of the base reading. If no reading is that old, there is no value.
     pub least_ns: u64,
     /// Maximum age of the base reading.
     // An older reading says nothing about the present.
@@ -42,7 +42,7 @@ pub struct ChangeTime {
 }
 
 impl FieldReading {
-    /// Returns the reading of a value, or `None` if it is a text, absent or not finite.
+    /// Returns the reading of a value, or `None` if the value is a string, absent or not finite.
     #[allow(clippy::cast_precision_loss, reason = "for people: 53 bits are plenty")]
     pub fn of(value: FieldValue<'_>) -> Option<Self> {
         let number = match value {
@@ -60,7 +60,7 @@ impl FieldReading {
 
 impl FormulaHistory {
     /// Returns the value of a formula, with the change of its counters over an interval that ends
-    /// now. There is no value if the change of a counter is not known, such as after a reset.
+    /// now. There is no value if the change of a counter is unknown, for example after a reset.
     pub fn value(
         &mut self,
         formula: &Formula,
@@ -77,7 +77,7 @@ impl FormulaHistory {
         while self.readings.front().is_some_and(|(at, _)| mono_ns.saturating_sub(*at) > time.most_ns) {
             self.readings.pop_front();
         }
-        // The newest reading that is old enough is the base.
+        // The base is the newest reading that is old enough.
         while self.readings.get(1).is_some_and(|(at, _)| mono_ns.saturating_sub(*at) >= time.wanted_ns.max(1))
         {
             self.readings.pop_front();
@@ -88,14 +88,15 @@ impl FormulaHistory {
                 self.numbers.push(match now {
                     None => None,
                     Some(now) if !field.is_counter => Some(now.number),
-                    // A share without this counter would be the share of another total.
+                    // A share that is computed without this counter would be the share of another
+                    // total.
                     Some(now) => Some(change((*at, (*before)?), (mono_ns, now.counted?))?),
                 });
             }
             formula.value(&self.numbers)
         });
         // Closer readings would not make the interval more exact, and a fast source would fill the
-        // memory. Of samples at one time, the first one counts.
+        // memory. If several samples have the same time, the first one is kept.
         let spacing_ns = (time.wanted_ns / READINGS).max(1);
         if self.readings.back().is_none_or(|(at, _)| mono_ns.saturating_sub(*at) >= spacing_ns) {
             let counts = now.iter().map(|reading| (*reading)?.counted);
@@ -109,14 +110,14 @@ impl FormulaHistory {
         self.readings.back().map_or(0, |(at, _)| *at)
     }
 
-    /// Removes all readings: the counters begin again.
+    /// Removes all readings, because the counters begin again.
     pub fn clear(&mut self) {
         self.readings.clear();
     }
 }
 
-/// Returns the change per second, below 0 if the counter was corrected, or `None` if it is not
-/// known.
+/// Returns the change per second, or `None` if the change is unknown. The change is below 0 if the
+/// counter was corrected.
 #[allow(clippy::cast_precision_loss, reason = "a length of time")]
 fn change(before: (u64, CountedValue), now: (u64, CountedValue)) -> Option<f64> {
     let growth = Growth::between(before, now, None);
@@ -132,7 +133,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     // Proves that a change is computed over the wanted time, over a shorter time at the start, and
-    // not across a gap; and that a counter that is reset has no change.
+    // not across a gap. Also proves that a counter that is reset has no change.
     #[test]
     fn changes_are_computed_over_the_wanted_time() {
         let formula = Formula::of_field("a", None, MetricKind::Counter);

@@ -13,7 +13,7 @@ use super::summary::QuerySummary;
 #[derive(Debug)]
 pub(super) struct FrameScan {
     segment: Box<WholeSegment>,
-    /// Time of the latest sample so far.
+    /// Time of the latest sample that was read so far.
     newest_ns: u64,
     has_ended: bool,
 }
@@ -43,7 +43,7 @@ impl FrameScan {
                 return Ok(ScanStep::Notice(Notice::Damaged(path(&self.segment), damage)));
             }
             None => {
-                // The notice about the end is returned only once.
+                // The notice about the torn end of the file is returned only one time.
                 self.has_ended = true;
                 let torn = self.segment.reader.tail();
                 return Ok(torn.map_or(ScanStep::End, |tail| {
@@ -68,7 +68,8 @@ impl FrameScan {
         let Some(sample) = self.segment.reader.sample(at) else { return };
         self.newest_ns = self.newest_ns.max(sample.mono_ns);
         let end_ns = self.segment.mono_ns.as_ref().map_or(u64::MAX, |range| range.end);
-        // All intervals with wanted samples were read, and this sample is later.
+        // All intervals that contain wanted samples were read, and this sample is later than these
+        // intervals.
         self.has_ended = at.offset >= self.segment.end_offset && sample.mono_ns >= end_ns;
         let is_wanted = self.segment.times.contains(sample.wall_ns, sample.mono_ns);
         if let Some(collector) = sources.get_mut(&sample.source).filter(|_| is_wanted) {
@@ -76,9 +77,10 @@ impl FrameScan {
         }
     }
 
-    /// Returns the monotonic time before which no further row follows.
+    /// Returns a monotonic time. No row that follows has an earlier time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // Samples of different sources may step back in time by the window.
+        // The frames of each source are in the order of time. Between samples of different sources,
+        // the time may step back by at most the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         self.newest_ns.saturating_sub(window_ns)
     }

@@ -1,16 +1,18 @@
-//! Properties that must hold for any file: the entry point of `fuzz/`, which tests also use.
+//! Checks properties that must hold for any file. This module is the entry point of `fuzz/`, and
+//! tests also use it.
 //!
-//! Only tests and the feature `fuzzing` compile this module; releases do not.
+//! Only tests and the feature `fuzzing` compile this module. Releases do not compile it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Query, QueryItem, QueryResults, QuerySummary, Recording, RowCondition};
 
-/// The rows of a table, as text: its samples, and the values of each row.
+/// The rows of a table in printed form. The first list has the samples, the second the values of
+/// each row.
 type TableText = (Vec<String>, Vec<String>);
 
-/// All results of a query.
+/// All results of a query, in printed form.
 #[derive(Debug, Default, PartialEq)]
 struct Answer {
     tables: BTreeMap<String, TableText>,
@@ -51,13 +53,13 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
     answer.undecodable = summary.undecodable;
     answer.malformed_schemas = summary.malformed_schemas;
     answer.damage = summary.damage;
-    // The order of the others relative to the batches differs.
+    // The two ways of reading may return these items at different positions between the batches.
     answer.others.sort();
     (answer, summary)
 }
 
-/// Queries a file twice: by columns and templates, and by a walk of each payload. Returns the
-/// summary of the first query, or `None` if the file or the query is refused.
+/// Queries a file in two ways, by columns and templates and by a walk of each payload. Returns the
+/// summary of the first query, or `None` if the file or the query is rejected.
 ///
 /// # Panics
 /// The answers differ.
@@ -70,8 +72,8 @@ pub fn compare(path: &Path, query: &Query, condition: Option<&RowCondition>) -> 
     Some(summary)
 }
 
-/// Queries all fields of a file with any bytes. Times may be arbitrary, so the order of rows may
-/// differ.
+/// Queries all fields of a file that may contain any bytes. The times in the file may be arbitrary,
+/// so the order of rows may differ between the two ways of reading.
 ///
 /// # Panics
 /// The answers differ.
@@ -82,7 +84,7 @@ pub fn agree(path: &Path) {
             samples.sort_unstable();
             rows.sort_unstable();
         }
-        // One way may report adjacent damaged ranges as one.
+        // One way of reading may report adjacent damaged ranges as one range.
         answer.others.retain(|other| !other.starts_with("Notice"));
         answer.damage = answer.damage.min(1);
     }
@@ -100,7 +102,7 @@ fn answers(
     let (mut fast, summary) = answer(asked().ok()?);
     let (mut walked, _) = answer(asked().ok()?.walk());
     if condition.is_some() {
-        // The numbers of samples that were read may differ. So do tables without rows.
+        // The numbers of samples that were read may differ. Tables without rows may differ, too.
         (fast.samples, walked.samples) = (0, 0);
         for answer in [&mut fast, &mut walked] {
             answer.tables.retain(|_, (_, rows)| !rows.is_empty());

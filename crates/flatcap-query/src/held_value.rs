@@ -2,7 +2,7 @@
 
 use flatcap_format::schema::FieldValue;
 
-/// A value that a row keeps. [`FieldValue`] borrows its text.
+/// A value that a row keeps. In contrast, a [`FieldValue`] borrows its string from a payload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum HeldValue {
     /// No value.
@@ -18,7 +18,7 @@ pub enum HeldValue {
     Float(f64),
     /// A bool.
     Bool(bool),
-    /// A text.
+    /// An owned string.
     Text(Box<str>),
 }
 
@@ -36,7 +36,7 @@ impl HeldValue {
         }
     }
 
-    /// Returns the value as a number, or `None` for a text, NaN, or no value.
+    /// Returns the value as a number, or `None` for a string, NaN, or no value.
     #[allow(clippy::cast_precision_loss, reason = "for people and scaled units: 53 bits are plenty")]
     pub fn number(&self) -> Option<f64> {
         let number = match self {
@@ -51,7 +51,7 @@ impl HeldValue {
 
     /// Replaces the value.
     pub(super) fn set(&mut self, value: FieldValue<'_>) {
-        // A text that stays the same is not copied again.
+        // A string that stays the same is not copied again.
         match (&*self, value) {
             (Self::Text(own), FieldValue::Text(text)) if **own == *text => {}
             _ => *self = Self::from(value),

@@ -1,5 +1,5 @@
-//! Compares rows with a naive reader that walks each payload and identifies sources and elements
-//! only by their ids.
+//! Compares rows with the rows of a naive reader. The naive reader walks each payload, and
+//! identifies sources and elements only by their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,28 +18,29 @@ use super::*;
 
 const SCHEMA: &[u8] = include_bytes!("../../../generated/host/process.bfbs");
 const ROOT: &str = "flatcap.host.Process";
-/// The names of the sources of a run, by id.
+/// The names of the sources of a run. The position is the id of the source.
 const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 
-/// A number of samples of a source, with these processes.
+/// A number of consecutive samples of a source, and the processes in each of these samples.
 type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 
-/// The sources of a run. In some runs, times are in microseconds.
+/// The sources of a run, and whether times of the run are in microseconds.
 type SourceRun = (bool, Vec<Phase>);
 
-/// The identity of an element in a sample: run, id of the source, process, start, and the number of
-/// earlier elements with the same ones.
+/// The identity of an element in a sample. It has the run, the id of the source, the process id,
+/// and the start time. The last part is the number of earlier elements with the same process id and
+/// start time.
 type Identity = (u64, u16, u64, Option<u64>, u32);
 
-/// A row that is an element.
+/// A row that is an element of a list.
 #[derive(Debug, Clone, PartialEq)]
 struct NaiveRow {
     wall_ns: i64,
     mono_ns: u64,
     identity: Identity,
-    /// The beginning of its label.
+    /// The beginning of the element's label.
     label: String,
-    /// The unit of its times in the run.
+    /// The unit of the element's times in the run.
     unit: &'static str,
     value: u64,
 }
@@ -53,7 +54,7 @@ struct NaiveSample {
     count: u64,
 }
 
-/// A condition, and whether it holds.
+/// A condition, and the function that returns whether the condition holds.
 type NaiveCondition<'c, T> = (Option<String>, &'c dyn Fn(&T) -> bool);
 
 /// Returns the schema with another unit of times.
@@ -107,7 +108,7 @@ fn write_runs(folder: &Path, runs: &[SourceRun]) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the samples of all sources, and the elements of the sources with a name.
+/// Returns the samples of all sources, and the elements of the sources with the name `source_name`.
 fn naive_rows(folder: &Path, source_name: &str) -> (Vec<NaiveSample>, Vec<NaiveRow>) {
     let compiled = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
     let in_us = schema(true);
@@ -137,7 +138,7 @@ fn naive_rows(folder: &Path, source_name: &str) -> (Vec<NaiveSample>, Vec<NaiveR
             let before = seen.entry((pid, start)).or_default();
             let name = match &process["name"] {
                 Value::String(name) => name.clone(),
-                // Bytes that are not UTF-8.
+                // The printed form of bytes that are not UTF-8.
                 _ => "\\xc8\\xc8\\xc8".to_owned(),
             };
             let label = if name.is_empty() { pid.to_string() } else { format!("{name}[{pid}]") };
@@ -156,7 +157,8 @@ fn options(is_long: bool, is_rate: bool, steps: Option<Steps>) -> RowOptions {
     RowOptions { is_long, is_rate, steps, ..RowOptions::default() }
 }
 
-/// A value of a row: its time, the label of the element if rows are elements, its column.
+/// A value of a row, with the time of the row, the label of the element if rows are elements, and
+/// the name of the column.
 type Cell = (i64, Option<String>, String, HeldValue);
 
 fn cells(folder: &Path, fields: &[&str], options: RowOptions) -> Vec<Cell> {
@@ -185,8 +187,8 @@ fn is_label(label: &str, base: &str) -> bool {
     label.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '#']))
 }
 
-/// Checks that printed names distinguish elements: within a run, no two identities have the same
-/// name.
+/// Checks that printed names distinguish elements, that is, no two identities of a run have the
+/// same name.
 fn check_names(
     names: &mut BTreeMap<(u64, String, String), Identity>,
     key: &(u64, String, String),
@@ -200,7 +202,7 @@ fn check_names(
 fn check(folder: &Path) {
     let (samples, rows) = naive_rows(folder, "app");
     let rows: Vec<NaiveRow> = rows.into_iter().filter(|row| row.value != u64::MAX).collect();
-    // Long rows: each value in the order of the samples, with the name that its element had.
+    // Long rows contain each value in the order of the samples, with the name that its element had.
     let field = "app.processes[*].run_time";
     let long = cells(folder, &[field], options(true, false, None));
     assert_eq!(long.len(), rows.len());
@@ -210,15 +212,15 @@ fn check(folder: &Path) {
         let label = label.clone().unwrap();
         assert_eq!((*wall_ns, value), (row.wall_ns, &HeldValue::Unsigned(row.value)));
         assert!(is_label(&label, &row.label), "{label} of {row:?}");
-        // The unit of a run is in the name of a column if runs have different units.
+        // If runs have different units, the name of a column contains the unit of its run.
         let suffix = if units.len() > 1 { format!("{{{}}}", row.unit) } else { String::new() };
         assert!(column.ends_with(&format!("processes[*].run_time{suffix}")), "{column} of {row:?}");
-        // Sources that follow each other have the same columns.
+        // Sources that exist one after the other have the same columns.
         let (run, id, pid, start, before) = row.identity;
         let id = if column.starts_with("app[") { id } else { 0 };
         check_names(&mut names, &(run, column.clone(), label), (run, id, pid, start, before));
     }
-    // Wide rows: each value in the column of its element, and no other value.
+    // Wide rows contain each value in the column of its element, and no other value.
     let wide = cells(folder, &[field], options(false, false, None));
     let by_time = |cells: &[Cell]| {
         let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
@@ -252,8 +254,8 @@ fn runs_of(folder: &Path) -> BTreeMap<u64, &'static str> {
 
 /// Checks rates, and the rows that conditions select.
 fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[NaiveRow])) {
-    // A rate covers the time since the previous sample of the source, if both samples contain the
-    // element once.
+    // A rate covers the time since the previous sample of the source, if each of the two samples
+    // contains the element exactly once.
     let of_sample = |run: u64, id: u16, wall_ns: i64, of: &NaiveRow| -> Vec<(u64, u64)> {
         let is_same = |row: &&NaiveRow| {
             let (own_run, own_id, pid, start, _) = row.identity;
@@ -306,8 +308,8 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     }
 }
 
-/// Checks joined rows of two sources. Each sample of the leading source is a row, with its value
-/// and the last value of the other source that passes the condition.
+/// Checks joined rows of two sources. Each sample of the leading source is a row. The row has the
+/// value of this sample, and the last value of the other source that passes the condition.
 fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     let (fields, is_app) =
         (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
@@ -347,7 +349,7 @@ fn check_joins(folder: &Path, samples: &[NaiveSample]) {
 
 /// Checks the largest values of steps.
 fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
-    // Steps: the largest value under each name.
+    // A step has the largest value under each name.
     let mut most: BTreeMap<(i64, String, String), u64> = BTreeMap::new();
     for ((_, label, column, _), row) in long.iter().zip(rows) {
         let key = (row.wall_ns.div_euclid(7000), label.clone().unwrap(), column.clone());
@@ -372,9 +374,11 @@ fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
 }
 
 /// Checks that each printed name is a path to the values with this name. The name of a column leads
-/// to all of them. The name of an element leads to no others, if all elements were read before.
+/// to all values of the column. The name of an element leads to no other values, if all elements
+/// were read before.
 fn check_picks(folder: &Path, wide: &[Cell]) {
-    // Fewer elements may have shorter names, so values are compared.
+    // If a query reads fewer elements, their names may be shorter, so the test compares values and
+    // not names.
     let values = |cells: &[Cell]| cells.iter().map(|cell| (cell.0, cell.3.clone())).collect::<Vec<_>>();
     let columns: BTreeSet<&str> = wide.iter().map(|cell| cell.2.as_str()).collect();
     for column in columns.into_iter().take(3) {
@@ -392,8 +396,8 @@ fn check_picks(folder: &Path, wide: &[Cell]) {
     }
 }
 
-/// Returns the label, the time and the value of each row. The labels are those after the last row,
-/// when all elements are known.
+/// Returns the label, the time and the value of each row. The labels are the labels after the last
+/// row, when all elements are known.
 fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let query = asking(&["app.processes[*].run_time"]);
@@ -409,7 +413,7 @@ fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
 
 /// Checks that no sample is missing.
 fn check_counts(folder: &Path) {
-    // Rows of all samples of sources with this name, each with its own value.
+    // Each sample of a source with this name has a row with its own value.
     let count = cells(folder, &["app.skipped"], options(false, false, None));
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let mut results = recording.query(&asking(&["app.skipped"])).unwrap();
@@ -428,11 +432,11 @@ fn any_phase() -> impl Strategy<Value = Phase> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(40, 10_000)))]
 
-    // Proves that rows contain each value once, with its source, element and name. Sources and
-    // elements share names, appear, end, are renamed, follow each other and exist twice, and a unit
-    // differs between runs. A rate covers two consecutive samples of an element, regardless of the
-    // rows that a condition selects, and joins use the last sample. Raw and compressed files have
-    // the same rows.
+    // Proves that rows contain each value exactly once, with its source, element and name. Sources
+    // and elements share names, appear, end, are renamed, replace each other and exist twice. A
+    // unit differs between runs. A rate covers two consecutive samples of an element, regardless of
+    // the rows that a condition selects, and joins use the last sample. Raw and compressed files
+    // have the same rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
         runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
@@ -450,8 +454,9 @@ proptest! {
     }
 }
 
-// Proves that consecutive sources with one name share a column, that concurrent ones have separate
-// columns, that a path can select one of them, and that no row is missing.
+// Proves that sources with one name share a column if they exist one after the other, and have
+// separate columns if they exist at the same time. Also proves that a path can select one of the
+// sources, and that no row is missing.
 #[test]
 fn sources_of_one_name_are_all_read() {
     let one = |value: u64| vec![vec![(1_u64, 97_u8, value)]];
@@ -471,8 +476,8 @@ fn sources_of_one_name_are_all_read() {
     assert_eq!(picked, [of(1, 6.0)]);
 }
 
-// Proves that a value of a process has the name of the process at that time, and that a selection
-// by a name contains only values with this name.
+// Proves that a value of a process has the name of the process at that time. Also proves that a
+// selection by a name contains only values with this name.
 #[test]
 fn a_process_has_the_name_of_its_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -496,7 +501,7 @@ fn a_process_has_the_name_of_its_sample() {
 #[test]
 fn an_overview_has_the_names_of_the_samples() {
     let folder = tempfile::tempdir().unwrap();
-    // The process executes other programs. Its names consist of the bytes 97 to 99.
+    // The process executes other programs. The names are the single bytes 97 and 98.
     let of = |name: u8, count: u64| vec![(1_u64, name, count)];
     let samples = vec![of(97, 5), of(97, 9), of(98, 20), of(98, 22), of(97, 40), of(97, 41)];
     let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);

@@ -1,4 +1,4 @@
-//! Joins the samples of several sources on time, and makes rows of them.
+//! Joins the samples of several sources on time, and makes rows of these samples.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub struct RowStamp {
     pub mono_ns: u64,
     /// Wall time, in nanoseconds.
     pub wall_ns: i64,
-    /// The name of the element, for [`ElementNames`](super::ElementNames), if rows are elements.
+    /// The name of the element, for [`ElementNames`](super::ElementNames). `None` if rows are not
+    /// elements.
     pub element: Option<ElementName>,
 }
 
@@ -32,22 +33,22 @@ impl RowBuffer {
     }
 }
 
-/// The last sample of each source, from which rows are made.
+/// The values of the last sample of each source. Rows are made of these values.
 ///
-/// A row has the values of its own sample, and the last value of every other column that is not
-/// too old.
+/// A row has the values of its own sample. In every other column, the row has the last value of the
+/// column, if that value is not too old.
 #[derive(Debug, Default)]
 pub(super) struct SampleJoin {
     held: Vec<Held>,
-    /// The number of each source and table.
+    /// The number that each pair of source and table has.
     origins: BTreeMap<(u16, usize), usize>,
-    /// The source and table of the last sample, and their number.
+    /// The source and table of the previous sample, and the number of this pair.
     // The next sample mostly has the same source and table.
     last: Option<((u16, usize), usize)>,
-    /// The number of samples that each source and table has begun.
+    /// For each pair of source and table, the number of samples that have begun.
     begun: Vec<u64>,
-    /// Rows of the elements of the current sample: the element, and the column and value of each
-    /// field.
+    /// Rows of the elements of the current sample. Each row has the element, and the column and
+    /// value of each field.
     elements: Vec<(ElementName, Vec<(usize, HeldValue)>)>,
 }
 
@@ -56,15 +57,16 @@ pub(super) struct SampleJoin {
 struct Held {
     value: HeldValue,
     mono_ns: u64,
-    /// The number of the value's source and table, and their sample. The value is valid until they
-    /// begin another sample.
+    /// The number of the pair of source and table to which the value belongs, and the number of the
+    /// sample. The value is valid until this source begins its next sample in the table.
     origin: usize,
     sample: u64,
 }
 
 impl SampleJoin {
-    /// Begins a sample of a table of a source. Values of the previous sample that this one does not
-    /// set become invalid. Returns the number of the source and table, for [`set`](Self::set).
+    /// Begins a sample of a table of a source. Values of the previous sample become invalid, unless
+    /// the new sample sets them again. Returns the number of the pair of source and table, for
+    /// [`set`](Self::set).
     pub(super) fn begin(&mut self, source: u16, table: usize) -> usize {
         let key = (source, table);
         let known = self.last.filter(|(last, _)| *last == key).map(|(_, origin)| origin);
@@ -75,7 +77,8 @@ impl SampleJoin {
             })
         });
         self.last = Some((key, origin));
-        // A new number makes all values of the last sample invalid without a visit to each.
+        // A new sample number makes all values of the previous sample invalid, without a visit to
+        // each value.
         if let Some(begun) = self.begun.get_mut(origin) {
             *begun += 1;
         }
@@ -109,15 +112,15 @@ impl SampleJoin {
         self.elements.push((element, Vec::new()));
     }
 
-    /// Sets a value of the row of the last element.
+    /// Sets a value in the row of the last element that was begun.
     pub(super) fn set_of_element(&mut self, place: usize, value: FieldValue<'_>) {
         if let Some((_, values)) = self.elements.last_mut() {
             values.push((place, value.into()));
         }
     }
 
-    /// Appends the rows of a sample to the buffer: one, or one per element if rows are elements.
-    /// `ages_max_ns` contains the maximum age of a value, for each column.
+    /// Appends the rows of a sample to the buffer. Appends one row, or, if rows are elements, one
+    /// row per element. `ages_max_ns` contains the maximum age of a value, for each column.
     pub(super) fn finish(
         &mut self,
         stamp: RowStamp,
@@ -199,8 +202,8 @@ mod tests {
         assert_eq!(row(&mut join, 151, false, &[1_000]), [(None, vec![0])]);
     }
 
-    // Proves that the values of one source are removed, and that the values of another source with
-    // the same table stay.
+    // Proves that the values of one source are removed, and that the values of another source in
+    // the same table remain.
     #[test]
     fn the_values_of_a_source_are_forgotten() {
         let mut join = SampleJoin::default();
@@ -212,8 +215,8 @@ mod tests {
         assert_eq!(row(&mut join, 5, false, &[1, 1]), [(None, vec![0, 4])]);
     }
 
-    // Proves that each element of a sample has a row with its own values and the held values, and
-    // that the next sample begins without elements.
+    // Proves that each element of a sample has a row with the element's own values and the held
+    // values, and that the next sample begins without elements.
     #[test]
     fn elements_have_rows_of_their_own() {
         let mut join = SampleJoin::default();

@@ -1,5 +1,5 @@
-//! Reads the payloads with events of the kernel: from the scheduler, from sampled stacks, and from
-//! the kernel log.
+//! Reads the payloads with events of the kernel. The events come from the scheduler, from sampled
+//! stacks, and from the kernel log.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use super::results::RunInfo;
 /// The subject of the events of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelSource {
-    /// The scheduler: payloads for `flatcap_tasks::SchedBatch`.
+    /// The scheduler. The payloads are those that `flatcap_tasks::SchedBatch` reads.
     Scheduler,
-    /// Stacks: payloads for `flatcap_tasks::ProfileBatch`.
+    /// Sampled stacks. The payloads are those that `flatcap_tasks::ProfileBatch` reads.
     Stacks,
-    /// The kernel log: payloads for `flatcap_tasks::LogBatch`.
+    /// The kernel log. The payloads are those that `flatcap_tasks::LogBatch` reads.
     Log,
 }
 
@@ -36,8 +36,8 @@ pub enum KernelItem<'a> {
     Other,
 }
 
-/// Reads events, in the order of the times of their samples. The events of a sample happened before
-/// its time, by up to a period of the source.
+/// Reads events, in the order of the times of their samples. The events of a sample happened at
+/// most one period of the source before the time of the sample.
 #[derive(Debug)]
 pub struct KernelReader {
     reader: MergedReader,
@@ -46,10 +46,11 @@ pub struct KernelReader {
 }
 
 impl KernelSource {
-    /// Returns the subject of the events of a source. Returns `None` for a source with other
-    /// samples, and for a pushed source.
+    /// Returns the subject of the events of a source. Returns `None` for a source whose samples do
+    /// not contain events of the kernel, and for a pushed source.
     fn of(source: &SourceInfo) -> Option<Self> {
-        // The client of a pushed source chose its schema.
+        // An application chose the schema of a pushed source, so its schema does not prove what the
+        // samples contain.
         if source.sender().is_none() { Self::of_root(&source.root) } else { None }
     }
 
@@ -64,7 +65,8 @@ impl KernelSource {
 }
 
 impl Recording {
-    /// Returns the sources with events of the kernel: their subjects, names and periods.
+    /// Returns the sources with events of the kernel. Each item has the subject, the name and the
+    /// period of a source.
     pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
         self.sources().iter().filter(|source| !source.is_pushed()).filter_map(|source| {
             let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
@@ -72,9 +74,9 @@ impl Recording {
         })
     }
 
-    /// Creates a reader of the events of the kernel whose samples a filter wants. `wanted` chooses
-    /// the kinds of events, and replaces the sources of the filter. Returns `None` if there are no
-    /// such sources.
+    /// Creates a reader of the events of the kernel in the samples that pass a filter. `wanted`
+    /// selects the kinds of events, and replaces the sources of the filter. Returns `None` if there
+    /// are no such sources.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.

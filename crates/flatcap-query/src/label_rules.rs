@@ -1,8 +1,8 @@
 //! Chooses the fields that the label of an element contains.
 //!
-//! A schema declares the identity of an element, which is longer than the name that people use. If
-//! two elements have the same label, [`ElementNames::label`](super::ElementNames::label) appends
-//! the rest of the identity.
+//! A schema declares the identity of an element, which is longer than the name that people use for
+//! the element. If two elements have the same label,
+//! [`ElementNames::label`](super::ElementNames::label) appends the rest of the identity.
 
 /// The role of a field in the label of its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum LabelRole {
     Rest,
     /// The name.
     Name,
-    /// The name, if the value is not a number; otherwise the number.
+    /// The name, if the value is not a number. A value that is a number has the role `Number`.
     Text,
     /// The second part of the name, after a slash.
     Part,
@@ -19,11 +19,11 @@ pub(super) enum LabelRole {
     PartElse,
     /// A number in brackets.
     Number,
-    /// A further text, in braces.
+    /// A further string, in braces.
     Braces,
 }
 
-/// Fields of one list, and their roles in the label.
+/// The root table of a schema, the path of a list, and the roles of the list's fields in the label.
 type ListRules = (&'static str, &'static str, &'static [(&'static str, LabelRole)]);
 
 const SENSOR: &[(&str, LabelRole)] = &[
@@ -39,8 +39,8 @@ const OF_PROCESS: &[(&str, LabelRole)] = &[
     ("pid", LabelRole::Number),
 ];
 
-/// Lists of this program's schemas that declare no identity and are not identified by their first
-/// text, by root table and list.
+/// Rules for lists of this program's schemas that declare no identity, and whose elements are not
+/// identified by their first string. The rules are found by root table and list.
 const RULES: [ListRules; 16] = [
     ("flatcap.host.Hwmon", "temperatures", SENSOR),
     ("flatcap.host.Hwmon", "voltages", SENSOR),
@@ -70,7 +70,7 @@ pub(super) struct NamingField<'s> {
     pub(super) path: &'s str,
     pub(super) is_text: bool,
     pub(super) is_key: bool,
-    /// Whether the field is a part of the identity that is the start time of the element.
+    /// Whether the field is the start time of the element and a part of its identity.
     pub(super) is_time: bool,
 }
 

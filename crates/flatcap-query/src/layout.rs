@@ -1,4 +1,5 @@
-//! The columns of rows. They determine the column of each value, by its table and element.
+//! The columns of rows. The layout determines the column of each value, by the table and the
+//! element of the value.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,23 +13,23 @@ use super::row_options::RowOptions;
 use super::steps::Aggregate;
 
 /// Maximum number of columns of a row.
-// Each element of a list may be one, and processes come and go.
+// Each element of a list may have its own column, and processes come and go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowColumn {
-    /// The path of its field: the requested path if that selects one field, otherwise the full
-    /// path. If columns of one path differ in type, unit or kind between runs, these follow in
-    /// braces: `app.load{bytes}`.
+    /// The path of the column's field. If the requested path selects only one field, the name is
+    /// the requested path, otherwise the full path. If columns with the same path differ in type,
+    /// unit or kind between runs, these follow in braces, such as `app.load{bytes}`.
     pub name: String,
-    /// The source.
+    /// The name of the source.
     pub source: Box<str>,
     /// The type of the values in the schema.
     pub column_type: ColumnType,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind: how successive values relate.
+    /// The metric kind, which states how successive values relate.
     pub kind: MetricKind,
     /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
@@ -46,15 +47,15 @@ struct ColumnKey {
     /// The path of the field, with `[*]` after each list.
     path: String,
     meaning: ColumnMeaning,
-    /// The name of the element, if it has columns of its own.
+    /// The name of the element, if the element has its own columns.
     element: Option<ElementName>,
 }
 
 impl RowColumn {
-    /// Creates the first column of a query.
+    /// Creates a column, from the options of the query.
     pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
         let ColumnMeaning { column_type, unit, kind } = meaning;
-        // A count of samples has neither the unit of the values nor a rate.
+        // A count of samples does not have the unit of the values, and has no rate.
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -67,7 +68,7 @@ impl RowColumn {
         }
     }
 
-    /// Returns the type, unit and kind of its values.
+    /// Returns the type, unit and kind of the column's values.
     pub(super) fn meaning(&self) -> ColumnMeaning {
         ColumnMeaning { column_type: self.column_type, unit: self.unit.clone(), kind: self.kind }
     }
@@ -84,14 +85,14 @@ pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
     known: HashMap<ColumnKey, usize>,
     /// The initial columns, by name.
-    // Names of elements may repeat.
+    // Several elements may have the same name, so a name may have several columns.
     given: HashMap<String, VecDeque<usize>>,
-    /// The names of paths that select one field.
+    /// For each path of the query that selects only one field, the name of its column.
     own_names: Vec<Option<String>>,
     names: ColumnNames,
     tables: Vec<TableLayout>,
     options: RowOptions,
-    /// Whether no column is added any more.
+    /// Whether no further columns are added.
     // Columns cannot be added after the header was printed.
     is_fixed: bool,
 }
@@ -99,9 +100,10 @@ pub(super) struct RowLayout {
 /// The columns of one table.
 #[derive(Debug)]
 struct TableLayout {
-    /// The column of each value. `None` for fields of a list whose elements have their own columns.
+    /// The column of each value. `None` for fields of a list, if the elements of the list have
+    /// their own columns.
     shared: Vec<Option<usize>>,
-    /// The columns of each name of an element.
+    /// For each name of an element, the columns of the element's values.
     by_element: HashMap<ElementName, Vec<Option<usize>>>,
 }
 
@@ -113,7 +115,7 @@ impl RowLayout {
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
-        // Only the samples show the elements of a list.
+        // The elements of a list are only known from the samples.
         selected.retain(|column| options.is_long || !column.name.contains("[*]"));
         let mut layout = Self {
             columns: Vec::new(),
@@ -129,7 +131,7 @@ impl RowLayout {
         layout
     }
 
-    /// Uses these columns, and adds no others.
+    /// Uses these columns, and adds no other columns later.
     pub(super) fn fix(&mut self, columns: Vec<RowColumn>) {
         self.set(columns);
         self.is_fixed = true;
@@ -169,8 +171,8 @@ impl RowLayout {
         if self.tables.get(number).is_none_or(|own| own.by_element.contains_key(&name)) {
             return;
         }
-        // Columns belong to the title, so that a field that only describes an element does not add
-        // columns when it changes.
+        // Columns belong to the title of an element, so that no columns are added when a field that
+        // only describes the element changes.
         let title = names.title(name);
         let places = table.columns.iter().enumerate();
         let columns =
@@ -180,7 +182,8 @@ impl RowLayout {
         }
     }
 
-    /// Returns the column of each value of a row, or `None` for a value without one.
+    /// Returns the column of each value of a row. The column is `None` for a value that has no
+    /// column.
     pub(super) fn places(&self, number: usize, name: Option<ElementName>) -> &[Option<usize>] {
         let Some(own) = self.tables.get(number) else { return &[] };
         match name {
@@ -202,7 +205,7 @@ impl RowLayout {
             ColumnMeaning { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind };
         let own = self.own_names.get(info.order).and_then(Clone::clone);
         let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
-        // If several sources share the name, the path does not name one column.
+        // If several sources share the name, the requested path does not name one column.
         let name = match (own, &shown) {
             (Some(own), None) if table.instance.is_none() => own,
             (_, shown) => {
@@ -234,7 +237,7 @@ impl RowLayout {
     }
 }
 
-/// Returns a path in which `[*]` replaces all text in brackets.
+/// Returns a path in which `[*]` replaces every pair of brackets and the text in it.
 fn without_picks(path: &str) -> String {
     let (mut plain, mut is_inside, mut is_quoted, mut is_escaped) = (String::new(), false, false, false);
     for character in path.chars() {
@@ -259,7 +262,7 @@ fn without_picks(path: &str) -> String {
 mod tests {
     use super::*;
 
-    // Proves that picks are replaced, quoted brackets included.
+    // Proves that all brackets are replaced, even brackets that contain quoted brackets.
     #[test]
     fn picks_are_replaced() {
         for (path, plain) in

@@ -1,22 +1,24 @@
-//! Chooses the leading source: each of its samples is a row.
+//! Chooses the leading source. Each sample of the leading source is a row.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::layout::RowColumn;
 use super::plan::TableInfo;
 
-/// The source with the shortest period. If several have it, the first requested one. If rows are
-/// elements, the source must have a list. All sources with the same name are leading sources.
+/// The leading source, which is the source with the shortest period. If several sources have the
+/// shortest period, the leading source is the first requested one of them. If rows are elements,
+/// the leading source must have a list. If other sources have the same name, they are leading
+/// sources, too.
 #[derive(Debug)]
 pub(super) struct LeadingSource {
     is_long: bool,
-    /// The names of sources, by number.
+    /// The number of each name of a source.
     names: HashMap<Box<str>, usize>,
     sources: Vec<NamedSource>,
-    /// Number of tables and columns that were examined.
+    /// Number of tables and number of columns that were examined.
     tables: usize,
     columns: usize,
-    /// Number of names with samples in the run.
+    /// Number of names whose sources have samples in the run.
     came: usize,
     /// The best source that has samples in the run.
     best: Option<(SourceOrder, usize)>,
@@ -33,7 +35,8 @@ struct NamedSource {
     came: Option<usize>,
 }
 
-/// Period, first column, and position of the first sample. The smallest is the best.
+/// Period, position of the first column, and position of the first sample. The source with the
+/// smallest order leads.
 type SourceOrder = (u64, (usize, usize), usize);
 
 impl LeadingSource {
@@ -89,7 +92,7 @@ impl LeadingSource {
             let Some(source) = self.sources.get(name) else { continue };
             let Some(came) = source.came.filter(|_| !self.is_long || source.has_list) else { continue };
             let order = (source.period_ns, source.first_column, came);
-            // The order of a source never increases.
+            // The order of a source never increases while the run is read.
             if self.best.is_none_or(|(best, own)| own == name || order < best) {
                 self.best = Some((order, name));
             }

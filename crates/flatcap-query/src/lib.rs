@@ -1,4 +1,5 @@
-//! Queries of a recording: select fields by path, and return their values as typed columns.
+//! Queries of a recording. A query selects fields by path, and returns their values as typed
+//! columns.
 //!
 //! [`Recording::query`] is the only entry point. It returns values in batches of columns, one table
 //! for each list of a source, with the times of their samples. Losses, markers and problems are

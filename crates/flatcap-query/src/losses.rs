@@ -1,4 +1,4 @@
-//! The lost samples of a recording, by source. Does not read the samples.
+//! The lost samples of a recording, by source. This module does not read the samples.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ pub struct SourceLosses {
     pub run: RunInfo,
     /// The name of the source.
     pub source: String,
-    /// The source's id, if other sources of the run have the same name at the same time.
+    /// The source's id. `None` unless other sources of the run have the same name at the same time.
     pub instance: Option<u16>,
-    /// Wall time of the begin of the first segment with the source, in nanoseconds since 1970.
+    /// Wall time at which the first segment with the source begins, in nanoseconds since 1970.
     pub since_ns: i64,
-    /// Wall time of the first sample after each gap, in nanoseconds since 1970, and the number of
-    /// samples that were lost. Ascending by time.
+    /// For each gap, the wall time of the first sample after the gap, in nanoseconds since 1970,
+    /// and the number of lost samples. The gaps are in the order of time.
     pub losses: Vec<(i64, u64)>,
 }
 
@@ -41,8 +41,8 @@ impl Recording {
                     continue;
                 }
                 let Ok(gaps) = gaps(&mut reader) else { continue };
-                // The copy in the footer also has the sources that were added after the begin of
-                // the segment.
+                // The copy of the header in the footer also contains the sources that were added
+                // after the segment began.
                 let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
                 let offset_ns = header.clocks.wall_offset_ns();
                 for source in &header.sources {
@@ -55,7 +55,7 @@ impl Recording {
                     });
                 }
                 for gap in gaps.iter().filter(|gap| !gap.is_thinned()) {
-                    // The time is 0 if no sample follows in the segment.
+                    // `before_mono_ns` is 0 if no sample follows the gap in the segment.
                     let mono_ns = if gap.before_mono_ns > 0 { gap.before_mono_ns } else { gap.after_mono_ns };
                     if let Some(of_source) = sources.get_mut(&gap.source) {
                         of_source.losses.push((offset_ns.wrapping_add_unsigned(mono_ns), gap.count));

@@ -1,4 +1,4 @@
-//! As many sources with one name as a segment may have.
+//! Tests a segment with the maximum number of sources, which all have the same name.
 
 use flatcap_format::frame::Incomplete;
 use flatcap_format::schema::{MetricKind, NewContent, NewField, NewTable, binary_schema, slot_of};
@@ -7,13 +7,13 @@ use flatcap_format::testing::{Folder, TimedSample, example, write_samples};
 
 use super::*;
 
-/// Sources, the maximum in a segment.
+/// Number of sources, which is the maximum in a segment.
 const SOURCES: u16 = 4096;
-/// Samples of each source, which take turns.
+/// Number of samples of each source. The sources take turns.
 const ROUNDS: u64 = 2;
 
-// Proves that one query reads all sources of a name, each with its own column. With work in
-// proportion to the cube of their number, this test takes minutes.
+// Proves that one query reads all sources of a name, each with its own column. If the work grew
+// with the cube of the number of sources, this test would take minutes.
 #[test]
 fn all_sources_of_one_name_are_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,28 +9,30 @@ use flatcap_format::schema::Growth;
 use super::batch::{ColumnBatch, RowSource};
 use super::rate::ColumnGrowth;
 
-/// Batches whose samples are taken in the order of time.
+/// Batches whose samples are returned in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
-    /// The next sample of each batch, with the earliest on top. Rebuilt after a batch was added.
+    /// The next sample of each batch, with the earliest sample on top. The heap is rebuilt after a
+    /// batch was added.
     next: BinaryHeap<Reverse<NextSample>>,
     is_sorted: bool,
 }
 
-/// Time, whether the source comes last, and rank and number of the batch.
+/// The time of the sample, whether its source comes last, the rank of the batch, and the number of
+/// the batch.
 type NextSample = (u64, bool, usize, usize);
 
-/// The order of a batch among batches with samples of the same time.
+/// The order of a batch among the batches with samples at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BatchRank {
-    /// The name of the source, by number.
+    /// The number of the source's name.
     pub(super) name: usize,
-    /// The source and its table: smaller ranks come first.
+    /// The rank of the source and its table. Smaller ranks come first.
     pub(super) rank: usize,
 }
 
-/// A batch, and its next sample.
+/// A batch, and the position of its next sample.
 #[derive(Debug)]
 struct OpenBatch {
     batch: ColumnBatch,
@@ -43,23 +45,23 @@ struct OpenBatch {
 /// A sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergedSample {
-    /// The batch, for [`BatchMerge::batch`].
+    /// The number of the batch, for [`BatchMerge::batch`].
     pub(super) batch: usize,
     /// The id of the sample's source.
     pub(super) source: u16,
-    /// The name of the sample's source, by number.
+    /// The number of the name of the sample's source.
     pub(super) name: usize,
     pub(super) table: usize,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// The sample's rows in the batch.
+    /// The first row of the sample in the batch, and the end of the sample's rows.
     pub(super) first_row: usize,
     pub(super) end_row: usize,
 }
 
 impl MergedSample {
-    /// Returns whether both are values of the same sample, in two tables.
+    /// Returns whether both contain values of the same sample, from two tables of one source.
     pub(super) fn is_with(&self, other: &Self) -> bool {
         (self.source, self.seq, self.mono_ns) == (other.source, other.seq, other.mono_ns)
             && self.table != other.table
@@ -83,10 +85,11 @@ impl BatchMerge {
         self.open.get(number).map(|open| &open.batch)
     }
 
-    /// Returns the next sample without taking it. Among samples with the same time, the samples of
-    /// sources with the name `last` come last. `last` may change only after a batch was added.
+    /// Returns the next sample, but does not remove it. Among samples with the same time, the
+    /// samples of sources with the name `last` come last. `last` may change only after a batch was
+    /// added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
-        // A new batch may contain earlier samples than the others.
+        // A batch that was added may contain earlier samples than the other batches.
         if !self.is_sorted {
             let all = self.open.iter().enumerate();
             self.next = all.filter_map(|(number, open)| Some(Reverse(open.next(number, last)?))).collect();
@@ -108,12 +111,13 @@ impl BatchMerge {
         })
     }
 
-    /// Takes the sample that [`peek`](Self::peek) returned.
+    /// Removes the sample that [`peek`](Self::peek) returned.
     pub(super) fn take(&mut self, sample: &MergedSample) {
         let Some(open) = self.open.get_mut(sample.batch) else { return };
         open.next_sample += 1;
         open.next_row = sample.end_row;
-        // Changing the top in place sorts it once, where a pop and a push sort twice.
+        // Changing the top element in place moves it in the heap one time. A pop and a push would
+        // move elements two times.
         if let Some(mut top) = self.next.peek_mut() {
             let Reverse((_, is_last, rank, number)) = *top;
             match open.batch.times.mono_ns.get(open.next_sample) {
@@ -140,7 +144,7 @@ impl OpenBatch {
         Some((mono_ns, self.rank.name == last, self.rank.rank, number))
     }
 
-    /// Returns the end of the rows of the next sample.
+    /// Returns the end of the next sample's rows.
     fn end_row(&self) -> usize {
         match &self.batch.rows {
             RowSource::Samples => self.next_sample + 1,
@@ -168,8 +172,9 @@ mod tests {
         ColumnBatch { times, rows, ..ColumnBatch::default() }
     }
 
-    // Proves that samples are returned in the order of time, then of rank with one rank last, each
-    // with its own rows, and that a sample without elements has no rows.
+    // Proves that samples are returned in the order of time, then of rank, with one source last.
+    // Also proves that each sample has its own rows, and that a sample without elements has no
+    // rows.
     #[test]
     fn samples_are_merged_by_time() {
         let mut merge = BatchMerge::default();

@@ -1,9 +1,9 @@
-//! Fields as metrics of Prometheus: names, base units and labels.
+//! Exposes fields as metrics of Prometheus, with names, base units and labels.
 //!
-//! An export and a query by `PromQL` share these, so both know a field by the same name. See
-//! <https://prometheus.io/docs/practices/naming/> and the specification of `OpenMetrics` 1.0.
+//! An export and a query in `PromQL` both use this module, so both use the same name for a field.
+//! See <https://prometheus.io/docs/practices/naming/> and the specification of `OpenMetrics` 1.0.
 //!
-//! Never: reads a value.
+//! This module never reads a value.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
     Recording, RunInfo, SourceLosses, TableInfo, exact_path, source_path,
 };
 
-/// Common units, and how Prometheus spells them in names.
+/// Common units, each with the word that Prometheus uses for it in names.
 const UNIT_WORDS: [(&str, &str); 10] = [
     ("s", "seconds"),
     ("B", "bytes"),
@@ -28,22 +28,22 @@ const UNIT_WORDS: [(&str, &str); 10] = [
     ("J", "joules"),
     ("rpm", "rpm"),
 ];
-/// In a recorded exposition of Prometheus, the fields that identify an element, and the field of
-/// its value.
+/// In recorded metrics of Prometheus, the fields that identify an element, and the field that
+/// contains its value.
 const NAME_FIELD: &str = "name";
 const LABELS_FIELD: &str = "labels";
 const VALUE_SUFFIX: &str = "[*].value";
-/// A unit of which each element has its own size, in bytes in this field.
+/// A unit whose size is different for each element. The size in bytes is in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
-/// The name of the counter of lost samples. This name is not a field of any source.
+/// The name of the counter of lost samples. This name belongs to no field of a source.
 pub const LOST_TOTAL: &str = "flatcap_lost_total";
-/// The begin of the names of our own metrics.
+/// Prefix of the names of flatcap's own metrics.
 const OWN_PREFIX: &str = "flatcap_";
-/// The end of the name of a counter's samples.
+/// Suffix of the name of a counter's samples.
 const COUNTER_SUFFIX: &str = "_total";
-/// Prefix of an element's label if the host has the same label. Prometheus names the conflicting
-/// labels of a target in this way.
+/// Prefix of an element's label if the host has the same label. Prometheus adds the same prefix to
+/// conflicting labels of a target.
 const ELEMENT_PREFIX: &str = "exported_";
 
 /// A numeric field as a metric.
@@ -53,12 +53,13 @@ pub struct Metric {
     pub source: String,
     /// The field.
     pub field: FieldInfo,
-    /// The name of the metric family: the name of its samples without suffix.
+    /// The name of the metric family, which is the name of its samples without the suffix.
     pub family: String,
-    /// The base unit of its values, as a word that the family's name ends with; `None` without one.
+    /// The word for the base unit of the values. The name of the family ends with this word. `None`
+    /// if the values have no base unit.
     pub unit: Option<&'static str>,
-    /// Whether the elements of the list are metrics of recorded Prometheus text, with names and
-    /// labels of their own.
+    /// Whether the elements of the list are metrics that were recorded in the text format of
+    /// Prometheus, so that each element has its own name and labels.
     pub has_named_elements: bool,
 }
 
@@ -67,7 +68,7 @@ pub struct Metric {
 pub struct MetricSeries {
     /// The name of the samples of the metric.
     pub name: String,
-    /// The labels, each name once.
+    /// The labels. No two labels have the same name.
     pub labels: Vec<(String, String)>,
 }
 
@@ -77,8 +78,8 @@ impl Metric {
         self.field.is_counter()
     }
 
-    /// Returns whether a column has its values: a field of its path may mean something else, or be
-    /// a list, in another run.
+    /// Returns whether a column contains values of this metric. In another run, a field with the
+    /// same path may have another meaning, or may be a list.
     pub fn has_values_of(&self, table: &TableInfo, column: &ColumnInfo) -> bool {
         let is_counter = column.kind == MetricKind::Counter;
         *table.source == *self.source
@@ -87,8 +88,8 @@ impl Metric {
             && is_counter == self.is_counter()
     }
 
-    /// Returns whether it is a measurement, and not what identifies something or says in which
-    /// state it is.
+    /// Returns whether the metric is a measurement. A value that identifies something, or that says
+    /// in which state something is, is not a measurement.
     pub fn is_measured(&self) -> bool {
         is_measured(self.field.kind, &self.field.type_name)
     }
@@ -99,9 +100,9 @@ impl Metric {
         format!("{}{suffix}", self.family)
     }
 
-    /// Returns name and labels of the series of an element. Recorded Prometheus metrics
-    /// are as a server would have scraped them: `job` is the last part of the source's name,
-    /// `instance` the host.
+    /// Returns the name and the labels of the series of an element. Recorded Prometheus metrics get
+    /// the labels that they would have if a server had scraped them. Their label `job` is the last
+    /// part of the source's name, and their label `instance` is the host.
     pub fn series(
         &self,
         (host, table): (&HostLabels, &TableInfo),
@@ -130,7 +131,7 @@ impl Metric {
         Some(MetricSeries { name: name.to_owned(), labels })
     }
 
-    /// Returns the path of the field, with its source.
+    /// Returns the path of the field. The path begins with the name of the source.
     pub fn path(&self) -> String {
         source_path(&self.source, &self.field.path)
     }
@@ -144,8 +145,9 @@ impl Metric {
     }
 }
 
-/// Returns whether values are a measurement, and not what identifies something or says in which
-/// state it is. Bytes of which the schema says nothing are a text or a number cut into pieces.
+/// Returns whether values of this kind and type are measurements. Values that identify something,
+/// or that say in which state something is, are not measurements. Bytes without a metric kind in
+/// the schema are not measurements either, because they are strings or numbers cut into pieces.
 pub fn is_measured(kind: MetricKind, type_name: &str) -> bool {
     match kind {
         MetricKind::State | MetricKind::Text => false,
@@ -154,10 +156,10 @@ pub fn is_measured(kind: MetricKind, type_name: &str) -> bool {
     }
 }
 
-/// Returns the fields of a recording that are no texts as metrics, by source. Each name is there
-/// once: of fields whose names differ only in characters that Prometheus does not have, the later
-/// ones are numbered. A field whose unit or kind differs between runs is one metric for each; one
-/// whose type differs is one.
+/// Returns the fields of a recording as metrics, by source. Leaves out fields that are strings.
+/// Each name is unique. If the names of several fields differ only in characters that are not
+/// allowed in Prometheus, the later names get a number. A field whose unit or kind differs between
+/// runs becomes several metrics. A field whose type alone differs becomes one metric.
 pub fn metrics(recording: &Recording) -> Vec<Metric> {
     let (mut found, mut families) = (Vec::new(), BTreeSet::new());
     for source in recording.fields() {
@@ -172,7 +174,7 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
             let is_counter = field.kind == MetricKind::Counter;
             let base = family_name(&source.source, &field.path, (field.unit.as_deref(), word), is_counter);
             let (mut family, mut number) = (base.clone(), 1);
-            // No family has the name of another family or of its samples.
+            // No family may have the name of another family, or of the samples of another family.
             let suffix = if is_counter { COUNTER_SUFFIX } else { "" };
             while families.contains(&family) || families.contains(&format!("{family}{suffix}")) {
                 number += 1;
@@ -188,7 +190,7 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
     found
 }
 
-/// Returns the lists whose elements are named as metrics of Prometheus are.
+/// Returns the lists whose elements have names of Prometheus metrics.
 fn named_lists(fields: &[FieldInfo]) -> BTreeSet<String> {
     let is_text =
         |path: &str| fields.iter().any(|field| field.path == path && field.kind == MetricKind::Text);
@@ -199,7 +201,7 @@ fn named_lists(fields: &[FieldInfo]) -> BTreeSet<String> {
 }
 
 /// Parses the labels of a series in the text format of Prometheus, `code="200",method="get"`.
-/// Returns `None` for any other text.
+/// Returns `None` if the string has another form.
 fn parse_labels(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut labels = Vec::new();
     while !text.is_empty() {
@@ -228,13 +230,13 @@ fn parse_labels(mut text: &str) -> Option<Vec<(String, String)>> {
     Some(labels)
 }
 
-/// The labels of all series of a host.
+/// The labels that all series of a host have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostLabels(Vec<(String, String)>);
 
 impl HostLabels {
-    /// Returns the labels of the host of a run: its name as `host`, and those that its operator
-    /// gave it.
+    /// Returns the labels of the host of a run. They are the host's name as `host`, and the labels
+    /// that the operator of the host chose.
     pub fn of(run: &RunInfo) -> Self {
         let mut labels = vec![("host".to_owned(), run.host.name.clone())];
         for (name, value) in &run.host.labels {
@@ -254,8 +256,8 @@ impl HostLabels {
     }
 
     /// Returns the labels of an element's series. Without an element, returns the labels of the
-    /// host. If several sources have the name at the same time, the label `source_id` distinguishes
-    /// them.
+    /// host. If several sources have the same name at the same time, the label `source_id`
+    /// distinguishes these sources.
     pub(crate) fn series(
         &self,
         table: &TableInfo,
@@ -268,7 +270,8 @@ impl HostLabels {
         }
         let Some(element) = element else { return labels };
         let identity = names.identity(element);
-        // The first text names an element; further ones say in which state it is.
+        // The first string of the identity names the element. Further strings say in which state
+        // the element is.
         let mut has_name = false;
         for part in identity.iter().filter(|part| part.is_key || !std::mem::replace(&mut has_name, true)) {
             push_distinct(&mut labels, label_name(&part.field), &part.value);
@@ -280,7 +283,7 @@ impl HostLabels {
     }
 }
 
-/// Adds a label. A name that is taken gets the prefix of an element's.
+/// Adds a label. If the name is already in use, adds the prefix of element labels to the name.
 fn push_distinct(labels: &mut Vec<(String, String)>, mut name: String, value: &str) {
     while labels.iter().any(|(other, _)| *other == name) {
         name.insert_str(0, ELEMENT_PREFIX);
@@ -288,8 +291,9 @@ fn push_distinct(labels: &mut Vec<(String, String)>, mut name: String, value: &s
     labels.push((name, value.to_owned()));
 }
 
-/// Returns a further factor for the values of an element: the size of its blocks if they count
-/// blocks, else 1. So all file systems are in bytes. `None` if the element does not say the size.
+/// Returns a further factor for the values of an element. If the element counts blocks, the factor
+/// is the size of its blocks, so that all file systems are in bytes. Otherwise the factor is 1.
+/// Returns `None` if the element has no block size.
 pub fn element_factor(unit: Option<&str>, element: Option<ElementName>, names: &ElementNames) -> Option<f64> {
     if unit != Some(BLOCKS) {
         return Some(1.0);
@@ -298,7 +302,7 @@ pub fn element_factor(unit: Option<&str>, element: Option<ElementName>, names: &
     identity.iter().find(|part| &*part.field == BLOCK_SIZE)?.value.parse().ok()
 }
 
-/// Returns the word of Prometheus for the base unit of a unit.
+/// Returns the word that Prometheus uses for the base unit of a unit.
 fn unit_word(unit: Option<&str>) -> Option<&'static str> {
     if unit == Some(BLOCKS) {
         return Some("bytes");
@@ -307,8 +311,8 @@ fn unit_word(unit: Option<&str>) -> Option<&'static str> {
     UNIT_WORDS.iter().find(|(name, _)| *name == common.name).map(|(_, word)| *word)
 }
 
-/// Returns the name of a family: source, path without elements, and unit. The samples of a counter
-/// have a suffix, which its family lacks.
+/// Returns the name of a family, which consists of the source, the path without elements, and the
+/// unit. The samples of a counter have a suffix that the name of the family does not have.
 fn family_name(
     source: &str,
     path: &str,
@@ -316,7 +320,7 @@ fn family_name(
     is_counter: bool,
 ) -> String {
     let mut name = format!("{OWN_PREFIX}{}_{}", metric_part(source), metric_part(&path.replace("[*]", "")));
-    // Its values are in base units: `max_ns` becomes `max_seconds`.
+    // The values of the metric are in base units, so the name `max_ns` becomes `max_seconds`.
     if let (Some(unit), Some(_)) = (unit, word)
         && let Some(stem) = name.strip_suffix(&format!("_{}", metric_part(unit)))
     {
@@ -337,7 +341,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that names have the base unit once, and only characters that names may have.
+    // Proves that a name contains the base unit only one time, and only characters that are allowed
+    // in names.
     #[test]
     fn names_follow_the_conventions() {
         let family = |source, path, unit: Option<&str>, is_counter| {
@@ -351,7 +356,8 @@ mod tests {
         assert_eq!(named("disk", "devices[*].read_bytes", Some("bytes")), "flatcap_disk_devices_read_bytes");
         assert_eq!(named("file.a-b", "io_some.total", Some("us")), "flatcap_file_a_b_io_some_seconds");
         assert_eq!(named("load", "tasks", None), "flatcap_load_tasks");
-        // Only counters have the suffix: this is the total of memory.
+        // Only counters have the suffix. This field is not a counter, but the total size of the
+        // memory.
         assert_eq!(
             family("memory", "counters.mem_total", Some("KiB"), false),
             "flatcap_memory_counters_mem_total_bytes"
@@ -363,7 +369,8 @@ mod tests {
         );
     }
 
-    // Proves that labels are read as Prometheus escapes them, and that other forms are refused.
+    // Proves that labels are read with the escapes of Prometheus, and that other forms are
+    // rejected.
     #[test]
     fn labels_of_a_text_are_read() {
         let parsed = |text: &str| {
@@ -379,7 +386,8 @@ mod tests {
         }
     }
 
-    // Proves that labels have the characters of Prometheus, each name once.
+    // Proves that labels have only characters that Prometheus allows, and that no two labels have
+    // the same name.
     #[test]
     fn labels_have_distinct_names() {
         let own = [("role", "db"), ("host", "other"), ("1st-part", "\u{e4}")];

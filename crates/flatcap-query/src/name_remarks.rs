@@ -9,27 +9,28 @@ use super::recording::{RecordedSource, Recording};
 /// Maximum number of remarks about fields of a source.
 const FIELDS_MAX: usize = 16;
 
-/// A name that readers do not show unchanged, or a source without its fields, with the reason.
+/// A name that readers do not show unchanged, or a source whose fields are not shown, with the
+/// reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameRemark {
     /// The source.
     pub source: String,
     /// The field, or `None` if the remark is about the source.
     pub field: Option<String>,
-    /// The treatment of the name by readers, and its reason.
+    /// A description of the way in which readers treat the name, and the reason.
     pub what: String,
 }
 
 impl Recording {
-    /// Returns the names that readers do not show unchanged. These are fields that readers leave
-    /// out, sources whose names need quotes in paths, and sources with the name of a computed
-    /// source. Sources with a malformed schema are included: an invalid field name can be the
-    /// reason.
+    /// Returns the names that readers do not show unchanged. These names are fields that readers
+    /// leave out, sources whose names need quotes in paths, and sources with the name of a computed
+    /// source. Sources with a malformed schema are included, because an invalid field name can be
+    /// the reason for the malformed schema.
     pub fn name_remarks(&self) -> Vec<NameRemark> {
         let computed: BTreeSet<&str> =
             self.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();
         let recorded = self.sources().iter().filter(|source| !source.is_computed);
-        // Several schemas of one source give the same remarks.
+        // Several schemas of one source lead to the same remarks, which are reported only one time.
         let all: BTreeSet<NameRemark> =
             recorded.flat_map(|source| remarks(source, computed.contains(&*source.name))).collect();
         all.into_iter().collect()

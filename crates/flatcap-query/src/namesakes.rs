@@ -1,5 +1,5 @@
-//! Sources of a run with the same name at the same time: each thread that pushes a name is a
-//! source.
+//! Sources of a run that have the same name at the same time. There can be several of them, because
+//! each thread that pushes samples under a name is a source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ impl Namesakes {
         if by_name.is_empty() {
             return;
         }
-        // The recorder's own sources never overlap. Only sources of applications do, and they have
-        // labels. Without sources with labels, unsealed segments need not be read.
+        // The recorder's own sources never overlap. Only sources of applications overlap, and these
+        // sources have labels. If no source has labels, unsealed segments need not be read.
         let may_overlap = by_name.values().flatten().any(|source| !source.labels.is_empty());
         let mut spans = SourceSpans::new();
         for listing in run {
@@ -49,8 +49,8 @@ impl Namesakes {
         for sources in by_name.values() {
             let mut own: Vec<(u64, u64)> =
                 sources.iter().filter_map(|source| spans.get(&source.id).copied()).collect();
-            // In the order of their begins, two spans overlap if one begins before the latest end
-            // so far.
+            // The spans are in the order of their begins. So a span overlaps an earlier one if it
+            // begins before the latest end so far.
             own.sort_unstable();
             let mut end_ns = None;
             let overlap = own.iter().any(|(first_ns, last_ns)| {
@@ -70,7 +70,7 @@ fn add_spans(mut reader: SegmentReader, reads_all: bool, spans: &mut SourceSpans
         let span = spans.entry(source).or_insert((first_ns, last_ns));
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     };
-    // With the times in the footer, the frames need not be read.
+    // The footer contains the times, so the frames need not be read.
     if let Some(footer) = reader.footer() {
         for totals in &footer.totals {
             if let Some(span) = totals.span {

@@ -1,4 +1,4 @@
-//! A block with its loaded columns, and the order in which its rows are read.
+//! A block whose columns are loaded, and the order in which its rows are read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -19,8 +19,8 @@ use super::template_pool::TemplatePool;
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     groups: Vec<OpenGroup>,
-    /// Rows in the order of the file: one queue for each source, and one for frames that are not
-    /// samples.
+    /// Rows in the order of the file. There is one queue for each source, and one for frames that
+    /// are not samples.
     queues: Vec<RowQueue>,
     newest_ns: u64,
 }
@@ -28,7 +28,8 @@ pub(super) struct OpenBlock {
 /// A group of a block.
 #[derive(Debug)]
 pub(super) enum OpenGroup {
-    /// Rows whose values are at the offsets of the template. The columns of the matrix are loaded.
+    /// Rows of one shape. The values are at the offsets of the template. The columns of the matrix
+    /// are loaded.
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
@@ -38,7 +39,7 @@ pub(super) enum OpenGroup {
     /// Rows of several shapes. All columns are loaded.
     Rows {
         matrix: MatrixRows,
-        /// The bytes of one row.
+        /// Buffer for the bytes of one row.
         row: Vec<u8>,
     },
     /// Whole frames.
@@ -54,7 +55,7 @@ pub(super) struct RowRun {
     pub(super) rows: Range<usize>,
 }
 
-/// The rows of one source. Without a source: frames that are not samples.
+/// The rows of one source. If `source` is `None`, the rows are frames that are not samples.
 #[derive(Debug)]
 struct RowQueue {
     source: Option<u16>,
@@ -77,13 +78,13 @@ impl OpenBlock {
     ) -> Result<Self, BlockError> {
         let times = &segment.times;
         let mut parts = decoder.groups(payload)?;
-        // A reader would refuse every rebuilt frame.
+        // A reader would reject every frame that is rebuilt from this block.
         if parts.checksum() != segment.reader.header().checksum {
             return Err(BlockError::Block("has frames with another checksum kind than its segment"));
         }
         let mut groups = Vec::with_capacity(parts.count());
         for number in 0..parts.count() {
-            // A group of an unwanted source is not even opened.
+            // The group of an unwanted source is not even opened.
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
             let group = if is_other { GroupRows::Other } else { parts.open(number)? };
             groups.push(match group {
@@ -96,7 +97,8 @@ impl OpenBlock {
         }
         let mut block = Self { groups, queues: Vec::new(), newest_ns: 0 };
         let wanted = block.wanted_rows(sources, times);
-        // Reading the order of the frames takes time, and only sources in several groups need it.
+        // Reading the order of the frames takes time, so it is only read if a source has rows in
+        // several groups.
         if are_in_order_by_groups(&wanted) {
             for (source, run) in wanted {
                 block.push(source, run);
@@ -142,8 +144,8 @@ impl OpenBlock {
                         let source = match FrameKind::of(payload) {
                             Some(FrameKind::Telemetry) => {
                                 let Some(sample) = SampleView::read(payload) else { continue };
-                                // Before the filters: an unwanted sample also shows up to which
-                                // time the file was read.
+                                // The time is updated before the filters, because an unwanted
+                                // sample also shows up to which time the file was read.
                                 newest_ns = newest_ns.max(sample.mono_ns);
                                 if !sources.contains_key(&sample.source)
                                     || !times.contains(sample.wall_ns, sample.mono_ns)
@@ -208,13 +210,13 @@ impl OpenBlock {
         }
     }
 
-    /// Returns the queue whose next row is the earliest.
+    /// Returns the queue whose next row has the earliest time.
     pub(super) fn earliest(&self) -> Option<usize> {
         let open = self.queues.iter().enumerate().filter(|(_, queue)| !queue.runs.is_empty());
         open.min_by_key(|(_, queue)| queue.next_ns).map(|(number, _)| number)
     }
 
-    /// Returns the time of the earliest next row.
+    /// Returns the time of the earliest row that is next in a queue.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.queues.get(self.earliest()?).map(|queue| queue.next_ns)
     }
@@ -230,7 +232,8 @@ impl OpenBlock {
         self.groups.get_mut(group)
     }
 
-    /// Removes the first rows of a queue. The removed rows belong to one run of rows.
+    /// Removes the first rows of a queue. The removed rows must belong to the first run of rows in
+    /// the queue.
     pub(super) fn advance(&mut self, queue: usize, rows: usize) {
         if let Some(own) = self.queues.get_mut(queue)
             && let Some(run) = own.runs.front_mut()
@@ -243,7 +246,7 @@ impl OpenBlock {
         self.update(queue);
     }
 
-    /// Finds the time of a queue's next row.
+    /// Updates the time of a queue's next row.
     fn update(&mut self, queue: usize) {
         let next_ns = self.run(queue).and_then(|(_, run)| {
             let row = run.rows.start;
@@ -271,8 +274,8 @@ impl OpenBlock {
     }
 }
 
-/// Returns whether the rows of each source are in one group. The rows are then in the order of that
-/// group.
+/// Returns whether all rows of each source are in a single group. In this case, the rows of a
+/// source are in the order of that group.
 fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
     let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
     wanted.iter().all(|(source, run)| *groups.entry(*source).or_insert(run.group) == run.group)
@@ -297,7 +300,7 @@ fn open_matrix(
     times: &WantedTimes,
 ) -> Result<OpenGroup, BlockError> {
     let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
-    // The bounds of the time columns show it without decoding a value.
+    // The bounds of the time columns show that no row is wanted, so no value has to be decoded.
     if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
         return Ok(OpenGroup::Skipped);
     }
@@ -308,14 +311,15 @@ fn open_matrix(
         return Ok(OpenGroup::Rows { matrix, row });
     };
     let mut passing = None;
-    // If all rows are kept for rates, loading the compared columns first would save nothing.
+    // If all rows are kept for rates, loading the compared columns first would not save time.
     if let Some(filter) = collector.filter.as_ref().filter(|filter| !filter.keeps_all) {
         let tables = template.tables();
         if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
             templates.give_back(matrix.source(), template);
             return Ok(OpenGroup::Skipped);
         }
-        // Until a row is known to pass, only the compared columns are loaded.
+        // At first, only the compared columns are loaded. The other columns are loaded if a row
+        // passes.
         let fields = filter.fields(&matrix, tables);
         parts.load(&mut matrix, &fields)?;
         let rows = filter.rows_of(&collector.plan, &matrix, tables);
@@ -331,9 +335,9 @@ fn open_matrix(
     Ok(OpenGroup::Columns { matrix, template: Box::new(template), passing })
 }
 
-/// Returns ranges of values. A wanted row is in all of them.
+/// Returns ranges of values of the time columns. A wanted row is in all of these ranges.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
-    // Ranges of values include both ends, and the largest time means that there is no end.
+    // A range of values includes both of its ends. The largest time means that there is no end.
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
     let wall_end = times.wall_ns.end;
     let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };
@@ -355,7 +359,7 @@ fn wanted_runs(
     passing: Option<&[bool]>,
 ) -> Vec<Range<usize>> {
     let count = matrix.row_count();
-    // Without limits, no time has to be compared.
+    // Without limits, no time needs to be compared.
     if times.are_all() && passing.is_none() {
         return std::iter::once(0..count).collect();
     }

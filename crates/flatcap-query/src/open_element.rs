@@ -1,4 +1,4 @@
-//! An element of a list while it is read: its identity, and its label.
+//! An element of a list while it is being read, with its identity and its label.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,17 +18,18 @@ pub(super) struct OpenElement<'r> {
     pub(super) position: usize,
     pub(super) length: usize,
     pub(super) identity: Vec<ElementIdentity>,
-    /// For each identity field: its role in the label.
+    /// For each identity field, its role in the label.
     rules: Vec<LabelRole>,
-    /// The positions and bytes of strings that are not UTF-8.
+    /// The strings that are not UTF-8, each with the position of its field in `identity` and its
+    /// bytes.
     bytes: Vec<(usize, Vec<u8>)>,
-    /// The first row of each table at the beginning of the element, used to remove an element that
-    /// is not picked.
+    /// The number of rows of each table when the element began. It is used to remove the rows of an
+    /// element that is not selected.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
 impl<'r> OpenElement<'r> {
-    /// Begins an element. `outer_key` is the key of the element that contains it, if any.
+    /// Begins an element. `outer_key` is the key of the element that contains this element, if any.
     pub(super) fn new(list: &'r ListPlan, outer_key: Vec<u8>, position: usize, length: usize) -> Self {
         Self {
             list,
@@ -51,9 +52,10 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Returns the key for elements inside this one.
+    /// Returns the key to which elements inside this element append their own keys.
     pub(super) fn inner_key(&self) -> Vec<u8> {
-        // The key cannot contain fields that follow their list, but it can contain the position.
+        // The key cannot contain fields that follow the inner list, but it can contain the
+        // position.
         let mut key = self.key.clone();
         if !self.has_key || self.list.has_late_key {
             key.extend(self.position_key());
@@ -63,8 +65,8 @@ impl<'r> OpenElement<'r> {
 
     fn position_key(&self) -> Vec<u8> {
         let mut key = Vec::new();
-        // The length is a part of the key, because after an insertion a position may belong to
-        // another element.
+        // The length is a part of the key, because after an insertion, the element at the same
+        // position may be another element.
         if !self.list.are_events {
             push_part(&mut key, &(self.length as u64).to_le_bytes());
         }
@@ -83,10 +85,10 @@ impl<'r> OpenElement<'r> {
         self.add_part(naming, text.as_bytes(), &text);
     }
 
-    /// Takes a text.
+    /// Adds a string to the identity.
     pub(super) fn identify_text(&mut self, naming: &Naming, bytes: &[u8]) {
         let text = text_of(bytes);
-        // If the text is not UTF-8, another text may have the same printed form.
+        // If the bytes are not UTF-8, other bytes may have the same printed form.
         if text.as_bytes() != bytes {
             self.bytes.push((self.identity.len(), bytes.to_vec()));
         }
@@ -96,7 +98,8 @@ impl<'r> OpenElement<'r> {
     fn add_part(&mut self, naming: &Naming, key: &[u8], text: &str) {
         if naming.is_key {
             self.has_key = true;
-            // Another field may have the same value.
+            // The name of the field is a part of the key, because another field may have the same
+            // value.
             push_part(&mut self.key, naming.field.as_bytes());
             push_part(&mut self.key, key);
         }
@@ -105,13 +108,14 @@ impl<'r> OpenElement<'r> {
         self.identity.push(ElementIdentity { field, value: text.into(), is_key });
     }
 
-    /// Returns its label: `vda`, `postgres[812]`, `coretemp/Core 0[2]`, `requests{code="500"}`.
-    /// Without a text and a number, returns its position.
+    /// Returns the label of the element, such as `vda`, `postgres[812]`, `coretemp/Core 0[2]` or
+    /// `requests{code="500"}`. If the identity has neither a string nor a number, returns the
+    /// position of the element.
     pub(super) fn label(&self) -> String {
         self.label_and_used().0
     }
 
-    /// Returns the label, and the fields that are in it.
+    /// Returns the label, and for each identity field whether the label contains it.
     fn label_and_used(&self) -> (String, Vec<bool>) {
         let mut used = vec![false; self.identity.len()];
         let mut label = String::new();
@@ -184,8 +188,9 @@ impl<'r> OpenElement<'r> {
         label
     }
 
-    /// Returns its label after the labels of the elements that contain it: `DMA/0`. `before` is the
-    /// number of earlier elements of the sample with the same identity.
+    /// Returns the label of the element, preceded by the labels of the elements that contain this
+    /// element, such as `DMA/0`. `before` is the number of earlier elements of the sample with the
+    /// same identity.
     pub(super) fn named(&self, outer: &[OpenElement<'_>], before: u32) -> ElementLabel {
         let (mut label, mut full_label) = (String::new(), String::new());
         for outer in outer {
@@ -201,7 +206,8 @@ impl<'r> OpenElement<'r> {
         let parts = self.identity.iter().zip(&self.rules);
         let parts = parts.filter(|(part, rule)| part.is_key || **rule != LabelRole::Rest);
         let identity = parts.map(|(part, _)| part.clone()).collect();
-        // Another text may have the same printed form as one that is not UTF-8.
+        // The printed form of a string that is not UTF-8 may also be the printed form of another
+        // string.
         let has_bytes =
             self.bytes.iter().any(|(at, _)| self.identity.get(*at).is_some_and(|part| part.is_key));
         let is_repeated = before > 0 || !outer.is_empty() || has_bytes;
@@ -212,8 +218,8 @@ impl<'r> OpenElement<'r> {
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
-                // In columns, a kernel worker has the name of its first work. A header shows
-                // invisible characters escaped.
+                // In the name of a column, a kernel worker has the name of its first work. A header
+                // shows invisible characters in escaped form.
                 let is_named = |label: &str| {
                     without_work(label) == without_work(name)
                         || (name.contains('\\') && *visible_text(label) == **name)
@@ -243,7 +249,7 @@ impl<'r> OpenElement<'r> {
 
 /// Appends a part of a key.
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
-    // The length separates the part from other parts.
+    // The length separates this part from the following parts.
     key.extend_from_slice(&(part.len() as u64).to_le_bytes());
     key.extend_from_slice(part);
 }

@@ -1,8 +1,9 @@
-//! Overviews: values of fields aggregated over time (a rollup), for drawing a range.
+//! Overviews. An overview contains values of fields that are aggregated over time (a rollup), for
+//! drawing a range of time.
 //!
 //! An overview reads every value. Reading only the bounds of columns would be far faster
-//! (docs/BENCHMARKS.md), but they include neither last values nor rates, and a block can be as long
-//! as half a pixel.
+//! (docs/BENCHMARKS.md), but the bounds contain neither last values nor rates. Moreover, a block
+//! can be as long as half a pixel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,13 +24,13 @@ use super::segment_overview::SegmentOverview;
 use super::series_cells::HoleLimits;
 use super::table_fold::SegmentRequest;
 
-/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s.
+/// Sealed segments are summarized in cells of 2^30 ns, which is about 1.1 s.
 // Pixels of this length or longer consist of cells. Shorter pixels cover so little time that the
 // segments are read again.
 const CELL_BITS: u32 = 30;
-/// Maximum number of rows of an answer, which limits its series to about 20 MB.
+/// Maximum number of rows of an overview. The limit keeps the series below about 20 MB.
 const ROWS_MAX: usize = 1 << 18;
-/// Maximum number of series of an answer.
+/// Maximum number of series of an overview.
 pub(super) const SERIES_MAX: usize = 512;
 
 /// A request for an overview.
@@ -37,49 +38,51 @@ pub(super) const SERIES_MAX: usize = 512;
 pub struct OverviewRequest {
     /// The values to draw.
     pub values: Vec<DrawnValue>,
-    /// The range, in wall nanoseconds.
+    /// The range of time to draw, in wall nanoseconds.
     pub wall_ns: Range<i64>,
     /// The number of pixels, at most 16,384.
     pub pixels: u32,
-    /// Whether counters are drawn as their change per second. In formulas, they always are.
+    /// Whether counters are drawn as their change per second. Counters in formulas are always drawn
+    /// in this way.
     pub is_rate: bool,
-    /// The host; `None` for all.
+    /// The host. `None` for all hosts.
     pub host: Option<HostIdentity>,
 }
 
 /// The values of fields in each pixel. A pixel contains the samples whose wall time is in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overview {
-    /// The range that was drawn: the requested range, extended to whole pixels.
+    /// The range that was drawn, which is the requested range extended to whole pixels.
     pub wall_ns: Range<i64>,
-    /// Length of a pixel, in nanoseconds: the smallest power of two that gives at most the
-    /// requested number of pixels, plus one at the edge. So a pixel of one overview consists of
-    /// whole pixels of another one.
+    /// Length of a pixel, in nanoseconds. It is the smallest power of two that gives at most the
+    /// requested number of pixels, plus one at the edge. Because lengths are powers of two, a pixel
+    /// of one overview consists of whole pixels of an overview with shorter pixels.
     pub pixel_ns: u64,
     /// The series that have values, in the order of the request.
     pub series: Vec<OverviewSeries>,
-    /// Lower bound on the number of series that were left out, because there are too many for one
-    /// answer.
+    /// Lower bound on the number of series that were left out, because there are too many series
+    /// for one overview.
     pub left_out: u64,
     /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
     pub unreadable: u64,
-    /// Whether all of the range was read; otherwise the series end earlier, and another call
-    /// continues.
+    /// Whether the whole range was read. Otherwise the series end earlier, and another call
+    /// continues the reading.
     pub is_complete: bool,
 }
 
 impl Recording {
-    /// Summarizes values pixel by pixel, exactly: the smallest and the largest value of a pixel
-    /// include every sample, even a spike of one sample.
+    /// Summarizes values pixel by pixel. The summary is exact, because the smallest and the largest
+    /// value of a pixel include every sample, even a spike that lasts one sample.
     ///
-    /// The rate of a counter covers the time since the previous sample with its element, and
-    /// belongs to the later sample. It has no value at the first sample of a run, at a sample where
-    /// the counter decreased, and after more than three seconds (or four periods, if that is
-    /// longer) without a value.
+    /// The rate of a counter covers the time since the previous sample that contains the counter's
+    /// element. The rate belongs to the later of the two samples. The rate has no value at the
+    /// first sample of a run, at a sample where the counter decreased, and after a long time
+    /// without a value. This time is three seconds or four periods, whichever is longer.
     ///
-    /// A gap is a time in which samples were lost, the recorder did not run, or a value was missing
-    /// for more than four periods (for elements of lists, at least three seconds). A gap between
-    /// two pixels is a row. A gap within a pixel is added to its `missing_ns`.
+    /// A gap is an interval in which samples were lost, the recorder did not run, or a value was
+    /// missing for more than four periods. For an element of a list, this limit is at least three
+    /// seconds. A gap between two pixels is a row. A gap within a pixel is added to its
+    /// `missing_ns`.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).
@@ -91,10 +94,10 @@ impl Recording {
         self.overview_until(request, cache, &mut || false)
     }
 
-    /// Summarizes values like [`overview`](Self::overview), but may end early: calls `is_due`
-    /// before each sealed segment whose summary is not in the cache, except the first one. If
-    /// `is_due` returns true, the result covers only the earlier segments. If the cache is too
-    /// small for the range, reads the whole range.
+    /// Summarizes values like [`overview`](Self::overview), but may end early. Calls `is_due`
+    /// before each sealed segment whose summary is not in the cache, except before the first such
+    /// segment. If `is_due` returns true, the result covers only the earlier segments. If the cache
+    /// is too small for the range, ignores `is_due` and reads the whole range.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).
@@ -122,15 +125,16 @@ impl Recording {
         let mut rows = OverviewRows::new(grid, series_max);
         // At least one segment is summarized in each call, so that repeated calls reach the end.
         let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
-        // Without memory for all summaries, repeated calls would never reach the end.
+        // If the cache has no memory for all summaries, repeated calls would never reach the end.
         let dropped = cache.dropped();
         let listings = list(self.paths())?;
         for segment in select(listings.clone(), Some(since_ns), Some(until_ns), None) {
             let (is_rate, periods, fields) = (request.is_rate, Arc::clone(&periods), Arc::clone(&fields));
-            // An open segment grows, so its summary is valid only once.
+            // An open segment grows, so its summary is valid only for this call.
             let is_cached = is_sealed(&segment) && grid.bits >= CELL_BITS;
             let summary = if is_cached {
-                // A later request with fewer pixels may show more series than this one.
+                // A later request with fewer pixels may show more series than this request, so the
+                // summary keeps the maximum number of series.
                 let (bits, series_max) = (CELL_BITS, SERIES_MAX);
                 let reading = SegmentRequest { fields, is_rate, bits, series_max, periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
@@ -174,9 +178,9 @@ impl Recording {
 }
 
 impl OverviewRequest {
-    /// Returns all parameters on which summaries of segments depend, as a text.
+    /// Returns all parameters on which summaries of segments depend, as a string.
     fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
-        // Periods are included: they determine gaps, and may change with a reload.
+        // Periods are included, because they determine gaps and may change with a reload.
         format!("{:?} {} {:?} {periods:?}", self.values, self.is_rate, self.host).into()
     }
 }
@@ -187,13 +191,13 @@ impl Overview {
     }
 }
 
-/// Returns whether a segment is sealed, and so will not change.
+/// Returns whether a segment is sealed. A sealed segment does not change.
 fn is_sealed(segment: &SelectedSegment) -> bool {
     segment.listing.name.is_some_and(|name| name.state == SealState::Sealed)
 }
 
-/// Returns the end of the segments before another one of the same run, as far as values in the
-/// other one depend on it.
+/// Returns the last part of the earlier segments of the same run. The part is as long as the time
+/// on which values in this segment depend.
 fn lead(
     segment: &SelectedSegment,
     listings: &[ListedSegment],
@@ -203,7 +207,7 @@ fn lead(
     let (Some(mut name), true) = (segment.listing.name, reading.fields.has_changes()) else { return leads };
     let header = |listing: &ListedSegment| Some(listing.open_without_index().ok()??.header().clone());
     let Some(own) = header(&segment.listing) else { return leads };
-    // Samples may be older than the file into which they are written.
+    // A sample may be older than the file into which it is written.
     let begin_ns = own.clocks.mono_ns.saturating_sub(own.reorder_window_ns);
     let begin_ns = begin_ns.saturating_sub(reach_ns(&reading.periods));
     let folder = segment.listing.path.parent();
@@ -224,7 +228,8 @@ fn lead(
     leads
 }
 
-/// Returns the length of the time before the range whose samples may affect it, in nanoseconds.
+/// Returns the length of the interval before the range whose samples may affect the range, in
+/// nanoseconds.
 pub(super) fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
     let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());
     // Monotonic time and wall time drift by less than one second.

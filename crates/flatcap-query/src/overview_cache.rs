@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::segment_overview::SegmentOverview;
 
-/// Summaries of sealed segments, which never change. With them, an overview of a day reads only the
-/// segments that were recorded since the last overview.
+/// Summaries of sealed segments. A sealed segment never changes. With the summaries, an overview of
+/// a day reads only the segments that were recorded since the last overview.
 #[derive(Debug)]
 pub struct OverviewCache {
     bytes_max: usize,
@@ -20,9 +20,9 @@ pub struct OverviewCache {
 /// A segment, and the parameters of its summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
-    /// The path of the segment.
+    /// The path of the segment file.
     // All snapshots of a run contain segments with the run's id and the number 0, so only the path
-    // distinguishes them.
+    // distinguishes these segments.
     path: Arc<Path>,
     question: Arc<str>,
 }
@@ -51,13 +51,13 @@ impl OverviewCache {
         self.bytes
     }
 
-    /// Returns the number of summaries that were removed to make space for others, or were not kept
-    /// at all.
+    /// Returns the number of summaries that were removed to free memory for others, or that were
+    /// never kept.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns a summary, if the cache contains it.
+    /// Returns a summary, or `None` if the cache does not contain it.
     pub(super) fn get(&mut self, key: &SummaryKey) -> Option<Arc<SegmentOverview>> {
         self.uses += 1;
         let entry = self.entries.get_mut(key)?;
@@ -65,7 +65,7 @@ impl OverviewCache {
         Some(Arc::clone(&entry.summary))
     }
 
-    /// Adds a summary. Removes the least recently used ones to make space.
+    /// Adds a summary. Removes the least recently used summaries to free memory.
     pub(super) fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
         let bytes = summary.bytes();
         // A summary that is too large would remove all other summaries and still not fit.
@@ -83,9 +83,9 @@ impl OverviewCache {
         self.bytes += bytes;
     }
 
-    /// Removes entries until at most `bytes` bytes are in use, and then a few more.
+    /// Removes entries until at most `bytes` bytes are in use. Then removes a few more entries.
     fn shrink(&mut self, bytes: usize) {
-        // A few more, so that not every new entry requires a search.
+        // More entries are removed than needed, so that not every new entry requires a search.
         let target = bytes.min(self.bytes_max / 8 * 7);
         let mut by_use: Vec<(u64, SummaryKey)> =
             self.entries.iter().map(|(key, entry)| (entry.last_use, key.clone())).collect();

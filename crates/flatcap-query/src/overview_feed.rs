@@ -1,4 +1,4 @@
-//! Follows an overview of a recording that grows: returns each of its pixels once.
+//! Follows an overview of a recording that grows. Returns each pixel of the overview exactly once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,7 +21,8 @@ use super::series_cells::SeriesCells;
 use super::table_fold::SegmentRequest;
 
 /// Follows an overview. The query stays open, so that it reads only new data. The feed keeps all
-/// elements that have occurred. If elements come and go, open a new feed every few minutes.
+/// elements that have occurred. If elements come and go, the caller should open a new feed every
+/// few minutes.
 #[derive(Debug)]
 pub struct OverviewFeed {
     results: QueryResults,
@@ -37,8 +38,8 @@ pub struct OverviewFeed {
 /// An event between values.
 #[derive(Debug)]
 pub enum FeedEvent {
-    /// Samples of a source were lost, in wall nanoseconds: from the last sample before the loss to
-    /// the first one after it.
+    /// Samples of a source were lost. The range is in wall nanoseconds, and reaches from the last
+    /// sample before the loss to the first sample after the loss.
     Loss(String, Range<i64>),
     /// A note at a point in time.
     Marker(Marker),
@@ -50,16 +51,16 @@ pub struct FeedPart {
     /// The series that have new pixels, in the order of the request. A series that occurs in two
     /// runs is returned twice, with the earlier run first.
     pub series: Vec<OverviewSeries>,
-    /// The events that were read. They may be later than the pixels.
+    /// The events that were read. Events may be later than the pixels.
     pub events: Vec<FeedEvent>,
     /// Whether everything up to the wanted time, or to the end of the recording, was returned.
     pub is_complete: bool,
 }
 
-/// Makes rows of cells.
+/// Converts cells to rows.
 #[derive(Debug)]
 struct FeedRows {
-    /// Number of the first wanted pixel.
+    /// Number of the first requested pixel.
     first: i64,
     /// Run and wall time of the last value of each series.
     last: HashMap<SeriesKey, (u64, i64)>,
@@ -67,8 +68,9 @@ struct FeedRows {
 
 impl Recording {
     /// Follows values while the recording grows. The feed returns the pixels of an
-    /// [`overview`](Self::overview) of the request, and continues after the end of its range with
-    /// pixels of the same length. It returns a pixel after the pixel has ended.
+    /// [`overview`](Self::overview) of the request. After the end of the requested range, the feed
+    /// continues with pixels of the same length. The feed returns a pixel after the pixel has
+    /// ended.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).
@@ -98,8 +100,8 @@ impl Recording {
 }
 
 impl OverviewFeed {
-    /// Looks for new segments. This function lists the directories. New data in the last segment is
-    /// read without this call.
+    /// Looks for new segments, and lists the directories for this purpose. New data in the last
+    /// segment is read without this call.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -108,10 +110,11 @@ impl OverviewFeed {
     }
 
     /// Reads new data while `has_time` returns true, and returns the pixels that ended at or before
-    /// a wall time and were not yet returned, with the gaps before them. Reads little more than
-    /// that.
+    /// a wall time, with the gaps before these pixels. Does not return a pixel twice. Reads little
+    /// more data than these pixels need.
     ///
-    /// A sample that was written after its pixel was returned is in another pixel of the same time.
+    /// If a sample was written after its pixel was returned, the sample is returned in a second
+    /// pixel of the same time.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
@@ -160,15 +163,16 @@ impl OverviewFeed {
         }
     }
 
-    /// Returns the label of the element with the value of a formula at a wall time, or `None` if
-    /// the formula is not over a list. The latest few elements are known.
+    /// Returns the label of the element whose value was the value of a formula at a wall time.
+    /// Returns `None` if the formula is not over a list. Only the latest few of these elements are
+    /// known.
     pub fn largest_element(&self, value: usize, wall_ns: i64) -> Option<&str> {
         let name = self.run.as_ref()?.largest_element(value, wall_ns)?;
         Some(self.results.elements().label(name))
     }
 
-    /// Returns a lower bound on the number of series of the run that are left out, because there
-    /// were too many elements.
+    /// Returns a lower bound on the number of series of the run that are left out, which happens if
+    /// there are too many elements.
     pub fn left_out(&self) -> u64 {
         self.run.as_ref().map_or(0, RunFold::left_out)
     }
@@ -182,7 +186,7 @@ impl OverviewFeed {
 }
 
 impl FeedRows {
-    /// Takes the cells below a number from a run, and returns the series that have new rows.
+    /// Removes the cells below a number from a run, and returns the series that have new rows.
     fn take(&mut self, run: &mut RunFold, number: i64, results: &QueryResults) -> Vec<OverviewSeries> {
         let taken = run.take_before(number, results.tables(), results.elements());
         taken.into_iter().filter_map(|series| self.rows(run, series)).collect()
@@ -196,11 +200,12 @@ impl FeedRows {
         for cell in cells {
             let first_ns = cell.values.first_ns;
             let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
-            // Earlier cells are read only for the last value before the range.
+            // Cells before the first requested pixel are only read for the last value before the
+            // range.
             if cell.number < self.first {
                 continue;
             }
-            // After the clock was set back, the gap would end before it begins.
+            // After the clock was set back, a gap would end before its begin, so none is added.
             if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
                 rows.push(OverviewRow::Gap(before_ns..first_ns));
             }

@@ -16,13 +16,13 @@ use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SeriesField, So
 pub struct OverviewSeries {
     /// The host that recorded the series.
     pub host: HostIdentity,
-    /// Path, unit and kind of the field.
+    /// Path, unit and kind of the field, as a column.
     pub column: RowColumn,
     /// The element's label, or `None` if the field is not in a list.
     pub label: Option<Box<str>>,
-    /// The fields that identify the element.
+    /// The values of the fields that identify the element.
     pub identity: Vec<ElementIdentity>,
-    /// Time for which a value without a later one holds, in nanoseconds.
+    /// Interval for which a value holds if no later value follows, in nanoseconds.
     pub held_ns: u64,
     /// The pixels that have values, in the order of time, and the gaps between them.
     pub rows: Vec<OverviewRow>,
@@ -31,30 +31,30 @@ pub struct OverviewSeries {
 /// Host, field and element of a series.
 pub(super) type SeriesKey = (HostIdentity, SeriesField, Box<[u8]>);
 
-/// The series of an overview.
+/// The series of an overview that is being built.
 #[derive(Debug)]
 pub(super) struct OverviewRows {
     grid: PixelGrid,
     series_max: usize,
     series: Vec<SeriesRows>,
     known: HashMap<SeriesKey, usize>,
-    /// The sources, by host and name.
+    /// The state of each source, by host and name of the source.
     sources: HashMap<(HostIdentity, Box<str>), SourceRun>,
     left_out: u64,
 }
 
-/// The state of a source in its last run.
+/// The state of a source in the last run that was added.
 #[derive(Debug)]
 struct SourceRun {
     run_id: u64,
     last: SampleNumber,
-    /// Monotonic end of the last hole; 0 without a hole.
+    /// Monotonic time at which the last hole ended. 0 if there was no hole.
     hole_end_ns: u64,
-    /// Segments with samples of the source.
+    /// Number of segments with samples of the source.
     segments: u64,
 }
 
-/// A series.
+/// A series that is being built.
 #[derive(Debug)]
 struct SeriesRows {
     host: HostIdentity,
@@ -62,11 +62,12 @@ struct SeriesRows {
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
     held_ns: u64,
-    /// For the last segment with the series: its run, its number, and the end of the series.
+    /// For the last segment that contains the series, the id of the run, the number of the segment,
+    /// and the ends of the series in the segment.
     before: Option<(u64, u64, SeriesEnds)>,
     /// Whether values are missing before the next one.
     is_after_hole: bool,
-    /// Time of the last value in a pixel.
+    /// Wall time of the last value that was added to a pixel.
     last_ns: Option<i64>,
     pixels: Vec<Option<DrawnPixel>>,
 }
@@ -74,7 +75,7 @@ struct SeriesRows {
 #[derive(Debug, Clone, Copy)]
 struct DrawnPixel {
     values: PixelValues,
-    /// The last value before the gap that ends in this pixel.
+    /// The time of the last value before the gap that ends in this pixel.
     gap_since_ns: Option<i64>,
 }
 
@@ -84,7 +85,7 @@ impl OverviewRows {
         Self { grid, series_max, series, known, sources, left_out: 0 }
     }
 
-    /// Adds the series of a run. Runs and segments are added in the order of the recording.
+    /// Adds the series of a run. The caller adds runs and segments in the order of the recording.
     pub(super) fn add(&mut self, run: &RunOverview) {
         let mut hole_ends = BTreeMap::new();
         for (source, span) in &run.sources {
@@ -105,7 +106,8 @@ impl OverviewRows {
         self.left_out = self.left_out.max(left_out);
     }
 
-    /// Returns the number of a series, which may be new, or `None` if there are too many.
+    /// Returns the number of a series, which may be new. Returns `None` if there are too many
+    /// series.
     fn number(&mut self, run: &RunOverview, series: &SeriesCells) -> Option<usize> {
         let key = (run.host.clone(), series.field.clone(), series.element.clone());
         if let Some(number) = self.known.get(&key) {
@@ -130,8 +132,8 @@ impl OverviewRows {
         Some(number)
     }
 
-    /// Returns the series that have values, in the order of the query, and the number of those that
-    /// were left out.
+    /// Returns the series that have values, in the order of the query, and the number of series
+    /// that were left out.
     pub(super) fn finish(self) -> (Vec<OverviewSeries>, u64) {
         let mut series: Vec<OverviewSeries> =
             self.series.into_iter().filter_map(SeriesRows::finish).collect();
@@ -141,10 +143,11 @@ impl OverviewRows {
     }
 }
 
-/// Adds types, units and kinds to the names of fields that have several of them.
+/// Adds the type, unit or kind to the name of a field, if fields with this name differ in type,
+/// unit or kind.
 fn name_meanings(series: &mut [OverviewSeries]) {
     let mut meanings: HashMap<_, Vec<ColumnMeaning>> = HashMap::new();
-    // Formulas have no name.
+    // A formula has no name.
     for own in series.iter().filter(|own| !own.column.name.is_empty()) {
         let all = meanings.entry((own.host.clone(), own.column.name.clone())).or_default();
         let meaning = own.column.meaning();
@@ -165,9 +168,10 @@ impl SourceRun {
         Self { run_id, last: span.first, hole_end_ns: 0, segments: 0 }
     }
 
-    /// Adds the samples of a segment. Returns the end of the last hole before the first one.
+    /// Adds the samples of a segment. Returns the time at which the last hole before the first
+    /// sample ended.
     fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
-        // Sample numbers begin again with the run.
+        // Sample numbers begin again with each run.
         if self.run_id != run_id {
             *self = Self::new(run_id, span);
         }
@@ -183,8 +187,8 @@ impl SourceRun {
 }
 
 impl SeriesRows {
-    /// Adds the part of the series in a segment. `hole_end_ns` is the end of the last hole of the
-    /// source before the segment, and `segment` the segment's number in the run.
+    /// Adds the part of the series in a segment. `hole_end_ns` is the time at which the last hole
+    /// of the source before the segment ended. `segment` is the number of the segment in the run.
     fn add(
         &mut self,
         grid: &PixelGrid,
@@ -192,7 +196,8 @@ impl SeriesRows {
         series: &SeriesCells,
         (hole_end_ns, segment): (u64, u64),
     ) {
-        // After this, another element may have the same label.
+        // From this segment on, another element may have the same label, so the label may have
+        // become longer.
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);
@@ -205,7 +210,7 @@ impl SeriesRows {
                     || ends.is_after_hole
                     || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
             });
-        // An element that is missing in a segment between has ended.
+        // An element that is missing in a segment between the two segments has ended.
         let is_next = |before: u64| series.label.is_none() || before + 1 == segment;
         // Segments are summarized one by one, so the rate from one segment to the next is computed
         // here.
@@ -236,7 +241,7 @@ impl SeriesRows {
         if let Some(known) = pixel {
             known.values.add(values, is_after_hole);
         } else {
-            // After the clock was set back, the gap would end before it begins.
+            // After the clock was set back, a gap would end before its begin, so none is added.
             let gap_since_ns = self.last_ns.filter(|last_ns| is_after_hole && *last_ns < values.first_ns);
             *pixel = Some(DrawnPixel { values: *values, gap_since_ns });
         }

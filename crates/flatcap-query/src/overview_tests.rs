@@ -1,4 +1,4 @@
-//! Compares overviews with a walk over all values.
+//! Compares overviews with the results of a walk over all values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ const FIELDS: [&str; 3] = ["cpu.forks", "cpu.cores[*].times.user", "cpu.context_
 struct Step {
     /// Distance from the previous sample, in nanoseconds.
     after_ns: u64,
-    /// Number of lost samples between them.
+    /// Number of lost samples between this sample and the previous one.
     lost: u64,
     /// Growth of the counters.
     growth: u64,
     cores: u16,
 }
 
-/// The form in which a segment is stored.
+/// The form in which a segment is stored in its file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Raw,
@@ -42,7 +42,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => 2_500_000_000..3_500_000_000_u64,
     ];
     let lost = prop_oneof![30 => Just(0_u64), 1 => 1..5_u64];
-    // Spikes that last one sample.
+    // A large growth is a spike that lasts one sample.
     let growth = prop_oneof![20 => 0..9_u64, 1 => 1_000_000..9_000_000_u64];
     let cores = prop_oneof![9 => Just(2_u16), 1 => 0..4_u16];
     (after_ns, lost, growth, cores).prop_map(|(after_ns, lost, growth, cores)| Step {
@@ -57,7 +57,7 @@ fn any_form() -> impl Strategy<Value = Form> {
     prop_oneof![Just(Form::Raw), Just(Form::Compressed(3000)), Just(Form::Compressed(1 << 20))]
 }
 
-/// The clock and the counters of a run being written.
+/// The clocks and the counters of a run that is being written.
 struct Run {
     id: u64,
     offset_ns: i64,
@@ -80,7 +80,8 @@ impl Run {
         let samples = steps.iter().map(|step| {
             self.mono_ns += step.after_ns;
             self.seq += 1 + step.lost;
-            // The first field falls again: its values have spikes, and its rates have none there.
+            // The growth is also a value of its own, which falls again after a spike. So this
+            // counter has spikes, and its rate has no value at the fall.
             self.count = self.count.wrapping_add(step.growth);
             TimedSample {
                 incomplete: flatcap_format::frame::Incomplete::NONE,
@@ -106,7 +107,7 @@ impl Run {
     }
 }
 
-/// Adds the values of the walk to pixels.
+/// Adds the values of the walk to the pixels of an overview.
 fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     let mut rows: Vec<OverviewRow> = Vec::new();
     for Walked { wall_ns, value, is_after_gap } in values.iter().copied() {
@@ -143,7 +144,7 @@ fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     rows
 }
 
-/// Names a series. A formula has no name, so its number in the request stands for it.
+/// Returns a name of a series. A formula has no name, so its position in the request is used.
 fn name_of(series: &OverviewSeries) -> String {
     let column = &series.column;
     if column.name.is_empty() { format!("formula {}", column.order.0) } else { column.name.clone() }
@@ -175,9 +176,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(10, 200)))]
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
-    // samples, and that gaps are rows, at every zoom, for values, rates and formulas. Method:
-    // random samples with spikes of one sample, losses, holes, and elements that come and go, in
-    // raw, compressed and unsealed segments of several runs, with and without a cache.
+    // samples, and that gaps are rows. This is true at every zoom, for values, rates and formulas.
+    // The test uses random samples with spikes of one sample, losses, holes, and elements that come
+    // and go. The samples are in raw, compressed and unsealed segments of several runs. Overviews
+    // are computed with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -231,9 +233,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 500)))]
 
-    // Proves that a feed returns each pixel and gap of an overview of the whole recording once,
-    // while the recording grows by segments. Method: the samples of the previous test, also at the
-    // beginning of runs.
+    // Proves that a feed returns each pixel and gap of an overview of the whole recording exactly
+    // once, while the recording grows by segments. The test uses samples like those in the previous
+    // test, even at the beginning of runs.
     #[test]
     fn a_feed_returns_the_pixels_of_an_overview(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -268,7 +270,7 @@ proptest! {
             feed.refresh().unwrap();
             let is_last = number + 1 == segments.len();
             let until_ns = if is_last { i64::MAX } else { run.offset_ns + run.mono_ns.cast_signed() };
-            // It is interrupted after each part.
+            // The feed is interrupted after each part.
             let mut calls = 0;
             let mut has_time = || { calls += 1; calls % 2 == 0 };
             for _ in 0..100 {
@@ -283,8 +285,8 @@ proptest! {
         prop_assert_eq!((overview.pixel_ns, overview.left_out), (1 << bits, 0));
         let expected: BTreeMap<String, Vec<OverviewRow>> =
             overview.series.into_iter().map(|series| (name_of(&series), series.rows)).collect();
-        // The overview does not know values before its range, so it does not contain a gap that
-        // begins there.
+        // The overview does not know values before its range, so it contains no gap that begins
+        // before the range.
         rows.retain(|_, rows| {
             rows.retain(|row| !matches!(row, OverviewRow::Gap(gap) if gap.start < begin_ns));
             !rows.is_empty()
@@ -293,9 +295,9 @@ proptest! {
     }
 }
 
-// Proves that a spike of one sample is in the overview of a long time, that each segment is
-// summarized once, that the hosts of two directories are separate, and that a damaged segment is
-// counted.
+// Proves that a spike of one sample is visible in the overview of a long time, and that each
+// segment is summarized exactly once. Also proves that the hosts of two directories are separate,
+// and that a damaged segment is counted.
 #[test]
 fn overviews_of_hosts_show_a_single_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -327,14 +329,15 @@ fn overviews_of_hosts_show_a_single_sample() {
     };
     assert!(most(&overview) > 1e6, "{overview:?}");
     assert!(cache.bytes() > 0);
-    // Reads one segment after the other, as far as summaries are kept.
+    // Each call summarizes only one more segment, if the cache is large enough for the summaries of
+    // all segments.
     let mut own = OverviewCache::new(1 << 20);
     let ask = |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
     let first = ask(&mut own);
     assert!(!first.is_complete && !first.series.is_empty() && first.series != overview.series, "{first:?}");
     assert_eq!(ask(&mut own), overview);
     assert_eq!(ask(&mut OverviewCache::new(0)), overview);
-    // From now on, the file cannot be read.
+    // From here on, the segment file cannot be read.
     let bytes = std::fs::read(&path).unwrap();
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;
@@ -350,11 +353,12 @@ fn overviews_of_hosts_show_a_single_sample() {
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
 }
 
-// Proves that samples that were left out on purpose are not a gap, at any distance of the remaining
-// samples, within a segment and between two, and that lost samples among them are a gap.
+// Proves that samples that were left out on purpose are not a gap, within a segment and between two
+// segments, however far the remaining samples are apart. Also proves that lost samples among them
+// are a gap.
 #[test]
 fn samples_left_out_on_purpose_are_no_gap() {
-    // One of ten samples is in the files.
+    // One of ten samples is written to the files.
     const KEPT: u64 = 10;
     const LOST_AFTER: u64 = 25;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A walk over all values of a recording, with which overviews are compared.
+//! Walks all values of a recording. The results are compared with overviews.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::*;
 
 pub(super) const PERIOD_NS: u64 = 50_000_000;
-/// As documented: a hole is longer than four periods for a source, and at least three seconds for
-/// an element.
+/// Minimum lengths of holes, as documented. A hole of a source is longer than four periods, and a
+/// hole of an element is longer than three seconds.
 const SOURCE_HOLE_NS: u64 = 4 * PERIOD_NS;
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
 /// A value of the walk, and whether there is a gap before it.
@@ -23,7 +23,7 @@ struct Before {
     run_id: u64,
     mono_ns: u64,
     count: u64,
-    /// The number of the sample in the run and table.
+    /// The number of the sample in its run and table.
     sample: u64,
 }
 
@@ -39,7 +39,8 @@ pub(super) fn walked(
     let (mut series, mut before): (BTreeMap<String, Vec<Walked>>, BTreeMap<String, Before>) =
         Default::default();
     let (mut run_id, mut has_gap) = (0, BTreeMap::new());
-    // For each table: the last sample, and the end of the last hole of the source.
+    // For each table, the number and the time of the last sample, and the end of the last hole of
+    // the source.
     let mut samples: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     while let Some(item) = results.next().unwrap() {
@@ -95,8 +96,8 @@ pub(super) fn walked(
     series
 }
 
-/// The formulas that tests draw: a share over 100 ms, the largest sum of a list, the same over 250
-/// ms, and a gauge.
+/// Returns the formulas that tests draw. They are a share over 100 ms, the largest sum of a list,
+/// the same sum over 250 ms, and a gauge.
 pub(super) fn formulas() -> Vec<DrawnValue> {
     let field = |path: &str, part: f64, whole: f64| FormulaField {
         path: path.to_owned(),
@@ -123,7 +124,7 @@ pub(super) fn formulas() -> Vec<DrawnValue> {
     .collect()
 }
 
-/// Computes a formula from the counts of one element in two samples, by time.
+/// Computes a formula from the counts of one element in two samples. Each sample has its time.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn computed(
     formula: &Formula,
@@ -150,7 +151,7 @@ fn computed(
     }
 }
 
-/// The time and the counts of a sample.
+/// The time of a sample, and its counts.
 type Reading = (u64, Vec<u64>);
 
 /// Walks all values of a formula.
@@ -159,7 +160,8 @@ pub(super) fn walked_formula(paths: &[PathBuf], drawn: &DrawnValue) -> Vec<Walke
     let recording = Recording::open(paths).unwrap();
     let mut results = recording.query(&Query { fields: fields.clone(), ..Query::default() }).unwrap();
     let (mut values, mut last_value, mut run_id) = (Vec::new(), None, 0);
-    // By label: the number of the last sample with the element, and its readings since it began.
+    // For each label, the number of the last sample that contains the element, and the element's
+    // readings since it began.
     let mut readings: BTreeMap<String, (u64, Vec<Reading>)> = BTreeMap::new();
     let (mut number, mut last_sample, mut hole_ns) = (0, None, 0);
     while let Some(item) = results.next().unwrap() {

@@ -1,4 +1,4 @@
-//! Paths of fields as users write them: `cpu.total.user`, `disk.devices[vda].reads`,
+//! Paths of fields as users write them, such as `cpu.total.user`, `disk.devices[vda].reads` or
 //! `process.processes[name=~"post.*"].user_time`.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use super::column_meaning::{ColumnMeaning, MeaningPart};
 use super::error::PathError;
 use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, read_quoted_value};
 
-/// A path that selects fields, parsed.
+/// A parsed path that selects fields.
 ///
 /// ```text
 /// path = part { "." part } [ "{" meaning { "," meaning } "}" ]
@@ -22,13 +22,14 @@ use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, re
 /// meaning = type | unit | kind | "no unit" | unit in double quotes
 /// ```
 ///
-/// A value with one of `[]=!,"` is written in double quotes, with `\` before each quote in it. A
-/// backslash before a quote is written twice. Other backslashes are not escaped, because regular
-/// expressions contain them. The first part may be the name of a source. In quotes it is the whole
-/// name: `"db".pool.size` is no field of a source `db.pool`. A path that ends at an object or a
-/// list selects all fields in it. A number in place of a name picks the element of the list before
-/// it: `cores.0.id` is `cores[0].id`. If type, unit or kind of a field differ between runs, braces
-/// select the runs in which the field has these.
+/// A value that contains one of `[]=!,"` is written in double quotes, with `\` before each quote in
+/// the value. A backslash before a quote is written twice. Other backslashes are not escaped,
+/// because regular expressions contain them. The first part may be the name of a source. If the
+/// first part is in quotes, it is the whole name of the source, so `"db".pool.size` is not a field
+/// of a source `db.pool`. A path that ends at an object or a list selects all fields in it. A
+/// number in place of a name selects one element of the list before the number, so `cores.0.id` is
+/// `cores[0].id`. The type, unit or kind of a field may differ between runs. A type, unit or kind
+/// in braces selects the runs in which the field has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,
@@ -37,23 +38,25 @@ pub struct FieldPath {
     pub(super) meaning: Vec<MeaningPart>,
 }
 
-/// A name, and the picked elements if the name belongs to a list.
+/// A name, and the selected elements if the name belongs to a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) name: Box<str>,
-    /// Whether the name is in quotes. The first part is then the whole name of a source.
+    /// Whether the name is in quotes. If the first part is in quotes, it is the whole name of a
+    /// source.
     pub(super) is_quoted: bool,
     pub(super) pick: Option<ElementPick>,
 }
 
-/// The picked elements of a list.
+/// The selected elements of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ElementPick {
-    /// `[*]`: all elements.
+    /// All elements, written as `[*]`.
     All,
-    /// `[vda]`: the elements with this label, or with this value in a field that identifies them.
+    /// The elements with this label, or with this value in a field that identifies them, written as
+    /// `[vda]`.
     Named(Box<str>),
-    /// `[name=~"post.*",pid!=1]`: the elements that pass all tests.
+    /// The elements that pass all tests, written as `[name=~"post.*",pid!=1]`.
     Tests(Vec<IdentityTest>),
 }
 
@@ -64,23 +67,23 @@ pub(super) struct IdentityTest {
     pub(super) field: Box<str>,
     /// The comparison.
     pub(super) operator: TestOperator,
-    /// The value to compare with, or a regular expression for the whole value.
+    /// The value with which the field is compared, or a regular expression for the whole value.
     pub(super) value: Box<str>,
 }
 
 /// The operator of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestOperator {
-    /// `=`: the value is this text.
+    /// The value is equal to this string, written as `=`.
     Equal,
-    /// `!=`: the value is another text.
+    /// The value is another string, written as `!=`.
     NotEqual,
-    /// `=~`: the whole value matches this regular expression.
+    /// The whole value matches this regular expression, written as `=~`.
     Matches,
 }
 
 impl ElementPick {
-    /// Returns the pick as it is written in brackets.
+    /// Returns the selection in the form in which it is written in brackets.
     pub(super) fn text(&self) -> String {
         match self {
             Self::All => "*".to_owned(),
@@ -102,10 +105,9 @@ impl IdentityTest {
 }
 
 impl FieldPath {
-    /// Splits a list of paths at its commas, except those in brackets, and parses each.
+    /// Splits a list of paths at its commas, except commas in brackets, and parses each path.
     ///
-    /// # Errors
-    /// The first path that is not well formed.
+    /// The error of the first path that is not well formed.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
         let (mut paths, mut rest) = (Vec::new(), text);
         loop {
@@ -131,7 +133,7 @@ impl FieldPath {
         false
     }
 
-    /// Returns whether the path picks certain elements of a list.
+    /// Returns whether the path selects certain elements of a list.
     pub fn picks_elements(&self) -> bool {
         self.parts.iter().any(|part| part.pick.as_ref().is_some_and(|pick| *pick != ElementPick::All))
     }
@@ -167,7 +169,8 @@ impl FieldPath {
             || ColumnMeaning::of_leaf(leaf).is_some_and(|own| self.meaning.iter().all(|part| own.has(part)))
     }
 
-    /// Returns the id in a path that begins with a source's name and an id: `orders[3].depth`.
+    /// Returns the id in a path that begins with a source's name and an id, such as 3 in
+    /// `orders[3].depth`.
     pub(super) fn source_id(&self, source: &str) -> Option<u16> {
         let count = self.source_parts(source)?;
         match &self.parts.get(count.checked_sub(1)?)?.pick {
@@ -176,20 +179,20 @@ impl FieldPath {
         }
     }
 
-    /// Returns the number of parts at the begin of the path that are the name of a source.
+    /// Returns the number of parts that form the name of a source at the begin of the path.
     pub(super) fn source_parts(&self, source: &str) -> Option<usize> {
         let first = self.parts.first()?;
         if first.is_quoted {
             return (*first.name == *source).then_some(1);
         }
-        // Names of sources may contain dots, so several parts may be one name.
+        // The name of a source may contain dots, so several parts may form one name.
         let names: Vec<&str> = source.split('.').collect();
         let (last, before) = self.parts.get(..names.len())?.split_last()?;
         let is_same = before.iter().chain([last]).zip(&names).all(|(part, name)| *part.name == **name);
         (is_same && before.iter().all(|part| part.pick.is_none())).then_some(names.len())
     }
 
-    /// Returns the path as written.
+    /// Returns the path as the user wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -233,7 +236,7 @@ impl<'t> PathParser<'t> {
         is_next
     }
 
-    /// Takes all characters up to one of these.
+    /// Reads all characters before the first of these characters.
     fn until(&mut self, ends: &[char]) -> &'t str {
         let rest = self.rest();
         let taken = rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default();
@@ -260,7 +263,7 @@ impl<'t> PathParser<'t> {
                     list.pick = Some(ElementPick::Named(name.as_ref().into()));
                 }
                 _ if is_position => {
-                    // The error states the place at which the number begins.
+                    // The error states the position at which the number begins.
                     self.at = start;
                     return Err(self.error("a number must follow a list"));
                 }
@@ -319,7 +322,8 @@ impl<'t> PathParser<'t> {
             };
             let start = self.at;
             let tested = self.value()?;
-            // Compiled already here, so that the error states the place in the path.
+            // The expression is compiled already here, so that the error states its position in the
+            // path.
             if operator == TestOperator::Matches && whole_match(&tested).is_err() {
                 self.at = start;
                 return Err(self.error("not a regular expression"));
@@ -334,7 +338,7 @@ impl<'t> PathParser<'t> {
         }
     }
 
-    /// Reads the end of the path: nothing, or type, unit and kind in braces.
+    /// Reads the end of the path, which is either empty or a type, unit and kind in braces.
     fn meaning(&mut self) -> Result<Vec<MeaningPart>, PathError> {
         let mut parts = Vec::new();
         if !self.take("{") {
@@ -378,7 +382,7 @@ impl<'t> PathParser<'t> {
 /// Compiles a regular expression that must match a whole value.
 pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
     /// Maximum number of bytes of a compiled expression.
-    // A short text can describe a huge one.
+    // A short expression can describe a huge one.
     const COMPILED_BYTES_MAX: usize = 1 << 20;
     regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
 }
@@ -400,7 +404,7 @@ mod tests {
         text.parse::<FieldPath>().unwrap_err().to_string()
     }
 
-    // Proves that each form of a path is parsed into its names and picks.
+    // Proves that each form of a path is parsed into its names and selections.
     #[test]
     fn paths_are_parsed() {
         let named = |name: &str| Some(ElementPick::Named(name.into()));
@@ -419,7 +423,8 @@ mod tests {
         assert_eq!(tests, Some(ElementPick::Tests(expected)));
     }
 
-    // Proves that a path to certain elements leads to all elements after its picks are removed.
+    // Proves that a path to certain elements leads to all elements after its selections are
+    // removed.
     #[test]
     fn picks_are_dropped() {
         let path = |text: &str| -> FieldPath { text.parse().unwrap() };
@@ -459,8 +464,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        // Proves that any string can select an element: its quoted form is read back unchanged in a
-        // path, a list of paths, a test and a condition.
+        // Proves that any string can select an element. The quoted form of the string is read back
+        // unchanged in a path, a list of paths, a test and a condition.
         #[test]
         fn any_value_can_be_picked(
             any in "[^\u{0}]{0,12}",
@@ -490,7 +495,7 @@ mod tests {
             }
         }
 
-        // Proves that any name of a source can be written in a path, also in a list of paths, and
+        // Proves that any name of a source can be written in a path and in a list of paths, and
         // that plain names are written unchanged.
         #[test]
         fn any_source_name_has_a_path(name in "[^\u{0}]{0,12}", other in "[a-z\\.\\[\\]\"\\\\,=!0-9 ]{1,8}") {

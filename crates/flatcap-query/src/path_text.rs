@@ -1,19 +1,20 @@
-//! Names and values as they are written in paths of fields.
+//! Names and values in the form in which they are written in paths of fields.
 
 use std::borrow::Cow;
 
 use flatcap_format::schema::is_plain_source_name;
 
-/// Returns the path of a field below a source for people, in the form of
-/// [`FieldPath`](super::FieldPath): a name that is not [plain](is_plain_source_name) is in double
-/// quotes. A field of another source may have the same path, such as `pool.size` of `db` and `size`
-/// of `db.pool`.
+/// Returns the path of a field for people. The path begins with the name of the source, and has the
+/// form of a [`FieldPath`](super::FieldPath). A name that is not [plain](is_plain_source_name) is
+/// in double quotes. A field of another source may have the same path, such as `pool.size` of `db`
+/// and `size` of `db.pool`.
 pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
 
-/// Returns the name of a source as a path has it, with its id if there is one. A name such as
-/// `orders[3]` is in quotes, so it is not the source 3 with the name `orders`.
+/// Returns the name of a source in the form in which a path contains it, with the id of the source
+/// if there is one. A name such as `orders[3]` is in quotes, so that it does not mean the source
+/// with the id 3 and the name `orders`.
 pub fn instance_name(source: &str, id: Option<u16>) -> String {
     let source = quoted_name(source);
     match id {
@@ -22,12 +23,13 @@ pub fn instance_name(source: &str, id: Option<u16>) -> String {
     }
 }
 
-/// Returns the path of a field that leads to no other source.
+/// Returns the path of a field. The path leads to no other source.
 pub fn exact_path(source: &str, path: &str) -> String {
     format!("{}.{path}", in_quotes(source))
 }
 
-/// Returns a value in quotes, as a [`FieldPath`](super::FieldPath) and a condition accept it.
+/// Returns a value in quotes, in a form that a [`FieldPath`](super::FieldPath) and a condition
+/// accept.
 pub fn quoted_value(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');
@@ -49,8 +51,9 @@ pub fn quoted_value(value: &str) -> String {
     quoted
 }
 
-/// Reads a value after its first quote. Returns the value and its length including the closing
-/// quote, or `None` without a quoted value. It is the inverse of [`quoted_value`].
+/// Reads a value after its first quote. Returns the value, and the length of its quoted form
+/// including the closing quote. Returns `None` if there is no closing quote. This function is the
+/// inverse of [`quoted_value`].
 pub(super) fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {
@@ -92,7 +95,7 @@ pub(super) fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -
     text.len()
 }
 
-/// Returns a name as it is written in a path.
+/// Returns a name in the form in which it is written in a path.
 pub(super) fn quoted_name(name: &str) -> Cow<'_, str> {
     if is_plain_source_name(name) { Cow::Borrowed(name) } else { Cow::Owned(in_quotes(name)) }
 }
@@ -102,7 +105,8 @@ pub(super) fn in_quotes(name: &str) -> String {
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Returns a value as it is written in brackets, quoted if necessary.
+/// Returns a value in the form in which it is written in brackets. The value is quoted if
+/// necessary.
 pub(super) fn quoted(value: &str) -> String {
     if is_plain_value(value) { value.to_owned() } else { quoted_value(value) }
 }

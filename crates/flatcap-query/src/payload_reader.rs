@@ -18,28 +18,29 @@ use super::template_cache::TemplateCache;
 /// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
 
-/// The only field to which a path leads.
+/// The field to which a path leads, if the path leads to only one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedField {
-    /// Position of its source in the list of searched sources.
+    /// Position of the field's source in the list of searched sources.
     pub source: usize,
-    /// The path from the source on, with `[*]` after each list: `disk.devices[*].reads`.
+    /// The path, including the name of the source, with `[*]` after each list, such as
+    /// `disk.devices[*].reads`.
     pub path: String,
-    /// The path of the innermost list with its picked elements, `devices[vda]`, or `None` if the
-    /// field is not in a list.
+    /// The path of the innermost list with its selected elements, such as `devices[vda]`. `None` if
+    /// the field is not in a list.
     pub list: Option<Box<str>>,
-    /// Whether the path picks all elements of each list.
+    /// Whether the path selects all elements of each list.
     pub is_every_element: bool,
     /// The type of the values.
     pub column_type: ColumnType,
-    /// The type as schemas spell it.
+    /// The name of the type in the schema.
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind: how successive values relate.
+    /// The metric kind, which states how successive values relate.
     pub kind: MetricKind,
-    /// The path of the field with the range of the counter: the value at which the counter wraps to
-    /// 0.
+    /// The path of the field with the range of the counter, which is the value at which the counter
+    /// wraps to 0.
     pub range: Option<FieldPath>,
     /// The samples that omit existing elements of the list.
     pub sparse: SparseSamples,
@@ -48,12 +49,12 @@ pub struct LocatedField {
 /// The samples that omit existing elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SparseSamples {
-    /// Samples that were cut.
+    /// Only samples that were cut omit elements.
     #[default]
     Cut,
     /// Any sample may omit elements.
     Any,
-    /// Samples in which this field is not 0, and samples that were cut.
+    /// Samples in which this field is not 0 may omit elements, and so may samples that were cut.
     Unless0(FieldPath),
 }
 
@@ -70,7 +71,7 @@ pub struct PayloadElement {
 /// Finds the field to which a path leads, in sources with these names and schemas.
 ///
 /// # Errors
-/// No field has the path, several fields have it, or it does not fit the schema.
+/// No field has the path, several fields have the path, or the path does not fit the schema.
 pub fn locate_field(
     sources: &[(&str, &CompiledSchema)],
     path: &FieldPath,
@@ -139,7 +140,7 @@ pub(super) fn locate(
         .enumerate()
         .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
         .collect();
-    // Sources with one name are alike, so the first one represents them.
+    // Sources with one name are alike, so the first of these sources represents them.
     let path_of = |(source, field): &(usize, SelectedField)| {
         let source = sources.get(*source)?;
         Some((source.name, spelled(&source.schema.fields().nth(field.leaf)?)))
@@ -166,14 +167,14 @@ pub(super) fn locate(
 /// Reads some fields of a source's payloads.
 ///
 /// Identity fields distinguish the elements of lists, as in a query. Elements are numbered in the
-/// order of their first appearance. Memory grows with their number, until [`forget`](Self::forget)
-/// is called.
+/// order of their first appearance. Memory grows with the number of elements, until
+/// [`forget`](Self::forget) is called.
 #[derive(Debug)]
 pub struct PayloadReader {
     plan: SourcePlan,
     /// The table and column of each field.
     places: Vec<(usize, usize)>,
-    /// The rows of the payload that is being read. Empty between payloads.
+    /// The rows of the payload that is being read. The tables are empty between payloads.
     tables: Vec<TableRows>,
     templates: TemplateCache,
     structs: StructElements,
@@ -221,12 +222,12 @@ impl PayloadReader {
         })
     }
 
-    /// Reads the fields of a payload. Calls `take` with the number of a field, its element if it is
-    /// in a list, and a value: field by field, and within a list in the order of the payload.
-    /// Fields of one list have the same elements in the same order.
+    /// Reads the fields of a payload. Calls `take` for each value, with the number of the field,
+    /// the element if the field is in a list, and the value. The calls are in the order of the
+    /// fields, and for one field in the order of the payload. Fields of one list have the same
+    /// elements in the same order.
     ///
-    /// # Errors
-    /// The payload does not fit its schema. After an error, `take` was not called.
+    /// # Errors The payload does not fit its schema. If there is an error, `take` is not called.
     #[inline]
     pub fn read(
         &mut self,
@@ -250,7 +251,8 @@ impl PayloadReader {
                 template.read_column(&plan.schema, payload, (*table, *column), |number, value| {
                     let element = number.map(|number| element(names, number));
                     match value {
-                        // An enum value without a name: its text is its number, as in columns.
+                        // This is an enum value without a name. Its string is its number, as in
+                        // columns.
                         FieldValue::Unsigned(number) if is_text => {
                             take(field, element, FieldValue::Text(&number.to_string()));
                         }
@@ -281,14 +283,14 @@ impl PayloadReader {
         walked
     }
 
-    /// Returns the number and the description of a field's table. Fields with the same table have
-    /// the same elements.
+    /// Returns the number and the description of a field's table. Fields in the same table have the
+    /// same elements.
     pub fn table(&self, field: usize) -> Option<(usize, &TableInfo)> {
         let (table, _) = self.places.get(field)?;
         Some((*table, self.plan.tables.get(*table)?))
     }
 
-    /// Returns the latest label of an element: `vda`, `postgres[812]`.
+    /// Returns the latest label of an element, such as `vda` or `postgres[812]`.
     pub fn label(&self, element: u32) -> &str {
         self.names.label(self.names.latest(element))
     }
@@ -298,7 +300,7 @@ impl PayloadReader {
         self.names.len()
     }
 
-    /// Clears all elements. The elements get new numbers.
+    /// Removes all elements. After that, elements get new numbers.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
         // The structs and templates refer to elements by their earlier numbers.
@@ -319,7 +321,7 @@ mod tests {
 
     type Values = BTreeMap<(u64, String), Vec<String>>;
 
-    /// Returns the values of each field of a source, as a query returns them.
+    /// Returns the values of each field of a source that a query returns.
     fn queried(path: &std::path::Path, source: &str, field: &FieldPath) -> Values {
         let recording = Recording::open(&[path.to_owned()]).unwrap();
         let mut results =
@@ -343,8 +345,8 @@ mod tests {
         found
     }
 
-    /// Returns the values of these fields of a source, read payload by payload, or `None` if there
-    /// is no reader for the paths.
+    /// Reads these fields of a source payload by payload, and returns their values. Returns `None`
+    /// if there is no reader for the paths.
     fn read_one_by_one(
         path: &std::path::Path,
         source: &RecordedSource,
@@ -380,8 +382,8 @@ mod tests {
         Some(found)
     }
 
-    // Proves that values read payload by payload equal the values of a query, for each field of
-    // each source of each conformance and corpus file.
+    // Proves that values that are read payload by payload equal the values of a query, for each
+    // field of each source in all conformance and corpus files.
     #[test]
     fn payloads_have_the_values_of_a_query() {
         let mut compared = 0;
@@ -407,7 +409,7 @@ mod tests {
         assert!(compared > 100, "{compared} values were compared");
     }
 
-    // Proves that a path to several fields, and one to none, is refused.
+    // Proves that a path to several fields is rejected, and that a path to no field is rejected.
     #[test]
     fn a_path_must_mean_one_field() {
         let schema = include_bytes!("../../../generated/host/process.bfbs");

@@ -1,12 +1,12 @@
-//! Pixels: equal parts of wall time, each with a summary of its values.
+//! Pixels are equal parts of wall time. Each pixel has a summary of its values.
 
 use std::ops::Range;
 
 /// Maximum number of pixels of an overview.
-// More than any screen has.
+// This is more than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
-/// The longest pixel is 146 years.
-// The range of all times has five of them.
+/// Binary logarithm of the maximum length of a pixel in nanoseconds. The maximum is 146 years.
+// The range of all representable times has five such pixels.
 const BITS_MAX: u32 = 62;
 
 /// A row of an overview.
@@ -14,7 +14,8 @@ const BITS_MAX: u32 = 62;
 pub enum OverviewRow {
     /// The values in a pixel.
     Pixel(PixelValues),
-    /// The time from the last value before a gap to the first one after it, in wall nanoseconds.
+    /// The interval from the last value before a gap to the first value after the gap, in wall
+    /// nanoseconds.
     Gap(Range<i64>),
 }
 
@@ -39,18 +40,20 @@ pub struct PixelValues {
     pub missing_ns: u64,
 }
 
-/// Pixels next to each other. Each is 2^`bits` nanoseconds long and begins at a multiple of that.
+/// Adjacent pixels. Each pixel is 2^`bits` nanoseconds long, and begins at a multiple of its
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PixelGrid {
-    // Powers of two, so that the pixels of one overview consist of whole pixels of another one.
+    // Lengths are powers of two, so that the pixels of one overview consist of whole pixels of
+    // another one.
     pub(super) bits: u32,
-    /// Number of the first pixel: its time divided by its length.
+    /// Number of the first pixel, which is its time divided by its length.
     pub(super) first: i64,
     pub(super) count: usize,
 }
 
 impl PixelValues {
-    /// The summary of one value.
+    /// Returns the summary of one value.
     #[inline]
     pub(super) fn of(wall_ns: i64, value: f64) -> Self {
         Self {
@@ -65,7 +68,7 @@ impl PixelValues {
         }
     }
 
-    /// Adds further values. The values are later, unless the clock was set back.
+    /// Adds further values. They are later than the values so far, unless the clock was set back.
     #[inline]
     pub(super) fn add(&mut self, next: &Self, is_after_hole: bool) {
         if is_after_hole {
@@ -88,7 +91,7 @@ impl PixelValues {
 
 impl PixelGrid {
     /// Returns the pixels that cover a range, with the smallest length that gives at most `pixels`
-    /// of them, plus one at the edge. Returns `None` for an empty range.
+    /// pixels, plus one at the edge. Returns `None` for an empty range.
     pub(super) fn of(wall_ns: &Range<i64>, pixels: u32) -> Option<Self> {
         let length = u128::try_from(i128::from(wall_ns.end) - i128::from(wall_ns.start)).ok()?;
         let least = length.div_ceil(pixels.clamp(1, PIXELS_MAX).into()).max(1);
@@ -99,7 +102,8 @@ impl PixelGrid {
         Some(Self { bits, first, count })
     }
 
-    /// Returns the time of all pixels. The last representable nanosecond is not in any range.
+    /// Returns the interval that the pixels cover. The last representable nanosecond is not in any
+    /// range.
     pub(super) fn wall_ns(&self) -> Range<i64> {
         let end = i64::try_from(self.count).unwrap_or(i64::MAX).saturating_add(self.first);
         let end_ns = i128::from(end) << self.bits;
@@ -107,7 +111,7 @@ impl PixelGrid {
     }
 
     /// Returns the pixel that contains a part of 2^`bits` nanoseconds, which must not be longer
-    /// than a pixel.
+    /// than the pixel.
     pub(super) fn place(&self, number: i64, bits: u32) -> Option<usize> {
         let pixel = number >> self.bits.saturating_sub(bits);
         usize::try_from(pixel.checked_sub(self.first)?).ok().filter(|place| *place < self.count)
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     // Proves that pixels cover the range, begin at multiples of their length, and exceed the
-    // requested number by at most one, for short times and for all times.
+    // requested number by at most one. Ranges are short times and all times.
     #[test]
     fn pixels_cover_the_range() {
         for (range, pixels, bits, count) in [

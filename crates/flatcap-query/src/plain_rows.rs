@@ -1,5 +1,5 @@
-//! Rows that are samples of one source, as batches of columns. Because no values are joined, there
-//! is no step for each row.
+//! Rows that are samples of one source, as batches of columns. No values are joined, so rows need
+//! not be built one by one.
 
 use flatcap_format::replay::Notice;
 use flatcap_format::segment::{Gap, Marker};
@@ -28,7 +28,8 @@ pub struct PlainRows {
 pub struct SampleRows {
     /// The sample of each row.
     pub times: BatchTimes,
-    /// By column, or `None` if the schema of this run lacks the field.
+    /// The values of each column, or `None` if the schema of this run lacks the field of the
+    /// column.
     pub columns: Vec<Option<ValueColumn>>,
 }
 
@@ -49,7 +50,7 @@ pub enum PlainItem {
 
 impl Recording {
     /// Queries the rows that [`rows`](Self::rows) returns without options, as batches of columns.
-    /// Returns `None` if the fields are in lists or in several sources, so that a row may join
+    /// Returns `None` if the fields are in lists or in several sources, because then a row may join
     /// values of several samples or elements.
     ///
     /// # Errors
@@ -60,7 +61,7 @@ impl Recording {
         let namesakes = self.sources().iter().any(|source| {
             source.instances.keys().any(Option::is_some) && selected.periods.contains_key(&source.name)
         });
-        // Such rows may join values of several samples or elements.
+        // Rows of such fields may join values of several samples or elements.
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }
@@ -117,7 +118,8 @@ mod tests {
     use crate::tests::files;
     use crate::{HeldValue, RowItem};
 
-    /// The time and the values of a row. As text, rows with NaN can be compared too.
+    /// The times and the values of a row. The values are in printed form, so that rows with NaN can
+    /// be compared, too.
     type ComparedRow = (u64, i64, String);
 
     fn by_batches(mut rows: PlainRows) -> Vec<ComparedRow> {
@@ -135,8 +137,8 @@ mod tests {
         found
     }
 
-    // Proves that batches have the columns and values of rows, in the same order, for all fields
-    // outside of lists of each source of the conformance and corpus files.
+    // Proves that batches have the same columns and values as rows, in the same order, for all
+    // fields outside of lists. The test reads each source of the conformance and corpus files.
     #[test]
     fn batches_have_the_values_of_rows() {
         let mut compared = 0;
@@ -170,7 +172,7 @@ mod tests {
         assert!(compared > 1000, "{compared} rows");
     }
 
-    // Proves that plain rows are refused for fields of lists and of several sources.
+    // Proves that plain rows are rejected for fields of lists and for fields of several sources.
     #[test]
     fn joined_values_are_no_plain_rows() {
         let all = files("conformance").into_iter().chain(files("corpus"));

@@ -1,4 +1,4 @@
-//! The plan of a query for one source of one run: it assigns fields to columns of tables.
+//! The plan of a query for one source of one run. The plan assigns fields to columns of tables.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::path_text::{instance_name, quoted};
 use super::resolve::SelectedField;
 
-/// The order of columns that are needed only for a condition or for rates.
+/// The order of columns that are not requested, but needed for a condition or for rates.
 pub(super) const HIDDEN: usize = usize::MAX;
 
-/// A table of a query's result: fields of a source that have one value per sample, or fields of the
-/// elements of one list.
+/// A table of a query's result. It contains either the fields of a source that have one value per
+/// sample, or the fields of the elements of one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
     /// The source's name.
     pub source: Box<str>,
-    /// The source's id, if the run has several sources with its name at the same time.
+    /// The source's id. `None` unless the run has several sources with this name at the same time.
     pub instance: Option<u16>,
-    /// The path of the list with its picked elements, `devices[vda]`, or `None` if the table is not
-    /// a list.
+    /// The path of the list with its selected elements, such as `devices[vda]`. `None` if the table
+    /// is not a list.
     pub list: Option<Box<str>>,
     /// The columns.
     pub columns: Vec<ColumnInfo>,
@@ -34,21 +34,21 @@ pub struct TableInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnInfo {
     /// Path of the field in the element, or in the source if the table is not a list. Empty if the
-    /// list's elements are the values.
+    /// elements of the list are values themselves.
     pub path: Box<str>,
     /// The type of the values.
     pub column_type: ColumnType,
-    /// The type as schemas spell it.
+    /// The name of the type in the schema.
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind: how successive values relate.
+    /// The metric kind, which states how successive values relate.
     pub kind: MetricKind,
     /// The usage of a resource that the values measure.
     pub usage: Usage,
     /// Whether the field identifies an element.
     pub is_identity: bool,
-    /// Position of the path in the query that selected it.
+    /// Position in the query of the path that selected the field.
     pub order: usize,
 }
 
@@ -68,13 +68,14 @@ impl ColumnInfo {
 }
 
 impl TableInfo {
-    /// Returns the name of the source, with its id if other sources share the name: `orders[3]`.
+    /// Returns the name of the source. If other sources share the name, the id follows, such as in
+    /// `orders[3]`.
     pub fn source_name(&self) -> String {
         instance_name(&self.source, self.instance)
     }
 
-    /// Returns the path of a column below the source, as [`FieldPath`](super::FieldPath) accepts
-    /// it: `devices[*].reads`.
+    /// Returns the path of a column below the source, such as `devices[*].reads`, in a form that
+    /// [`FieldPath`](super::FieldPath) accepts.
     pub fn path(&self, column: &ColumnInfo) -> String {
         match (&self.list, column.path.is_empty()) {
             (None, _) => column.path.to_string(),
@@ -83,7 +84,7 @@ impl TableInfo {
         }
     }
 
-    /// Returns the path of a column for one element: `devices[vda].reads`.
+    /// Returns the path of a column for one element, such as `devices[vda].reads`.
     pub fn element_path(&self, column: &ColumnInfo, label: &str) -> String {
         let Some(list) = &self.list else { return column.path.to_string() };
         let name = last_pick(list).and_then(|at| list.get(..at)).unwrap_or(list);
@@ -96,8 +97,8 @@ impl TableInfo {
     }
 }
 
-/// Returns the position at which the last pick of a list's path begins. Names in quotes may contain
-/// brackets: `processes["rustc[812]"]`.
+/// Returns the position at which the last brackets of a list's path begin. Names in quotes may
+/// contain further brackets, such as in `processes["rustc[812]"]`.
 fn last_pick(list: &str) -> Option<usize> {
     let (mut pick, mut is_inside, mut is_quoted, mut is_escaped) = (None, false, false, false);
     for (at, character) in list.char_indices() {
@@ -117,31 +118,33 @@ fn last_pick(list: &str) -> Option<usize> {
 /// The plan of one source.
 #[derive(Debug)]
 pub(super) struct SourcePlan {
-    /// The schema with only the fields that are needed.
+    /// The schema, reduced to the fields that are needed.
     pub(super) schema: CompiledSchema,
     pub(super) tables: Vec<TableInfo>,
-    /// Index of each table in the results' tables.
+    /// The position of each table in the tables of the results.
     pub(super) numbers: Vec<usize>,
-    /// The table and column of each selected field, or `None` if the field has no column.
+    /// The table and column of each selected field. `None` if the field has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
-    /// The columns that are needed for rates of counters.
+    /// The additional columns that are needed for rates of counters.
     pub(super) counters: CounterColumns,
 }
 
-/// The purpose of a field of the selected schema. Children are ordered by position in their object.
+/// The purpose of a field of the selected schema. The children are in the order of their positions
+/// in the object.
 #[derive(Debug, Default)]
 pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
     /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
-    /// Set if the field identifies or names an element of the innermost list.
+    /// The role in the identity. Set if the field identifies or names an element of the innermost
+    /// list.
     pub(super) naming: Option<Naming>,
-    /// Set if the field is a list.
+    /// The plan of the list. Set if the field is a list.
     pub(super) list: Option<Box<ListPlan>>,
 }
 
-/// A field that identifies or names an element.
+/// The role of a field that identifies or names an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Naming {
     pub(super) field: Arc<str>,
@@ -151,22 +154,23 @@ pub(super) struct Naming {
     pub(super) rule: LabelRole,
 }
 
-/// A list.
+/// The plan of a list.
 #[derive(Debug, Default)]
 pub(super) struct ListPlan {
     /// Tables whose rows are elements of this list.
     pub(super) tables: Vec<usize>,
-    /// For each table whose rows are elements of this list or are inside them: the picked elements.
+    /// For each table whose rows are these elements or are inside these elements, the selected
+    /// elements.
     pub(super) picks: Vec<(usize, ElementTest)>,
-    /// The list for [`ElementNames`](super::ElementNames), or `None` if its elements are not
-    /// distinguished.
+    /// The number of the list for [`ElementNames`](super::ElementNames). `None` if its elements are
+    /// not distinguished.
     pub(super) number: Option<u32>,
-    /// Whether its elements are events: the element at a position is unrelated to the element there
+    /// Whether the elements are events. An event is unrelated to the element at the same position
     /// in the next sample.
     pub(super) are_events: bool,
-    /// Whether the elements have a list before the field that identifies them.
+    /// Whether an inner list precedes the field that identifies the elements.
     pub(super) has_late_key: bool,
-    /// Set if the elements are structs of numbers and texts, and all of them are picked.
+    /// Set if the elements are structs of numbers and strings, and all elements are selected.
     pub(super) structs: Option<StructPlan>,
 }
 
@@ -198,20 +202,20 @@ impl StructPlan {
         Self { fields: fields.collect() }
     }
 
-    /// Returns whether the struct has texts, which may not be UTF-8.
+    /// Returns whether the struct has strings, which may not be UTF-8.
     pub(super) fn has_text(&self) -> bool {
         self.fields.iter().any(|column| column.field.reader.is_none())
     }
 }
 
-/// A pick, prepared for tests.
+/// A selection of elements, prepared for tests.
 #[derive(Debug, Clone)]
 pub(super) enum ElementTest {
     Named(Box<str>),
     Tests(Vec<(IdentityTest, Option<regex::Regex>)>),
 }
 
-/// A table, and the picked elements of each list on the way to its rows.
+/// A table, and the selected elements of each list on the way to the table's rows.
 type PickedTable = (usize, Vec<ElementPick>);
 
 impl SourcePlan {
@@ -232,8 +236,8 @@ impl SourcePlan {
             places.push(None);
             let Some(leaf) = leaves.get(field.leaf) else { continue };
             let Some(column_type) = leaf.field.column_type() else { continue };
-            // The path contains the picks: the same list with other picks is another table with
-            // other rows.
+            // The path contains the selections. The same list with another selection is another
+            // table, because it has other rows.
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
             let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
                 tables.push(TableInfo { source: source.into(), instance: None, list, columns: Vec::new() });
@@ -263,12 +267,13 @@ impl SourcePlan {
         let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
-        // In the order of the schema, because the fields of `narrowed` have this order.
+        // The fields are sorted into the order of the schema, because the fields of `narrowed` have
+        // this order.
         needed.sort_unstable();
         needed.dedup();
         let paths: Vec<&str> =
             needed.iter().filter_map(|leaf| Some(leaves.get(*leaf)?.path.as_str())).collect();
-        // A walk skips all fields that the reduced schema lacks.
+        // A walk skips all fields that the reduced schema does not have.
         let narrowed = schema.select(&paths)?;
         let mut root = PlanNode::default();
         for (leaf, number) in narrowed.fields().zip(&needed) {
@@ -298,7 +303,7 @@ impl SourcePlan {
 }
 
 impl SourcePlan {
-    /// Returns whether a requested column has a change per second.
+    /// Returns whether the change per second of any requested column can be computed.
     pub(super) fn has_rates(&self) -> bool {
         self.tables
             .iter()
@@ -316,7 +321,7 @@ impl PlanNode {
         &mut self.children[position]
     }
 
-    /// Returns the node of a leaf, and marks the lists on the way to it.
+    /// Returns the node of a leaf, and marks the lists on the way to the leaf.
     fn descendant(
         &mut self,
         leaf: &LeafField<'_>,
@@ -334,12 +339,13 @@ impl PlanNode {
         })
     }
 
-    /// Plans the elements of a list as structs.
+    /// Plans the elements of a list for reading them as structs.
     fn plan_structs(&mut self, structs: &StructList) {
         let list = structs.positions.iter().try_fold(self, |node, position| node.children.get_mut(*position));
         let Some(list) = list else { return };
         let plan = StructPlan::new(&list.children, &structs.fields);
-        // A pick is tested element by element, so such a list cannot be read column by column.
+        // A selection is tested element by element, so a list with a selection cannot be read
+        // column by column.
         let is_plain =
             |own: &&mut Box<ListPlan>| own.picks.is_empty() && (own.number.is_some() || !plan.has_text());
         if let Some(own) = list.list.as_mut().filter(is_plain) {
@@ -347,9 +353,9 @@ impl PlanNode {
         }
     }
 
-    /// Adds a table to the list at `path`, and its picks to the lists on the way.
+    /// Adds a table to the list at `path`, and adds the selections to the lists on the way.
     fn add_table(&mut self, schema: &CompiledSchema, path: &str, table: usize, picks: &[ElementPick]) {
-        // `cores` is also the beginning of `cores_total`, so a dot must follow.
+        // `cores` is also the beginning of `cores_total`, so the rest must begin with a dot.
         let below = |leaf: &LeafField<'_>| {
             leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -382,8 +388,8 @@ impl ElementTest {
                     .iter()
                     .map(|test| {
                         let is_match = test.operator == TestOperator::Matches;
-                        // The expression was compiled once before, when the path was parsed, so
-                        // this does not fail.
+                        // The expression was already compiled when the path was parsed, so
+                        // compiling it again does not fail.
                         (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
                     })
                     .collect(),
@@ -392,7 +398,7 @@ impl ElementTest {
     }
 }
 
-/// Returns the path to a list, with the picks of all lists on the way.
+/// Returns the path to a list, with the selections of all lists on the way.
 pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[ElementPick]) -> Box<str> {
     let (mut path, mut start) = (String::new(), 0);
     for (end, pick) in leaf.lists.iter().take_while(|end| **end <= list_end).zip(picks) {
@@ -403,12 +409,12 @@ pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
     path.into()
 }
 
-/// Returns the leaves that identify or name the elements of these lists and of the lists around
-/// them.
+/// Returns the leaves that identify or name the elements of these lists and of the lists that
+/// contain these lists.
 ///
-/// Fields with the attribute `identity` form the key. Without such fields, texts and unsigned
-/// states form the key. Texts also name the element in any case. Events without an identity are
-/// identified by their positions.
+/// Fields with the attribute `identity` form the key. If there are no such fields, strings and
+/// unsigned states form the key. In any case, strings also name the element. Events without an
+/// identity are identified by their positions.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
     (root, lists): (&str, impl Iterator<Item = &'l str>),
@@ -437,7 +443,7 @@ fn naming_leaves<'l>(
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
-        // If the values of events were their key, each event would be a new element.
+        // If the values of events formed their key, each event would be a new element.
         if are_events && !has_identity {
             continue;
         }
@@ -451,7 +457,7 @@ fn naming_leaves<'l>(
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
             if is_key || is_text {
                 let path = leaf.path.get(list.len() + 1..).unwrap_or_default();
-                // Of the fields that identify elements, only times have a unit.
+                // Among the fields that identify elements, only times have a unit.
                 let is_time = leaf.field.unit().is_some();
                 naming.push((number, leaf, NamingField { path, is_text, is_key, is_time }));
             }
@@ -466,7 +472,7 @@ fn naming_leaves<'l>(
     found
 }
 
-/// Returns whether a field that identifies the elements of a list follows a list in them.
+/// Returns whether an inner list precedes a field that identifies the elements of this list.
 fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str) -> bool {
     let mut own = naming.iter().filter(|(leaf, naming)| {
         let leaf = leaves.get(*leaf);
@@ -486,8 +492,8 @@ fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str
 mod tests {
     use super::*;
 
-    // Proves that the last pick is found with any names in it, and that an element's name replaces
-    // it.
+    // Proves that the last brackets are found with any names in them, and that an element's name
+    // replaces them.
     #[test]
     fn an_element_takes_the_place_of_the_last_pick() {
         let column = ColumnInfo {

@@ -1,7 +1,8 @@
-//! The rank of a quantile.
+//! Computes the rank of a quantile.
 
-/// Returns the rank, from 1, of the smallest of `count` ordered values that a share of them does
-/// not exceed. `share` is from 0 to 1. The rank of 0.56 of 25 values is 14.
+/// Returns the rank, from 1, of a quantile of `count` ordered values. The quantile is the smallest
+/// value that at least this share of the values does not exceed. `share` is from 0 to 1. For
+/// example, the rank of 0.56 of 25 values is 14.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -9,8 +10,8 @@
     reason = "a rank: a recording has fewer than 2^53 values"
 )]
 pub fn quantile_rank(share: f64, count: usize) -> usize {
-    // The nearest float to 0.56 is larger than 0.56, and 25 times that is larger than 14. Rounding
-    // up would give 15.
+    // The float nearest to 0.56 is larger than 0.56, and 25 times this float is larger than 14.
+    // Without the correction, rounding up would give 15.
     const ROUNDING: f64 = 4.0 * f64::EPSILON;
     let rank = (share * count as f64 * (1.0 - ROUNDING)).ceil() as usize;
     rank.clamp(1, count.max(1))
@@ -20,7 +21,7 @@ pub fn quantile_rank(share: f64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    // Proves that shares in percent and per thousand have the rank that integers give.
+    // Proves that shares in percent and per thousand have the rank that integer arithmetic gives.
     #[test]
     fn ranks_are_those_of_integers() {
         for count in 1..=4096 {

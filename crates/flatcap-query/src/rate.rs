@@ -1,4 +1,4 @@
-//! Turns counters into their change per second.
+//! Converts counters to their change per second.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,25 @@ use super::column::ValueColumn;
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::plan::{ColumnInfo, TableInfo};
 
-/// The last values of the counters of a query, used to convert its batches to rates.
+/// The last values of the counters of a query, which are needed to convert its batches to rates.
 #[derive(Debug, Default)]
 pub struct CounterRates {
-    /// The histories, by table and id of the source.
+    /// The history of each table and source. The key is the number of the table and the id of the
+    /// source.
     tables: HashMap<(usize, u16), CounterHistory>,
 }
 
-/// The growth of the counter of a column in each row of a batch.
+/// The growth of one counter in each row of a batch.
 #[derive(Debug)]
 pub struct ColumnGrowth {
-    /// The column in the table.
+    /// The position of the counter's column in the table.
     pub column: usize,
-    /// The growth by row.
+    /// The growth in each row.
     pub growths: Vec<Growth>,
 }
 
 impl ColumnGrowth {
-    /// Removes all rows except these.
+    /// Removes all rows except the rows with these positions.
     pub(super) fn select(&mut self, rows: &[usize]) {
         self.growths = rows.iter().filter_map(|row| self.growths.get(*row).copied()).collect();
     }
@@ -34,9 +35,10 @@ impl ColumnGrowth {
 
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
-    /// element. There is no value in the first row of an element, in a row whose counter fell, and
-    /// for elements with the same identity in one sample. An element that is missing in a complete
-    /// sample has ended: a later one with its identity is a new element.
+    /// element. There is no value in the first row of an element, and in a row in which the counter
+    /// fell. There is also no value for several elements with the same identity in one sample. An
+    /// element that is missing in a complete sample has ended, so a later element with the same
+    /// identity is a new element.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
             let mut rates = ValueColumn::new(ColumnType::Float, growths.len());
@@ -49,8 +51,8 @@ impl CounterRates {
         }
     }
 
-    /// Returns the growth of each counter of a batch since the last row of the same element, by the
-    /// rule of [`apply`](Self::apply).
+    /// Returns the growth of each counter of a batch since the last row of the same element. The
+    /// rules are those that [`apply`](Self::apply) describes.
     pub fn growths(
         &mut self,
         batch: &ColumnBatch,
@@ -97,7 +99,7 @@ impl CounterRates {
         found
     }
 
-    /// Clears all values, for the next run.
+    /// Removes all values, for the next run.
     pub fn clear(&mut self) {
         // The counters of the next run are different ones.
         self.tables.clear();
@@ -105,7 +107,7 @@ impl CounterRates {
 }
 
 impl ColumnInfo {
-    /// Returns whether the values have a change per second.
+    /// Returns whether a change per second can be computed for the values.
     pub fn has_rate(&self) -> bool {
         has_rate(self.kind, self.column_type)
     }
@@ -118,8 +120,8 @@ mod tests {
     use super::*;
     use crate::{BatchTimes, RowSource};
 
-    // Proves that counters of elements without a number have no rate: two such rows may belong to
-    // different elements.
+    // Proves that counters of elements without a number have no rate, because two such rows may
+    // belong to different elements.
     #[test]
     fn elements_without_a_number_have_no_rate() {
         let table = TableInfo {

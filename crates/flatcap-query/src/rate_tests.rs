@@ -1,5 +1,5 @@
-//! Compares rates, steps and aggregates of random recordings with a naive reader of the same
-//! samples.
+//! Compares rates, steps and aggregates of random recordings with the results of a naive reader of
+//! the same samples.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
     for (number, part) in [(0, 0..cut), (1, cut..samples.len())] {
         let mut header = example();
         header.segment = number;
-        // Times are found by the clocks.
+        // The reader uses the clocks to find times.
         header.clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
         header.clock_table = vec![header.clocks];
         let first = header.sources[0].clone();
@@ -52,19 +52,19 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
     paths
 }
 
-/// The id of an element, and its number among the elements of a sample with this id, from 1.
+/// The id of an element, and its number among the elements with this id in a sample, from 1.
 type ElementKey = (u64, u64);
 
-/// A row: the time of its step or sample, its element, and its values by field.
+/// A row, with the time of its step or sample, its element, and the value of each field.
 type ComparedRow = (i64, Option<ElementKey>, Vec<HeldValue>);
 
-/// Reads the label of an element: `7`, `7#2`.
+/// Reads the label of an element, such as `7` or `7#2`.
 fn key(label: &str) -> ElementKey {
     let (id, number) = label.split_once('#').unwrap_or((label, "1"));
     (id.parse().unwrap(), number.parse().unwrap())
 }
 
-/// A condition: that the field [`COMPARED`] is at least this.
+/// A condition on the field [`COMPARED`]. The value of the field must be at least this number.
 type Least = Option<i64>;
 const COMPARED: usize = 6;
 
@@ -108,7 +108,7 @@ fn rate(growths: &[(f64, u64)]) -> HeldValue {
     if elapsed_ns == 0 || amount < 0.0 { HeldValue::Absent } else { HeldValue::Float(rate) }
 }
 
-/// Returns the aggregate of these values, in their type.
+/// Returns the aggregate of these values, in the type of the values.
 #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
 fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     let mut sorted = values.to_vec();
@@ -147,7 +147,7 @@ fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     }
 }
 
-/// Returns the rows by their definition: the condition selects rows and changes no value.
+/// Computes the rows by their definition. The condition selects rows, and changes no value.
 fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least) -> Vec<ComparedRow> {
     // The samples of each row.
     let mut groups: Vec<(i64, Vec<usize>)> = Vec::new();
@@ -161,7 +161,8 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
     }
     let mut rows = Vec::new();
     for (begin_ns, group) in groups {
-        // The values of each element in a row: one value, or all values of a step.
+        // The values of each element in a row. A row has one value per element, or all values of a
+        // step.
         let mut own: Vec<(ElementKey, Vec<(usize, &Element)>)> = Vec::new();
         for at in group {
             let elements = &samples[at].lists[list];
@@ -189,7 +190,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
                     aggregate(name, &values)
                 };
                 match options.steps.map(|steps| steps.aggregate) {
-                    // NaN is a value of a row, but has no rate.
+                    // NaN is a valid value of a row, but has no rate.
                     None if !is_rate => match group[0].1.values[field] {
                         Raw::F64(number) if number.is_nan() => HeldValue::Float(number),
                         Raw::F32(number) if number.is_nan() => HeldValue::Float32(number),
@@ -216,8 +217,8 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
     rows
 }
 
-/// Returns whether two values are the same: integers exactly, fractions up to the rounding of a
-/// sum.
+/// Returns whether two values are the same. Integers must be equal, and fractions may differ by the
+/// rounding of a sum.
 fn is_same(found: &HeldValue, expected: &HeldValue) -> bool {
     match (found, expected) {
         (HeldValue::Float(found), HeldValue::Float(expected)) => {
@@ -252,7 +253,8 @@ fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOpti
     assert_eq!(found.len(), expected.len(), "rows of {} {options:?} {least:?}", LISTS[list]);
 }
 
-/// Compares whole samples with rates, as `dump --source --rate` prints them, from one sample on.
+/// Compares whole samples with rates, in the form in which `dump --source --rate` prints them.
+/// `first` is the position of the first compared sample.
 fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
     let since_ns = samples[first].mono_ns.cast_signed() + OFFSET_NS;
     let filter = ReplayFilter { since_ns: (first > 0).then_some(since_ns), ..ReplayFilter::default() };
@@ -267,10 +269,10 @@ fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         found.push((sample.seq, json));
     }
-    // Samples far before the first one are not read for its rates.
+    // Samples that are far before the first compared sample are not read for its rates.
     let read_ns = samples[first].mono_ns.saturating_sub(2 * PERIOD_NS + 1_000_000_000);
     let begin = if first == 0 { 0 } else { samples.partition_point(|sample| sample.mono_ns < read_ns) };
-    // Samples may have the same time.
+    // Several samples may have the same time.
     let first = samples.partition_point(|sample| sample.mono_ns < samples[first].mono_ns);
     assert_eq!(found.len(), samples.len() - first);
     for (at, (seq, json)) in (first..).zip(found) {
@@ -307,8 +309,8 @@ proptest! {
     // Proves that rates, steps and all aggregates have the values that a naive reader computes.
     // Counters of all types wrap, are reset, fall a little and are absent. Elements end, come back,
     // are left out, and occur twice. Values are around 2^53, 2^63 and 2^64. The two segments are
-    // raw or compressed. A condition selects rows. Their rates cover the time since the last sample
-    // of the element, even if the condition excludes that sample.
+    // raw or compressed. A condition selects rows. The rates of these rows cover the time since the
+    // last sample of the element, even if the condition excludes that sample.
     #[test]
     fn rates_and_steps_are_as_defined(seed in any::<u64>()) {
         let mut random = Random(seed);
@@ -333,7 +335,7 @@ proptest! {
     }
 }
 
-/// Returns an element whose counters and gauges all have this count.
+/// Returns an element whose counters and gauges all have the value `count`.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -359,7 +361,7 @@ fn counted(id: u64, count: i64) -> Element {
     Element { id, values }
 }
 
-/// Returns the rows of samples with these totals and devices, with one sample each 100 ms.
+/// Returns the rows of samples with these totals and devices. There is one sample every 100 ms.
 fn rows_of(
     samples: impl Iterator<Item = (Element, Vec<Element>)>,
     list: usize,
@@ -376,7 +378,7 @@ fn rows_of(
     rows(&paths, list, options, None)
 }
 
-// Proves that counters of each type of number have the same rate, plain and by steps.
+// Proves that counters of all number types have the same rate, with steps and without.
 #[test]
 fn all_types_of_counters_have_rates() {
     let samples = || (0..11).map(|number| (counted(0, number), Vec::new()));
@@ -392,8 +394,8 @@ fn all_types_of_counters_have_rates() {
     }
 }
 
-// Proves that a device that is created again with its old name has no rate relative to the old one,
-// and that two devices with one name have no rate relative to each other.
+// Proves that a device that is created again with its old name has no rate relative to the old
+// device. Also proves that two devices with one name have no rate relative to each other.
 #[test]
 fn a_device_made_again_is_another_one() {
     let samples = || {
@@ -416,8 +418,8 @@ fn a_device_made_again_is_another_one() {
     }
 }
 
-// Proves that a CPU time that the kernel sometimes corrects downwards by a tick has a rate in each
-// step. If a counter is reset, the rate covers the rest of the step.
+// Proves that a CPU time has a rate in each step, although the kernel sometimes corrects the CPU
+// time downwards by a tick. If a counter is reset, the rate covers the rest of the step.
 #[test]
 fn a_step_back_does_not_blank_a_step() {
     let mut count = 1000;
@@ -437,7 +439,7 @@ fn a_step_back_does_not_blank_a_step() {
     }
 }
 
-// Proves that the rate of a counter that wraps is correct across wraps, also with several wraps in
+// Proves that the rate of a counter that wraps is correct across wraps, even with several wraps in
 // a step.
 #[test]
 fn counters_with_a_range_go_on_over_wraps() {

@@ -1,4 +1,4 @@
-//! The wall time up to which the results of a query were read.
+//! Computes the wall time up to which the results of a query were read.
 
 use super::results::QueryItem;
 
@@ -23,7 +23,7 @@ impl ReadProgress {
     /// Adds the next item.
     pub fn observe(&mut self, item: &QueryItem) {
         match item {
-            // The clock may have been set back between the runs.
+            // The clock may have been set back since the previous run.
             QueryItem::Run(run) => (self.offset_ns, self.complete_ns) = (run.wall_offset_ns, i64::MIN),
             QueryItem::Batch(batch) => {
                 if let Some((wall_ns, mono_ns)) = batch.times.wall_ns.last().zip(batch.times.mono_ns.last()) {
@@ -31,19 +31,19 @@ impl ReadProgress {
                     self.newest_ns = self.newest_ns.max(*wall_ns);
                 }
             }
-            // The run has ended, and the next one is later.
+            // The run has ended, and the next run is later.
             QueryItem::Complete(u64::MAX) => self.complete_ns = self.newest_ns,
             QueryItem::Complete(mono_ns) => self.complete_ns = self.wall_ns(*mono_ns),
             QueryItem::Gap(..) | QueryItem::Marker(_) | QueryItem::Notice(_) => {}
         }
     }
 
-    /// Returns the wall time before which everything was read.
+    /// Returns a wall time. Everything before this time was read.
     pub fn complete_ns(&self) -> i64 {
         self.complete_ns
     }
 
-    /// Returns the wall time of a monotonic time of the run.
+    /// Converts a monotonic time of the run to wall time.
     pub(super) fn wall_ns(&self, mono_ns: u64) -> i64 {
         self.offset_ns.saturating_add_unsigned(mono_ns)
     }

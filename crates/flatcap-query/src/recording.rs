@@ -1,4 +1,4 @@
-//! A recording: the segments of some paths, their hosts and sources.
+//! A recording consists of the segments at some paths. It has hosts and sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
 use super::shared_paths::SharedPaths;
 
-/// The segments of some paths, and the sources in them.
+/// The segments at some paths, and the sources in these segments.
 #[derive(Debug)]
 pub struct Recording {
     paths: Vec<PathBuf>,
@@ -30,45 +30,45 @@ pub struct Recording {
     shared_paths: Arc<SharedPaths>,
 }
 
-/// Maximum number of senders of a source with one id.
+/// Maximum number of listed senders of the sources with one id.
 const SENDERS_MAX: usize = 16;
 
-/// A source with its schema. A source whose schema differs between runs has one entry for each
-/// schema.
+/// A source with its schema. If the schema of a source differs between runs, there is one entry for
+/// each schema.
 #[derive(Debug, Clone)]
 pub struct RecordedSource {
     /// The source's name.
     pub name: String,
-    /// The source's nominal period, in nanoseconds; 0 without a period.
+    /// The source's nominal period, in nanoseconds. 0 if there is no nominal period.
     pub period_ns: u64,
-    /// The source's schema, or `None` if it is malformed. A payload without a schema is one field.
+    /// The source's schema, or `None` if it is malformed. If the source has no schema, its payload
+    /// is one field.
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
     /// Whether the source was imported from a foreign recording.
     pub is_imported: bool,
-    /// Whether the source is computed: no segment contains it, and its samples are computed from
-    /// the samples of another source. A query returns them only if it names the source or one of
-    /// its fields.
+    /// Whether the source is computed. No segment contains a computed source, because its samples
+    /// are computed from the samples of another source. A query returns the samples only if the
+    /// query names the source or one of its fields.
     pub is_computed: bool,
     /// The source's ids in runs in which several sources share the name. The key is `None` for runs
-    /// in which the name identifies the source. The values are the programs that pushed the
-    /// samples, at most 16. The values are empty if the recorder measured or imported the samples.
+    /// in which the name alone identifies the source. The value is the set of programs that pushed
+    /// the samples, at most 16. The set is empty if the recorder measured or imported the samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 
 impl Recording {
     /// Opens a recording and reads its headers and footers.
     ///
-    /// # Errors
-    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is not an error
-    /// here: the query reports it.
+    /// # Errors `Io` for a path that is missing or unreadable. A segment that cannot be read is not
+    /// an error here, because the query reports it.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |_| {})
     }
 
-    /// Opens a recording like [`open`](Self::open), and also reads unsealed segments in full, to
-    /// find sources that were added after their headers.
+    /// Opens a recording like [`open`](Self::open). Also reads unsealed segments in full, to find
+    /// sources that were added after the header was written.
     ///
     /// # Errors
     /// The same errors as [`open`](Self::open).
@@ -83,8 +83,8 @@ impl Recording {
     fn read(paths: &[PathBuf], read_added: impl Fn(&mut SegmentReader)) -> Result<Self, SegmentError> {
         let (mut sources, mut namesakes) = (BTreeMap::new(), Namesakes::default());
         for run in runs(&list(paths)?) {
-            // The header of a run's last segment has all sources, except sources that were added to
-            // that segment.
+            // The header of a run's last segment contains all sources of the run, except the
+            // sources that were added to that segment.
             if let Some(mut reader) =
                 run.iter().rev().find_map(|listing| listing.open_without_index().ok()?)
             {
@@ -100,21 +100,21 @@ impl Recording {
         Ok(Self { paths: paths.to_vec(), sources, namesakes: Arc::new(namesakes), shared_paths })
     }
 
-    /// Returns the sources, by name.
+    /// Returns the sources, ordered by name.
     pub fn sources(&self) -> &[RecordedSource] {
         &self.sources
     }
 
-    /// Returns the path of a field that leads to no field of another source. `path` has `[*]` after
-    /// each list. With an id, the path leads only to the source with this id.
+    /// Returns the path of a field. The path leads to no field of another source. `path` has `[*]`
+    /// after each list. With an id, the path leads only to the source with this id.
     pub fn path(&self, source: (&str, Option<u16>), path: &str) -> String {
         self.shared_paths.path(source, path)
     }
 
     /// Queries the values of some fields.
     ///
-    /// # Errors
-    /// A path leads to no field, or to several; a condition fits no source; or a file is missing.
+    /// A path leads to no field or to several fields, a condition fits no source, or a file is
+    /// missing.
     pub fn query(&self, query: &Query) -> Result<QueryResults, QueryError> {
         self.check(query)?;
         if let Some(condition) = &query.condition {
@@ -124,12 +124,12 @@ impl Recording {
     }
 
     fn check_condition(&self, query: &Query, condition: &RowCondition) -> Result<(), QueryError> {
-        // Reading unsealed segments in full is slow, so it is done only for a condition that
-        // applies nowhere else.
+        // Reading unsealed segments in full is slow, so they are read only if the condition applies
+        // to no source that is already known.
         if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
             return Ok(());
         }
-        // A misspelled path is the better explanation, so each path is checked alone first.
+        // The error of a misspelled path explains more, so each path is checked alone first.
         for operand in &condition.condition.operands {
             let path = Query { fields: vec![operand.path.clone()], ..query.clone() };
             self.check(&path).map_err(|error| match error {
@@ -148,12 +148,12 @@ impl Recording {
         run_ends(&self.paths, host)
     }
 
-    /// Returns the paths of its segments and directories.
+    /// Returns the paths of the recording's segments and directories.
     pub(super) fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Returns the sources that share their names with other sources at the same time.
+    /// Returns the sources that share their names with other sources of a run at the same time.
     pub(super) fn namesakes(&self) -> &Arc<Namesakes> {
         &self.namesakes
     }
@@ -165,8 +165,8 @@ impl Recording {
 
     /// Checks that each path of the query leads to fields.
     pub(super) fn check(&self, query: &Query) -> Result<(), QueryError> {
-        // Reading unsealed segments in full is slow, so it is done only for a path that leads
-        // nowhere.
+        // Reading unsealed segments in full is slow, so they are read only if a path leads to no
+        // field.
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }
@@ -189,7 +189,7 @@ impl Recording {
     }
 }
 
-/// Checks that each path leads to a field of these sources.
+/// Checks that each path of the query leads to a field of these sources.
 fn check(sources: &[RecordedSource], query: &Query) -> Result<(), QueryError> {
     resolve(&known(sources, query), &query.fields).map(drop)
 }
@@ -203,23 +203,24 @@ fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) 
             Err(error) => refused = Some(error),
         }
     }
-    // A field may have another type in another run.
+    // A field may have another type in another run, so an error counts only if the condition
+    // applies nowhere.
     refused.filter(|_| !applies).map_or(Ok(applies), Err)
 }
 
-/// Returns the sources that a query wants and that have a schema.
+/// Returns the sources that a query wants and that have a valid schema.
 fn known<'s>(sources: &'s [RecordedSource], query: &Query) -> Vec<KnownSource<'s>> {
     let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
     wanted.filter_map(RecordedSource::known).collect()
 }
 
 impl RecordedSource {
-    /// Returns whether its payloads have a schema, which can be read.
+    /// Returns whether the source's payloads have a schema that can be read.
     pub fn has_schema(&self) -> bool {
         self.schema.as_ref().is_some_and(|schema| !schema.is_opaque())
     }
 
-    /// Returns whether an application pushed it.
+    /// Returns whether an application pushed the source.
     pub fn is_pushed(&self) -> bool {
         self.instances.values().any(|senders| !senders.is_empty())
     }
@@ -231,7 +232,7 @@ impl RecordedSource {
     }
 }
 
-/// Returns these sources, and the sources that are computed from them, by name.
+/// Returns these sources and the sources that are computed from them, ordered by name.
 fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSource> {
     let has_events = sources.keys().any(|(_, root, _, is_pushed)| root == SCHED_ROOT && !is_pushed);
     let mut sources: Vec<RecordedSource> = sources.into_values().collect();
@@ -247,14 +248,15 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
         instances: [(None, BTreeSet::new())].into(),
     };
     if has_events {
-        // Before a recorded source with the same name, as the documentation of `fields` states.
+        // The computed source comes before a recorded source with the same name, as the
+        // documentation of `fields` states.
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
     }
     sources
 }
 
-/// Name, root, schema, and whether it was pushed.
+/// The key of a source, which is its name, its root, its schema, and whether it was pushed.
 type SourceKey = (String, String, Vec<u8>, bool);
 
 fn add_sources(
@@ -286,7 +288,7 @@ fn add_sources(
         if senders.len() < SENDERS_MAX {
             senders.extend(sender);
         }
-        // Runs may have different periods. Gaps are found with the longest one.
+        // The periods of a source may differ between runs. Gaps are found with the longest period.
         known.period_ns = known.period_ns.max(source.period_ns);
     }
 }

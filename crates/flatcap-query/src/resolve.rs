@@ -12,9 +12,9 @@ const LISTED_MAX: usize = 5;
 /// A field of a source that a query selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SelectedField {
-    /// Position among the leaf fields of the schema.
+    /// Position of the field among the leaf fields of the schema.
     pub(super) leaf: usize,
-    /// The picked elements of each list on the way, outermost first.
+    /// The selected elements of each list on the way to the field, outermost list first.
     pub(super) picks: Vec<ElementPick>,
     /// Position of the field's path in the query.
     pub(super) order: usize,
@@ -24,19 +24,20 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
-    /// The source's id, which a path may contain: `orders[3]`. `None` accepts any id.
+    /// The source's id, which a path may contain, such as in `orders[3]`. `None` accepts any id.
     pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
-    /// Whether its samples are computed from the samples of another source.
+    /// Whether the source's samples are computed from the samples of another source.
     pub(super) is_computed: bool,
 }
 
 /// Returns the fields that the paths select, for each source, in the order of the paths. An empty
-/// list of paths selects all fields. A path leads, in this order, to:
+/// list of paths selects all fields. A path leads to the first of the following that exists:
 ///
 /// 1. the field, object or list with this path, after the name of a source or in every source;
-/// 2. the only field whose path ends with this path (`mem_available`, `memory.mem_available`). A
-///    field in a list that repeats another list in more detail is used only if there is no other.
+/// 2. the only field whose path ends with this path (for example, `mem_available` leads to
+///    `memory.mem_available`). A field in a list that repeats another list in more detail is used
+///    only if there is no other such field.
 ///
 /// Computed sources are used only if the path begins with their name, or if no other source has the
 /// field.
@@ -70,7 +71,7 @@ pub(super) fn resolve(
         }?;
         for (source, leaf, picks) in found {
             let Some(own) = selected.get_mut(source) else { continue };
-            // Two paths may select the same field, which is read only once.
+            // Two paths may select the same field, which must be read only one time.
             if !own.iter().any(|known| known.leaf == leaf && known.picks == picks) {
                 own.push(SelectedField { leaf, picks, order });
             }
@@ -87,8 +88,8 @@ fn find(
     path: &FieldPath,
     has_computed: bool,
 ) -> Result<Vec<Found>, QueryError> {
-    // A source's name may contain dots, so the names of several sources may match. The path leads
-    // to the fields of all of them, whichever of them a run contains.
+    // A source's name may contain dots, so the path may begin with the names of several sources.
+    // The path leads to the fields of all these sources, whichever of the sources a run contains.
     let named = sources.iter().enumerate();
     let named = named.filter_map(|(number, source)| Some((number, parts_of(source, path)?)));
     let mut candidates: Vec<(usize, &[PathPart])> =
@@ -99,14 +100,15 @@ fn find(
     candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
     let (mut exact, mut ends, mut no_list) = (Vec::new(), Vec::new(), None);
     for (at, (source, parts)) in candidates.into_iter().enumerate() {
-        // Several sources may have the name. The path leads to all of them.
+        // Several sources may have the name. The path leads to the fields of all these sources.
         if at == after_named && !exact.is_empty() {
             break;
         }
         let own = leaves.get(source).map_or(&[][..], Vec::as_slice);
         for (number, leaf) in own.iter().enumerate().filter(|(_, leaf)| path.fits(leaf)) {
             let found = match matched(leaf, parts, path) {
-                // The field may be a list in another run, or in another source with this name.
+                // The field may be a list in another run, or in another source with this name, so
+                // the search continues.
                 Err(error @ QueryError::NoList { .. }) => {
                     no_list.get_or_insert(error);
                     continue;
@@ -142,7 +144,8 @@ fn find(
     if ends.iter().any(|end| !is_detail(end)) {
         ends.retain(|end| !is_detail(end));
     }
-    // Sources of the same kind on several hosts have the same fields.
+    // Sources of the same kind on several hosts have the same fields, so each path is listed only
+    // one time.
     let texts: Vec<String> =
         ends.iter().map(|(source, leaf, _)| full_path(sources, leaves, *source, *leaf)).collect();
     let mut distinct = texts.clone();
@@ -162,7 +165,8 @@ fn find(
     }
 }
 
-/// Returns the number of parts that spell the name of a source, which may be followed by its id.
+/// Returns the number of parts of the path that form the name of a source. An id may follow the
+/// name.
 fn parts_of(source: &KnownSource<'_>, path: &FieldPath) -> Option<usize> {
     let count = path.source_parts(source.name)?;
     let is_id = match &path.parts.get(count.checked_sub(1)?)?.pick {
@@ -175,7 +179,7 @@ fn parts_of(source: &KnownSource<'_>, path: &FieldPath) -> Option<usize> {
     is_id.then_some(count)
 }
 
-/// Returns the picks of a leaf at or below a path.
+/// Returns the selections of a leaf whose path begins with this path or is equal to it.
 fn matched(
     leaf: &LeafField<'_>,
     parts: &[PathPart],
@@ -199,7 +203,7 @@ fn matched(
     Ok(Some(picks(leaf, parts, 0)))
 }
 
-/// Returns the picks of a leaf whose path ends with these parts.
+/// Returns the selections of a leaf whose path ends with these parts.
 fn matched_end(leaf: &LeafField<'_>, parts: &[PathPart]) -> Option<Vec<ElementPick>> {
     let names: Vec<&str> = leaf.path.split('.').collect();
     let skipped = names.len().checked_sub(parts.len())?;
@@ -207,7 +211,8 @@ fn matched_end(leaf: &LeafField<'_>, parts: &[PathPart]) -> Option<Vec<ElementPi
     is_end.then(|| picks(leaf, parts, skipped))
 }
 
-/// Returns the pick of each list of a leaf; the first part is at position `skipped`.
+/// Returns the selection of each list of a leaf. The first part is at position `skipped` of the
+/// leaf's path.
 fn picks(leaf: &LeafField<'_>, parts: &[PathPart], skipped: usize) -> Vec<ElementPick> {
     let mut end = 0;
     let mut picks = Vec::new();
@@ -244,7 +249,8 @@ pub(super) fn spelled(leaf: &LeafField<'_>) -> String {
     path
 }
 
-/// Returns the paths to the fields that have another type, unit or kind than the path states.
+/// Returns the paths to fields with the same name that have another type, unit or kind than the
+/// path states.
 fn other_meanings(
     sources: &[KnownSource<'_>],
     leaves: &[Vec<LeafField<'_>>],
@@ -265,7 +271,7 @@ fn other_meanings(
     paths
 }
 
-/// Returns the paths of fields whose last name is most similar to the path's.
+/// Returns the paths of the fields whose last name is most similar to the last name of the path.
 fn nearest(sources: &[KnownSource<'_>], leaves: &[Vec<LeafField<'_>>], path: &FieldPath) -> Vec<String> {
     let Some(wanted) = path.parts.last() else { return Vec::new() };
     let last = |leaf: &LeafField<'_>| leaf.path.rsplit('.').next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The results of a query: batches of columns, and the events between them.
+//! The results of a query are batches of columns, and the events between the batches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -26,19 +26,19 @@ use super::segment_scan::SegmentScan;
 use super::summary::QuerySummary;
 use super::task_feed::{EventPlace, FeedStep, TaskFeed};
 
-/// Number of collected values after which batches are returned: about 2 MiB.
+/// Number of collected values after which batches are returned. These values take about 2 MiB.
 // For larger batches, the kernel has to fill pages with zeros repeatedly.
 const HELD_VALUES_MAX: usize = 1 << 18;
 /// Number of collected samples after which batches are returned.
-// With few columns, most memory is used by the times.
+// If there are few columns, the times take most of the memory.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
-/// Maximum number of samples between two counts of the collected values. Fewer if this many samples
-/// have more than [`COUNTED_VALUES`].
+/// Maximum number of samples between two counts of the collected values. The number is smaller if
+/// this many samples have more than [`COUNTED_VALUES`] values.
 const COUNTED_SAMPLES: usize = 256;
 const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 
-/// Returns the results of a query, in parts.
+/// Reads the results of a query, and returns them in parts.
 #[derive(Debug)]
 pub struct QueryResults {
     reader: MergedReader,
@@ -51,27 +51,28 @@ pub struct QueryResults {
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     namesakes: Arc<Namesakes>,
-    /// Whether sources with one name have the same tables.
+    /// Whether several sources with one name have the same tables.
     is_by_name: bool,
-    /// Whether counters become rates.
+    /// Whether counters are converted to rates.
     has_rates: bool,
-    /// The first id of each source of the run, by name.
+    /// For each name of a source, the first id that a source with this name has in the run.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
     /// The wanted times of the run.
     times: Option<WantedTimes>,
     sources: Collectors,
-    /// Computes the samples of the source that no segment contains, if the query wants it.
+    /// Computes the samples of the source that no segment contains. `None` if the query does not
+    /// want that source.
     tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
-    /// Number of the sample after which the collected values are counted next.
+    /// Number of samples at which the collected values are counted the next time.
     counted_next: u64,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
     /// The sealed segment that is being read.
     scan: Option<SegmentScan>,
-    /// Whether payloads are walked one by one: an oracle for tests.
+    /// Whether payloads are walked one by one. Tests use this way of reading as an oracle.
     is_walking: bool,
 }
 
@@ -79,9 +80,9 @@ pub struct QueryResults {
 /// different tables overlap in time.
 #[derive(Debug)]
 pub enum QueryItem {
-    /// A run begins. All parts up to the next run belong to this run.
+    /// A run begins. All following parts belong to this run, up to the next run.
     Run(RunInfo),
-    /// Values.
+    /// Values of one table.
     Batch(ColumnBatch),
     /// Samples that were lost, with the source's name.
     Gap(String, Gap),
@@ -93,19 +94,19 @@ pub enum QueryItem {
     Complete(u64),
 }
 
-/// The run of the values that follow.
+/// The run to which the following values belong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunInfo {
     /// The run's id.
     pub run_id: u64,
     /// The host that recorded the run.
     pub host: HostName,
-    /// Total time for which the host had been suspended when the run began, in nanoseconds: boot
-    /// time minus monotonic time.
+    /// Total time for which the host had been suspended when the run began, in nanoseconds. This is
+    /// boot time minus monotonic time.
     pub suspended_ns: u64,
     /// Wall time minus monotonic time when the run began, in nanoseconds.
     pub wall_offset_ns: i64,
-    /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
+    /// Process id of the recorder in the host's PID namespace. 0 if the id is unknown.
     pub recorder_pid: u32,
 }
 
@@ -124,15 +125,15 @@ impl QueryResults {
         Ok(Self { paths: paths.to_vec(), ..Self::of(MergedReader::open(paths, filter)?, query) })
     }
 
-    /// Queries only some segments of a recording. The caller has checked that the recording has the
-    /// fields.
+    /// Queries only some segments of a recording. The caller must have checked that the recording
+    /// has the fields of the query.
     pub(super) fn of_segments(segments: Vec<SelectedSegment>, query: &Query) -> Self {
         let filter = query.filter.clone();
         let reader = MergedReader::of_segments(segments.clone(), filter);
         Self { segments, ..Self::of(reader, query) }
     }
 
-    /// Adds a segment after those that were read.
+    /// Adds a segment that is read after the other segments.
     pub(super) fn push_segment(&mut self, segment: SelectedSegment) {
         self.segments.push(segment.clone());
         self.reader.push_segment(segment);
@@ -166,27 +167,27 @@ impl QueryResults {
         }
     }
 
-    /// Gives sources with one name the same tables, even if they exist at the same time. A batch
-    /// contains the id of its source.
+    /// Gives sources with one name the same tables, even if they exist at the same time. The id in
+    /// a batch still identifies its source.
     #[must_use]
     pub fn by_name(self) -> Self {
         Self { is_by_name: true, ..self }
     }
 
-    /// Keeps rows that fail the condition, for sources with counters. [`ColumnBatch::passing`]
-    /// lists the rows that pass.
+    /// Keeps the rows that fail the condition, for sources with counters. [`ColumnBatch::passing`]
+    /// then lists the rows that pass.
     #[must_use]
     pub(super) fn for_rates(self) -> Self {
-        // Rates are computed from all rows.
+        // Rates are computed from all rows, even from rows that fail the condition.
         Self { has_rates: true, ..self }
     }
 
-    /// Distinguishes these sources, which share their names with other sources.
+    /// Distinguishes these sources by their ids, because they share their names with other sources.
     pub(super) fn with_namesakes(self, namesakes: &Arc<Namesakes>) -> Self {
         Self { namesakes: Arc::clone(namesakes), ..self }
     }
 
-    /// Walks, from now on, each payload.
+    /// Makes the query walk each payload from now on.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn walk(mut self) -> Self {
         self.is_walking = true;
@@ -210,8 +211,8 @@ impl QueryResults {
 
     /// Returns the next part, or `None` at the end.
     ///
-    /// # Errors
-    /// `Io`, and errors of the paths in a run whose sources differ from the sources of other runs.
+    /// `Io`, and errors of the paths. A path can have an error in a run whose sources differ from
+    /// the sources of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {
@@ -251,7 +252,8 @@ impl QueryResults {
             ReplayItem::Sample(sample) => {
                 let sample = &sample.telemetry;
                 let Some(collector) = self.sources.get_mut(&sample.source) else { return Ok(true) };
-                // Only this collector has changed, so the others need not be counted again.
+                // Only this collector has changed, so the other collectors need not be counted
+                // again.
                 let before = collector.values();
                 #[cfg(any(test, feature = "fuzzing"))]
                 let added = if self.is_walking {
@@ -284,7 +286,8 @@ impl QueryResults {
         let Some(scan) = &mut self.scan else { return Ok(()) };
         match scan.step(&mut self.sources, &mut self.names, &mut self.summary)? {
             ScanStep::Continue => {
-                // Counting takes as long as reading a sample, so it is not done for each sample.
+                // Counting takes as long as reading a sample, so the values are not counted after
+                // each sample.
                 if self.summary.samples >= self.counted_next {
                     let reached_ns = scan.complete_ns(self.sources.len());
                     self.count_held();
@@ -314,7 +317,7 @@ impl QueryResults {
     }
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), QueryError> {
-        // The rows of the run that ends come before the next run.
+        // The rows of the run that ends must be returned before the next run.
         self.end_tasks()?;
         self.flush(Some(u64::MAX));
         self.sources.clear();
@@ -325,12 +328,12 @@ impl QueryResults {
         self.add_sources(&header.sources, true)
     }
 
-    /// Plans the wanted sources in this list. If none of them has the field of a path, another run
-    /// has it.
+    /// Plans the wanted sources in this list. If none of these sources has the field of a path,
+    /// another run has the field.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
-        // No recorder uses this id, but a foreign file may.
+        // No recorder uses this id, but a file that another program wrote may contain it.
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();
         for source in all.filter(is_wanted) {
@@ -348,7 +351,8 @@ impl QueryResults {
         for (order, path) in self.query.fields.iter().enumerate() {
             let found = match resolve(&known, std::slice::from_ref(path)) {
                 Ok(found) => found,
-                // Another run has the field, or has a list in its place.
+                // In this run, the field is missing or is not a list. Another run has the field or
+                // the list.
                 Err(QueryError::NoField { .. } | QueryError::NoList { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -371,8 +375,8 @@ impl QueryResults {
         }
     }
 
-    /// Returns the id of a source that shares its name with another source. The times of a source
-    /// that was added after the recording was opened are not known. Such a source gets an id if an
+    /// Returns the id of a source that shares its name with another source. If a source was added
+    /// after the recording was opened, its times are unknown. Such a source gets an id if an
     /// application pushes it and an earlier source has the same name.
     fn instance(&mut self, source: &SourceInfo, is_in_header: bool) -> Option<u16> {
         let first = *self.first_ids.entry(source.name.clone()).or_insert(source.id);
@@ -415,7 +419,7 @@ impl QueryResults {
         Ok(())
     }
 
-    /// Returns the rows before a monotonic time as batches if many values are collected.
+    /// If many values are collected, returns the rows before a monotonic time as batches.
     fn flush_if_full(&mut self, reached_ns: u64) -> Result<(), QueryError> {
         if self.is_full() {
             self.read_tasks(reached_ns)?;
@@ -426,13 +430,14 @@ impl QueryResults {
 
     fn flush_before(&mut self, reached_ns: u64) {
         self.flush(Some(reached_ns));
-        // Sources that step back far in time relative to each other must not exhaust memory.
+        // Even if samples of several sources step back far in time relative to each other, the
+        // memory must not be exhausted.
         if self.is_full() {
             self.flush(None);
         }
     }
 
-    /// Begins to compute the source that the run does not contain, if the query wants it.
+    /// Begins to compute the source that no segment contains, if the query wants that source.
     fn begin_tasks(&mut self, events: &SourceInfo) -> Result<(), QueryError> {
         let Some(times) = self.times.as_ref().filter(|_| self.sources.contains_key(&TASKS_ID)) else {
             return Ok(());
@@ -449,7 +454,7 @@ impl QueryResults {
         Ok(())
     }
 
-    /// Computes samples up to a monotonic time.
+    /// Computes the samples of the computed source up to a monotonic time.
     fn read_tasks(&mut self, until_ns: u64) -> Result<(), QueryError> {
         while let (Some(feed), Some(collector)) = (&mut self.tasks, self.sources.get_mut(&TASKS_ID)) {
             if feed.reached_ns() > until_ns || feed.reached_ns() == u64::MAX {
@@ -471,7 +476,7 @@ impl QueryResults {
         Ok(())
     }
 
-    /// Computes the rest of the run.
+    /// Computes the samples of the computed source for the rest of the run.
     fn end_tasks(&mut self) -> Result<(), QueryError> {
         self.read_tasks(u64::MAX)?;
         if let (Some(mut feed), Some(collector)) = (self.tasks.take(), self.sources.get_mut(&TASKS_ID)) {
@@ -491,7 +496,7 @@ impl QueryResults {
     }
 
     /// Returns the rows before a monotonic time as batches, and then [`QueryItem::Complete`].
-    /// Without a time, returns all rows.
+    /// Without a time, returns all rows, and no [`QueryItem::Complete`].
     fn flush(&mut self, reached_ns: Option<u64>) {
         let before = self.ready.len();
         let until_ns = reached_ns.unwrap_or(u64::MAX);
@@ -504,14 +509,14 @@ impl QueryResults {
         batches.sort_by_key(|batch| batch.times.mono_ns.first().copied());
         self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         self.count_held();
-        // Without new rows, a reader has nothing to merge.
+        // If there are no new rows, the reader of the results has nothing to merge.
         if let Some(reached_ns) = reached_ns.filter(|_| self.ready.len() > before) {
             self.ready.push_back(QueryItem::Complete(reached_ns));
         }
     }
 
-    /// Looks for new segments, to follow a running recorder. [`next`](Self::next) then returns the
-    /// new rows.
+    /// Looks for new segments, so that the results follow a running recorder. After that,
+    /// [`next`](Self::next) returns the new rows.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -525,7 +530,7 @@ fn known_source<'s>(source: &'s SourceInfo, schema: &'s CompiledSchema) -> Known
     KnownSource { name: &source.name, id: Some(source.id), schema, is_computed: source.id == TASKS_ID }
 }
 
-/// Returns the index of a table. Adds the table if it is new.
+/// Returns the position of a table. Adds the table if it is new.
 fn number_of(tables: &mut Vec<TableInfo>, table: &TableInfo) -> usize {
     tables.iter().position(|known| known == table).unwrap_or_else(|| {
         tables.push(table.clone());

@@ -16,27 +16,28 @@ pub(super) struct RowVisitor<'r> {
     names: &'r mut ElementNames,
     sample: u32,
     root: &'r PlanNode,
-    /// The log of the bytes of the values, if it is needed.
+    /// The log of the bytes from which the values are read, if the log is needed.
     pub(super) log: Option<&'r mut AccessLog>,
-    /// The known elements, if lists of structs are read at once.
+    /// The known elements, if lists of structs are read in one step.
     pub(super) structs: Option<(&'r CompiledSchema, &'r mut StructElements)>,
-    /// The bytes of the next value.
+    /// The positions of the next value's bytes.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
-    /// Objects and lists that are open below a node that is not in the plan.
+    /// Number of open objects and lists below a node that is not in the plan.
     ignored: usize,
-    /// Lengths of the open lists, outermost first.
+    /// Lengths of the open lists, outermost list first.
     lengths: Vec<usize>,
-    /// The open elements of lists, outermost first.
+    /// The open elements of lists, outermost element first.
     open: Vec<OpenElement<'r>>,
 }
 
-/// The data on which the values of a payload depend, apart from their own bytes.
+/// The data on which the rows of a payload depend, apart from the bytes of the values themselves.
 #[derive(Debug, Default)]
 pub(super) struct AccessLog {
-    /// Bytes that determine which rows exist, and the offsets of their values.
+    /// Positions of the bytes that determine which rows exist and at which offsets their values
+    /// are.
     pub(super) fixed: Vec<Range<usize>>,
-    /// The elements of the rows, as the payload names them.
+    /// The elements of the rows, each with the name that it has in the payload.
     pub(super) named: Vec<(u32, ElementName)>,
 }
 
@@ -96,7 +97,7 @@ impl<'r> RowVisitor<'r> {
             Some(number) => self.names.intern(number, &element.key),
             None => (NO_ELEMENT, 0),
         };
-        // The elements around it are as this one in all its samples.
+        // The elements that contain this element are the same in all samples with this element.
         let is_named = list.number.is_some() || !list.picks.is_empty();
         let named = if is_named { element.named(&self.open, before) } else { ElementLabel::default() };
         for ((table, test), (_, row)) in list.picks.iter().zip(&element.rows) {
@@ -124,7 +125,8 @@ impl<'r> RowVisitor<'r> {
         }
     }
 
-    /// Stores a value; of a text that is not UTF-8 also its bytes, which identify an element.
+    /// Stores a value. `text` contains the bytes of a string that is not UTF-8, because its bytes
+    /// identify an element.
     fn store(&mut self, node: &PlanNode, field: Option<&Field>, value: FieldValue<'_>, text: Option<&[u8]>) {
         let bytes = self.read.take().filter(|_| self.log.is_some());
         let cell = bytes.zip(field).map(|(bytes, field)| CellBytes::new(bytes, field));
@@ -138,7 +140,8 @@ impl<'r> RowVisitor<'r> {
                 Some(bytes) => element.identify_text(naming, bytes),
                 None => element.identify(naming, value),
             }
-            // Other bytes would be another element.
+            // If these bytes were different, the element would be another one, so they belong to
+            // the fixed bytes.
             if let (Some(log), Some(cell)) = (&mut self.log, cell) {
                 log.fixed.push(cell.bytes);
             }
@@ -150,8 +153,8 @@ impl Visitor for RowVisitor<'_> {
     fn begin_object(&mut self, step: PathStep<'_>) {
         let node = if self.ignored > 0 { None } else { self.node(step) };
         let Some(node) = node else {
-            // Parts outside of the plan are only counted, so that their ends are not taken for
-            // others.
+            // Parts outside of the plan are only counted, so that their ends are not mistaken for
+            // the ends of other parts.
             self.ignored += 1;
             return;
         };
@@ -168,7 +171,8 @@ impl Visitor for RowVisitor<'_> {
             return;
         }
         let ended = self.stack.pop();
-        // The node of a list is on the stack for the list, and again for each open element of it.
+        // The node of a list is on the stack one time for the list, and one more time for each open
+        // element of the list.
         if let (Some(ended), Some(list)) = (ended, self.stack.last())
             && std::ptr::eq(ended, *list)
         {
@@ -178,7 +182,7 @@ impl Visitor for RowVisitor<'_> {
 
     fn structs(&mut self, elements: &[u8], stride: usize) -> bool {
         // A template needs the bytes of each value. Inner elements need the keys of the elements
-        // around them.
+        // that contain them.
         if self.ignored > 0 || !self.open.is_empty() || self.log.is_some() {
             return false;
         }
@@ -230,10 +234,10 @@ impl Visitor for RowVisitor<'_> {
 }
 
 impl RowVisitor<'_> {
-    /// Takes a value; of a text that is not UTF-8 also its bytes.
+    /// Accepts a value. `text` contains the bytes of a string that is not UTF-8.
     fn take(&mut self, step: PathStep<'_>, value: FieldValue<'_>, text: Option<&[u8]>) {
         if self.ignored > 0 {
-            // The bytes of an ignored value must not be taken for the bytes of the next one.
+            // The bytes of an ignored value must not be used as the bytes of the next value.
             self.read = None;
             return;
         }
@@ -242,14 +246,14 @@ impl RowVisitor<'_> {
             return;
         };
         match (step, &node.list) {
-            // An element that is a value, or an element that is absent.
+            // This is an element that is a value, or an element that is absent.
             (PathStep::Element(_, position), Some(list)) => {
                 let length = self.lengths.last().copied().unwrap_or_default();
                 self.begin_element(list, position, length);
                 self.store(node, step.field(), value, text);
                 self.end_element();
             }
-            // An absent list.
+            // This is an absent list.
             (PathStep::Field(_), Some(_)) => {}
             _ => self.store(node, step.field(), value, text),
         }

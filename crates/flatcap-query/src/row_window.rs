@@ -1,4 +1,5 @@
-//! The beginning of the rows, if earlier samples are read for the rates of the first rows.
+//! The begin of the rows. It differs from the begin of the samples if earlier samples are read for
+//! the rates of the first rows.
 
 use flatcap_format::segment::{Gap, RecordingStart};
 
@@ -6,14 +7,14 @@ use super::request::Query;
 use super::results::RunInfo;
 
 /// Number of periods for which the last value of a source stays valid.
-// The source may have missed one tick.
+// Twice the period, because the source may have missed one tick.
 pub(super) const PERIODS_HELD: u64 = 2;
-/// Time before the first row that is read for its rates, in addition to two periods. In
-/// nanoseconds.
+/// Additional time before the first row that is read for its rates, in nanoseconds. Two periods are
+/// read in any case.
 // Samples may be late.
 const LEAD_NS: u64 = 1_000_000_000;
 
-/// The beginning of the rows, if earlier samples are read for the rates of the first rows.
+/// The begin of the rows, if earlier samples are read for the rates of the first rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowWindow {
     since_ns: Option<i64>,
@@ -24,12 +25,13 @@ pub(super) struct RowWindow {
 }
 
 impl RowWindow {
-    /// Lets the query of sources with these periods begin earlier, and stores the time at which
-    /// rows begin.
+    /// Makes the query begin earlier, and stores the time at which rows begin. `periods_ns` are the
+    /// periods of the queried sources.
     pub(super) fn widen(&mut self, query: &mut Query, periods_ns: impl Iterator<Item = u64>) {
         let longest = periods_ns.max().unwrap_or_default();
         let lead_ns = longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS);
-        // Without a begin, the first sample of the recording has no earlier one, and no rate.
+        // Without a requested begin, rows begin with the first sample of the recording, which has
+        // no rate.
         if let Some(since_ns) = &mut query.filter.since_ns {
             self.since_ns = Some(*since_ns);
             *since_ns = since_ns.saturating_sub_unsigned(lead_ns);
@@ -48,7 +50,7 @@ impl RowWindow {
 
     /// Returns whether a gap ends before the first row.
     pub(super) fn is_gap_before(&self, gap: &Gap) -> bool {
-        // A gap has only monotonic times; the run's offset makes wall time of them.
+        // A gap has only monotonic times. The run's offset converts them to wall time.
         self.is_before(gap.before_mono_ns, self.wall_offset_ns.wrapping_add_unsigned(gap.before_mono_ns))
     }
 

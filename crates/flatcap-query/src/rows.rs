@@ -1,4 +1,4 @@
-//! Rows: each combines the values of a query for one time, or for one element.
+//! Rows. A row combines the values of a query for one time, or for one element.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -30,7 +30,7 @@ use super::summary::QuerySummary;
 pub enum RowItem {
     /// A run begins.
     Run(RunInfo),
-    /// A row, whose values [`RowReader::values`] returns.
+    /// A row. [`RowReader::values`] returns its values.
     Row(RowStamp),
     /// Samples of a source that were lost.
     Gap(String, Gap),
@@ -40,10 +40,10 @@ pub enum RowItem {
     Notice(Notice),
 }
 
-/// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
-/// each sample of the source with the shortest period (the first requested one, if several have
-/// it). The row has the last values of the other sources, if they are not older than two of their
-/// periods.
+/// Reads the rows of a query. Samples of several sources are joined on time. There is a row for
+/// each sample of the source with the shortest period. If several sources have the shortest period,
+/// the first requested one is used. The row also has the last values of the other sources, unless a
+/// value is older than two periods of its source.
 #[derive(Debug)]
 pub struct RowReader {
     results: QueryResults,
@@ -53,21 +53,21 @@ pub struct RowReader {
     has_elements: bool,
     layout: RowLayout,
     rates: Option<CounterRates>,
-    /// Whether the rate of a step is the growth in the step, not an aggregate of rates.
+    /// Whether the rate of a step is computed from the growth in the step. Otherwise, it is an
+    /// aggregate of the rates of samples.
     is_averaged: bool,
     join: SampleJoin,
     steps: Option<StepRows>,
     merge: BatchMerge,
-    /// The leading source: each of its samples is a row.
+    /// The leading source. Each of its samples is a row.
     leading: LeadingSource,
     /// Sources with samples in this run, in the order of their first batches.
     sources: HashMap<u16, usize>,
-    /// The source of the last row.
+    /// The id of the source to which the last row belongs.
     last_source: Option<u16>,
-    /// Gaps and markers that are returned once all earlier rows were returned, with their monotonic
-    /// times.
+    /// Gaps and markers, with their monotonic times. They are returned after all earlier rows.
     events: VecDeque<(u64, RowItem)>,
-    /// A run or a notice that follows the rows of these batches.
+    /// A run or a notice that is returned after the rows of these batches.
     waiting: Option<RowItem>,
     rows: RowBuffer,
     next_row: usize,
@@ -79,9 +79,8 @@ pub struct RowReader {
 impl Recording {
     /// Queries the values of some fields as rows.
     ///
-    /// # Errors
-    /// The errors of [`query`](Self::query); `NotOneList` if rows are elements and the fields are
-    /// in several lists, or in no list.
+    /// # Errors The errors of [`query`](Self::query). In addition, `NotOneList` if rows are
+    /// elements and the fields are in several lists, or in no list.
     pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
         let selected = SelectedColumns::of(self, query, &options)?;
         if options.is_long && selected.lists.len() != 1 {
@@ -99,10 +98,10 @@ impl RowReader {
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
         let periods = selected.periods;
-        // A step consists of whole samples of the computed source.
+        // A step must consist of whole samples of the computed source.
         query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
         let mut window = RowWindow::default();
-        // The rates of the first rows need the samples before them.
+        // The rates of the first rows need the samples before these rows.
         if options.is_rate {
             window.widen(&mut query, periods.values().copied());
         }
@@ -134,7 +133,7 @@ impl RowReader {
         })
     }
 
-    /// Uses only the columns of a reader of the same query that has read all rows.
+    /// Uses only the columns of another reader, which has read all rows of the same query.
     #[must_use]
     pub fn with_columns(mut self, columns: Vec<RowColumn>) -> Self {
         self.layout.fix(columns);
@@ -147,25 +146,25 @@ impl RowReader {
         self.has_elements
     }
 
-    /// Returns whether rows are elements.
+    /// Returns whether each row is an element of a list.
     pub fn is_long(&self) -> bool {
         self.options.is_long
     }
 
-    /// Returns the columns so far. Elements may add columns, at the end.
+    /// Returns the columns so far. New elements may add columns at the end.
     pub fn columns(&self) -> &[RowColumn] {
         &self.layout.columns
     }
 
     /// Returns the values of the row that was returned last, by column. Columns that were added
-    /// later have no value.
+    /// after this row have no value.
     pub fn values(&self) -> &[HeldValue] {
         let columns = self.rows.values.len().checked_div(self.rows.stamps.len()).unwrap_or_default();
         let end = self.next_row * columns;
         self.rows.values.get(end.saturating_sub(columns)..end).unwrap_or_default()
     }
 
-    /// Returns the label of an element as it was named in a row.
+    /// Returns the label that an element had in a row.
     pub fn label(&self, element: ElementName) -> &str {
         self.results.elements().label(element)
     }
@@ -200,7 +199,8 @@ impl RowReader {
                 }
             } else if let Some(waiting) = self.waiting.take() {
                 match &waiting {
-                    // The last step belongs to the run that ends, so its rows come first.
+                    // The last step belongs to the run that ends, so the rows of this step come
+                    // first.
                     RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
                     RowItem::Run(run) => {
                         self.begin_run(&run.clone());
@@ -211,9 +211,10 @@ impl RowReader {
             } else if let Some(item) = self.results.next()? {
                 self.add(item);
             } else if !self.merge.is_empty() || !self.events.is_empty() {
-                // At the end of a recording, no item says that the samples so far are complete.
+                // At the end of a recording, no item says that all samples so far were returned.
                 self.is_merging = true;
-            // A recording that grows may still add samples to the last step.
+            // A recording that grows may still add samples to the last step, so the last step must
+            // not end.
             } else if self.options.is_growing || !self.end_steps() {
                 return Ok(None);
             }
@@ -231,7 +232,7 @@ impl RowReader {
     fn add(&mut self, item: QueryItem) {
         match item {
             QueryItem::Batch(batch) => self.add_batch(batch),
-            // Before the first row, only samples are read.
+            // Before the first row, only samples are needed.
             QueryItem::Gap(_, gap) if self.window.is_gap_before(&gap) => {}
             QueryItem::Marker(marker) if self.window.is_before(marker.mono_ns, marker.wall_ns) => {}
             QueryItem::Gap(source, gap) => {
@@ -242,7 +243,7 @@ impl RowReader {
             }
             QueryItem::Complete(_) => self.is_merging = true,
             QueryItem::Run(run) => {
-                // The rows so far belong to the run that ends, so they are merged first.
+                // The rows so far belong to the run that ends, so these rows are merged first.
                 self.waiting = Some(RowItem::Run(run));
                 self.is_merging = true;
             }
@@ -254,7 +255,7 @@ impl RowReader {
     }
 
     fn begin_run(&mut self, run: &RunInfo) {
-        // Ids of sources and values of counters begin again with the run.
+        // Ids of sources and values of counters begin again with each run.
         self.rates.iter_mut().for_each(CounterRates::clear);
         self.join.clear();
         self.steps = self.options.steps.map(StepRows::new);
@@ -282,20 +283,21 @@ impl RowReader {
                 growth.select(&passing);
             }
         }
-        // Possibly no row passes the condition, in a block that was read or was skipped.
+        // If no row of a block passes the condition, the batch is empty. The block was read or
+        // skipped.
         if batch.times.is_empty() {
             return;
         }
         let new = self.sources.len();
         let source = *self.sources.entry(batch.source).or_insert(new);
         let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
-        // The elements of a sample are merged after its other values, which the rows of the
-        // elements repeat.
+        // The elements of a sample are merged after the other values of the sample, because the
+        // rows of the elements repeat these values.
         let rank = source * 2 + usize::from(table.list.is_some());
         self.merge.add(batch, growths, BatchRank { name, rank });
     }
 
-    /// Takes a sample, and builds the rows that it completes.
+    /// Removes a sample from the batches, and builds the rows that the sample completes.
     fn take_sample(&mut self, sample: &MergedSample) {
         self.rows.clear();
         self.next_row = 0;
@@ -312,12 +314,12 @@ impl RowReader {
         if self.steps.is_some() || sample.name != leading {
             return;
         }
-        // The next table belongs to the same sample, so its values complete the same row.
+        // The next table belongs to the same sample, so its values are a part of the same row.
         if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
         }
-        // A row has the values of one sample of its source, not of other sources with the same
-        // name.
+        // A row has the values of one sample of its source, and no values of other sources with the
+        // same name.
         if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
             self.join.forget(other);
         }
@@ -328,7 +330,7 @@ impl RowReader {
         // Columns are only added at the end, so the known ages stay valid.
         for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
             self.ages_ns.push(match self.periods.get(&*column.source) {
-                // A source without a period has no time after which a value would be too old.
+                // A source without a period has no age at which a value would be too old.
                 None | Some(0) => u64::MAX,
                 Some(period) => period.saturating_mul(PERIODS_HELD),
             });
@@ -371,7 +373,7 @@ impl RowReader {
                 }
             }
         }
-        // Samples before the first row only serve the rates.
+        // Samples before the first row are only used for the rates.
         if is_before {
             self.steps.iter_mut().for_each(StepRows::forget_values);
         }

@@ -1,5 +1,5 @@
-//! Rates in whole samples: the counters of a source are columns of the query engine, and a walk of
-//! the payload finds the rate of each of its counters in these columns.
+//! Rates in whole samples. The counters of a source are columns of the query engine. A walk of a
+//! payload finds the rate of each counter of the payload in these columns.
 
 use flatcap_format::schema::{
     CompiledSchema, FieldValue, LeafField, PathStep, SchemaError, Visitor, has_rate,
@@ -16,8 +16,8 @@ use super::plan::{SourcePlan, TableInfo};
 use super::rate::CounterRates;
 use super::resolve::SelectedField;
 
-/// Number of elements after which the elements are numbered again, so that a recording of any
-/// length has rates.
+/// Number of elements after which the numbering of elements begins again. Because of this, a
+/// recording of any length has rates.
 const RESTART_ELEMENTS: usize = ELEMENTS_MAX / 2;
 
 /// The counters of a source, and their rates in its last sample.
@@ -26,9 +26,9 @@ pub(super) struct SampleRates {
     collector: Collector,
     names: ElementNames,
     rates: CounterRates,
-    /// The tables of the counters.
+    /// The tables that contain the counters.
     tables: Vec<TableInfo>,
-    /// The rates in the last sample, by table.
+    /// The batches with the rates in the last sample, one batch for each table.
     batches: Vec<ColumnBatch>,
     root: RateNode,
 }
@@ -37,9 +37,9 @@ pub(super) struct SampleRates {
 #[derive(Debug, Default)]
 struct RateNode {
     children: Vec<RateNode>,
-    /// Set if the field is a counter: its table and column.
+    /// The table and column of the counter. Set if the field is a counter.
     cell: Option<(usize, usize)>,
-    /// Set if the field is a list with counters: the table whose rows are its elements.
+    /// The table whose rows are the elements. Set if the field is a list with counters.
     table: Option<usize>,
 }
 
@@ -49,7 +49,8 @@ impl SampleRates {
     /// # Errors
     /// The path of a counter is too long.
     pub(super) fn new(name: &str, schema: &CompiledSchema) -> Result<Self, SchemaError> {
-        // The same counters as `--fields` with `--rate` has: one rule decides what has a rate.
+        // `--fields` with `--rate` has rates of the same counters, because a single rule decides
+        // which fields have a rate.
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let is_counter = |leaf: &LeafField<'_>| {
             leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own))
@@ -61,8 +62,8 @@ impl SampleRates {
             Some(SelectedField { leaf: *leaf, picks, order: *leaf })
         });
         let mut selected: Vec<SelectedField> = selected.collect();
-        // A rate may need another field: the value at which the counter wraps, or the number of
-        // elements that the sample leaves out.
+        // A rate may need another field, which contains the value at which the counter wraps, or
+        // the number of elements that the sample leaves out.
         let needed = CounterFields::add_to(&mut selected, schema);
         let mut lists = 0;
         let number = |_: &str| {
@@ -77,7 +78,7 @@ impl SampleRates {
                 root.add(leaf, *place);
             }
         }
-        // Tables that only serve the rates follow the tables of the counters.
+        // The tables that are only needed for the rates follow the tables of the counters.
         let tables = plan.tables.iter().filter(|table| is_visible(table)).map(visible).collect();
         plan.numbers = (0..plan.tables.len()).collect();
         Ok(Self {
@@ -96,12 +97,12 @@ impl SampleRates {
         self.names.len() > RESTART_ELEMENTS
     }
 
-    /// Computes the rates of a sample. They are absent if the sample does not fit its schema.
+    /// Computes the rates of a sample. The rates are absent if the sample does not fit its schema.
     /// Returns whether the sample has too many elements to distinguish them.
     pub(super) fn observe(&mut self, sample: &SampleView<'_>) -> bool {
         self.batches.clear();
-        // Of a sample that does not fit its schema, nothing is known, so none of its counters has a
-        // rate.
+        // Nothing is known about a sample that does not fit its schema, so none of its counters has
+        // a rate.
         if self.collector.add(sample, &mut self.names).is_ok() {
             self.collector.take(u64::MAX, &mut self.batches);
         }
@@ -112,7 +113,7 @@ impl SampleRates {
     }
 
     /// Returns a visitor that passes the rate of each counter to `inner` instead of its value, and
-    /// everything else unchanged. For a walk of the payload that was observed last.
+    /// passes everything else unchanged. The visitor must walk the payload that was observed last.
     pub(super) fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
         RateVisitor { rates: self, inner, open: Vec::new(), rows: vec![0; self.tables.len()] }
     }
@@ -141,14 +142,15 @@ impl RateNode {
 struct RateVisitor<'r, V> {
     rates: &'r SampleRates,
     inner: &'r mut V,
-    /// The fields of the open objects and lists; `None` for one without counters.
+    /// The fields of the open objects and lists. An entry is `None` for an object or list without
+    /// counters.
     open: Vec<Option<&'r RateNode>>,
     /// Number of rows of each table so far.
     rows: Vec<usize>,
 }
 
 impl<'r, V: Visitor> RateVisitor<'r, V> {
-    /// Returns the node of a field, and begins the row of an element.
+    /// Returns the node of a field. If the step is an element, begins the row of the element.
     fn enter(&mut self, step: PathStep<'_>) -> Option<&'r RateNode> {
         let last = self.open.last().copied().flatten();
         match step {
@@ -165,7 +167,7 @@ impl<'r, V: Visitor> RateVisitor<'r, V> {
 
     fn rate(&self, node: Option<&RateNode>) -> FieldValue<'r> {
         let value = node.and_then(|node| node.cell).and_then(|(table, column)| {
-            // A table outside of lists has one row, which no element begins.
+            // A table outside of lists has one row. No element begins this row.
             let row = self.rows.get(table)?.saturating_sub(1);
             Some(self.rates.batches.get(table)?.columns.get(column)?.get(row))
         });
@@ -201,7 +203,8 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
         let is_counter = step.field().is_some_and(|field| {
             field.column_type().is_some_and(|column_type| has_rate(field.metric_kind(), column_type))
         });
-        // A counter that no path names, such as one in a table inside itself, has no rate.
+        // A counter to which no path leads, such as a counter in a table inside itself, has no
+        // rate.
         let is_replaced = is_counter && value != FieldValue::Absent;
         self.inner.value(step, if is_replaced { self.rate(node) } else { value });
     }

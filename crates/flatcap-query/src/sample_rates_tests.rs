@@ -39,7 +39,7 @@ fn payload(devices: &[(&str, u64)]) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Returns whole samples with rates as JSON, with only these fields.
+/// Returns whole samples with rates as JSON. The samples contain only these fields.
 fn walked(
     (schema, root): (&[u8], &str),
     fields: &[&str],
@@ -71,8 +71,8 @@ fn rates<const N: usize>(payloads: [(u64, Vec<u8>); N]) -> Vec<String> {
     walked((DISK, "flatcap.host.Disk"), &["devices.name", "devices.reads"], payloads)
 }
 
-// Proves that a counter becomes its change per second, and that the first value and one that
-// decreased have no rate.
+// Proves that a counter is replaced by its change per second, and that the first value and a value
+// that decreased have no rate.
 #[test]
 fn counters_become_rates() {
     let seen = rates([(0, payload(&[("a", 10), ("b", 7)])), (500_000_000, payload(&[("a", 15), ("b", 6)]))]);
@@ -80,7 +80,7 @@ fn counters_become_rates() {
     assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":10.0},{"name":"b","reads":null}]}"#);
 }
 
-// Proves that elements that come and go do not affect the rates of others, and that two
+// Proves that elements that come and go do not affect the rates of other elements, and that two
 // elements with the same name have no rate.
 #[test]
 fn others_keep_their_rates() {
@@ -94,8 +94,8 @@ fn others_keep_their_rates() {
     assert_eq!(seen[3], r#"{"devices":[{"name":"b","reads":null},{"name":"a","reads":2.0}]}"#);
 }
 
-// Proves that an element is identified by the schema's identity fields alone: a process keeps
-// its rate when its state changes, and loses it when its PID is reused.
+// Proves that only the schema's identity fields identify an element. A process keeps its rate when
+// its state changes, and loses its rate when its PID is reused.
 #[test]
 fn elements_are_identified_by_schema_fields() {
     use flatcap_schemas::host::{
@@ -139,8 +139,8 @@ fn elements_are_identified_by_schema_fields() {
     }
 }
 
-// Proves that fractional counters have rates, by name and labels, and that the rate is absent for a
-// counter that decreased or is not a number.
+// Proves that fractional counters, which are identified by name and labels, have rates. Also proves
+// that the rate is absent for a counter that decreased or is NaN.
 #[test]
 fn fractions_become_rates() {
     use flatcap_schemas::host::{File, FileArgs, FileCounter, FileCounterArgs, FileValue};
@@ -172,7 +172,7 @@ fn fractions_become_rates() {
     assert_eq!(found, [&json!(0.5), &Value::Null, &Value::Null, &Value::Null]);
 }
 
-// Proves that a device is not compared with another device that gets its index.
+// Proves that a device is not compared with another device that gets the same index later.
 #[test]
 fn elements_are_matched_by_name() {
     let seen = rates([
@@ -184,11 +184,11 @@ fn elements_are_matched_by_name() {
     assert_eq!(seen[2], r#"{"devices":[{"name":"b","reads":1.0},{"name":"c","reads":0.0}]}"#);
 }
 
-/// An element: a counter, an inner list of counters by their keys, and a list of numbers that are
-/// counters.
+/// An element, with a counter, an inner list of counters by their keys, and a list of numbers that
+/// are counters.
 type Item = (u64, BTreeMap<u64, u64>, Vec<u64>);
 
-/// A sample: a counter in a table that may be missing, and elements by their ids.
+/// A sample, with a counter in a table that may be missing, and elements by their ids.
 type Nested = (Option<u64>, BTreeMap<u64, Item>);
 
 fn any_nested() -> impl Strategy<Value = Nested> {
@@ -255,8 +255,8 @@ fn nested_payload((part, items): &Nested) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Returns a sample with rates, one second after the previous sample. `last_part` is the last part
-/// with its age in seconds.
+/// Returns a sample with rates, one second after the previous sample. `last_part` is the last value
+/// of the counter in the table, with its age in seconds.
 fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Nested) -> Value {
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let rate = |before: Option<u64>, now: u64, seconds: u64| {
@@ -272,7 +272,7 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
             json!({ "count": rate(old.and_then(|old| old.1.get(key).copied()), *count, 1), "key": key })
         });
         let counts = counts.iter().enumerate().map(|(at, count)| {
-            // A position in a list of another length may be another one.
+            // In a list of another length, the same position may belong to another element.
             let old = old.filter(|old| old.2.len() == counts.len());
             rate(old.map(|old| old.2[at]), *count, 1)
         });
@@ -285,8 +285,9 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(60, 5_000)))]
 
-    // Proves that each counter of a whole sample is replaced by its own rate, in nested tables, in
-    // lists in elements of lists, and in lists of numbers, whatever comes and goes.
+    // Proves that each counter of a whole sample is replaced by its own rate, whichever elements
+    // come and go. The counters are in nested tables, in lists in elements of lists, and in lists
+    // of numbers.
     #[test]
     fn nested_counters_have_their_rates(samples in prop::collection::vec(any_nested(), 1..8)) {
         let schema = nested_schema();
@@ -295,7 +296,7 @@ proptest! {
         let (mut before, mut last_part) = (None, None);
         for (sample, line) in samples.iter().zip(lines) {
             let found: Value = serde_json::from_str(&line).unwrap();
-            // Parsed too, since the parser may round to the next number.
+            // The expected JSON is parsed too, because the parser may round to the next number.
             let expected = nested_rates(before, last_part, sample).to_string();
             prop_assert_eq!(found, serde_json::from_str::<Value>(&expected).unwrap());
             before = Some(sample);
@@ -304,8 +305,8 @@ proptest! {
     }
 }
 
-/// Checks that whole samples of the source `app` have these processes: the time of the sample, the
-/// process id, its time, and the rate of its time.
+/// Checks that whole samples of the source `app` have these processes. An item has the time of the
+/// sample, the process id, the process's run time, and the rate of the run time.
 pub(super) fn check_processes(folder: &Path, expected: &[(i64, u64, u64, Option<f64>)]) {
     let filter = ReplayFilter { sources: ["app".to_owned()].into(), ..ReplayFilter::default() };
     let recording = Recording::open(&[folder.to_owned()]).unwrap();

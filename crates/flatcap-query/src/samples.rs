@@ -1,8 +1,10 @@
-//! Whole samples: each payload with all its values, in the order of time.
+//! Whole samples. A whole sample is a payload with all its values. Samples are returned in the
+//! order of time.
 //!
-//! Columns do not have all that a payload has: an empty list and an absent one, the elements
-//! around an element, and a table inside itself look alike in them or are missing. So a whole
-//! sample is walked by its schema, as a template of a payload is made. The rates in it are columns.
+//! Columns do not represent everything that a payload contains. In columns, an empty list and an
+//! absent list look alike. The elements that contain an element, and a table inside itself, are
+//! missing. So a whole sample is walked by its schema, in the same way as a template of a payload
+//! is made. The rates in a whole sample come from columns.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +30,12 @@ pub struct SampleReader {
     is_rate: bool,
     window: RowWindow,
     sources: BTreeMap<u16, SampleSource>,
-    /// The id of the source of the last sample.
+    /// The id of the source to which the last sample belongs.
     current: u16,
     summary: QuerySummary,
 }
 
-/// A source of the current run, with its last sample.
+/// A source of the current run, and its last sample.
 #[derive(Debug)]
 struct SampleSource {
     name: String,
@@ -45,7 +47,7 @@ struct SampleSource {
 }
 
 impl Recording {
-    /// Reads the whole samples that a filter selects. With `is_rate`, the values of counters are
+    /// Reads the whole samples that a filter selects. With `is_rate`, counters are replaced by
     /// their change per second. The samples of a computed source are not returned.
     ///
     /// # Errors
@@ -53,7 +55,7 @@ impl Recording {
     pub fn samples(&self, filter: &ReplayFilter, is_rate: bool) -> Result<SampleReader, SegmentError> {
         let (mut query, mut window) =
             (Query { filter: filter.clone(), ..Query::default() }, RowWindow::default());
-        // The rates of the first samples need the samples before them.
+        // The rates of the first samples need the samples before these samples.
         if is_rate {
             let wanted = self.sources().iter().filter(|source| query.wants(&source.name, source.is_computed));
             let periods: Vec<u64> = wanted.map(|source| source.period_ns).collect();
@@ -72,7 +74,7 @@ impl Recording {
 }
 
 impl SampleReader {
-    /// Returns the next part, or `None` at the end. A row is a sample.
+    /// Returns the next part, or `None` at the end. Each row is a sample.
     ///
     /// # Errors
     /// `Io`.
@@ -94,8 +96,8 @@ impl SampleReader {
                     self.add_source(&source);
                 }
                 ReplayItem::Sample(sample) => {
-                    // Samples before the window are taken, since the rates of the first sample in
-                    // the window need them, but they are not returned.
+                    // Samples before the window are used, because the rates of the first sample in
+                    // the window need them. They are not returned.
                     let SampleView { source, mono_ns, wall_ns, .. } = sample.telemetry;
                     let Some(own) = self.sources.get_mut(&source) else { continue };
                     self.summary.has_more_elements |= own.take(&sample.telemetry);
@@ -126,7 +128,7 @@ impl SampleReader {
         Ok(None)
     }
 
-    /// Compiles the schema of a source, if the source is wanted.
+    /// Compiles the schema of a source, if the filter selects the source.
     fn add_source(&mut self, source: &SourceInfo) {
         if !self.filter.sources.is_empty() && !self.filter.sources.contains(&source.name) {
             return;
@@ -140,13 +142,14 @@ impl SampleReader {
                 let own = SampleSource::new(source, schema, rates);
                 self.sources.insert(source.id, own);
             }
-            // Its samples cannot be decoded. They are left out, and the summary says how many
-            // schemas are malformed: the samples of the other sources are still of use.
+            // The source's samples cannot be decoded, so they are left out, and the summary counts
+            // the malformed schema. This is not an error, because the samples of other sources are
+            // still useful.
             Err(_) => self.summary.malformed_schemas += 1,
         }
     }
 
-    /// Returns the name of the source of the last sample.
+    /// Returns the name of the source to which the last sample belongs.
     pub fn source(&self) -> &str {
         self.sources.get(&self.current).map_or("", |source| &source.name)
     }
@@ -156,16 +159,16 @@ impl SampleReader {
         self.sources.get(&self.current).map(SampleSource::sample)
     }
 
-    /// Returns the schema of the last sample.
+    /// Returns the schema of the source to which the last sample belongs.
     pub fn schema(&self) -> Option<&CompiledSchema> {
         self.sources.get(&self.current).map(|source| &source.schema)
     }
 
-    /// Passes the values of the last sample to a visitor, rates instead of counters if they were
-    /// asked for.
+    /// Passes the values of the last sample to a visitor. If rates were requested, passes rates
+    /// instead of the values of counters.
     ///
-    /// # Errors
-    /// The payload does not fit its schema. The values before the fault were passed.
+    /// # Errors The payload does not fit its schema. The values before the error have already been
+    /// passed to the visitor.
     pub fn walk<V: Visitor>(&self, visitor: &mut V) -> Result<(), DecodeError> {
         let Some(source) = self.sources.get(&self.current) else { return Ok(()) };
         match &source.rates {
@@ -176,8 +179,8 @@ impl SampleReader {
 
     /// Appends the values of the last sample as a JSON object.
     ///
-    /// # Errors
-    /// The payload does not fit its schema. The output then has a part of the object.
+    /// # Errors The payload does not fit its schema. In this case, the output ends with a part of
+    /// the object.
     pub fn append_json(&self, output: &mut Vec<u8>) -> Result<(), DecodeError> {
         self.walk(&mut JsonWriter::new(output))
     }
@@ -188,7 +191,7 @@ impl SampleReader {
         self.summary
     }
 
-    /// Looks for new segments, to follow a running recorder.
+    /// Looks for new segments, so that the reader follows a running recorder.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -215,9 +218,11 @@ impl SampleSource {
         SampleView { payload: &self.payload, ..self.envelope }
     }
 
-    /// Takes a sample. Returns whether the sample has too many elements to distinguish them.
+    /// Stores a sample as the last sample. Returns whether the sample has too many elements to
+    /// distinguish them.
     fn take(&mut self, sample: &SampleView<'_>) -> bool {
-        // The new rates begin with the last sample, so that the next one has rates like any other.
+        // The new rates begin with the last sample, so that the next sample has rates like any
+        // other sample.
         if self.rates.as_ref().is_some_and(SampleRates::is_full)
             && let Ok(mut rates) = SampleRates::new(&self.name, &self.schema)
         {
@@ -225,7 +230,8 @@ impl SampleSource {
             self.rates = Some(rates);
         }
         let has_more = self.rates.as_mut().is_some_and(|rates| rates.observe(sample));
-        // A copy: the caller asks for the sample after this call, when the reader's item is gone.
+        // The payload is copied, because the caller asks for the sample after this call, when the
+        // reader's item no longer exists.
         self.envelope = SampleView { payload: &[], ..*sample };
         self.payload.clear();
         self.payload.extend_from_slice(sample.payload);

@@ -1,11 +1,13 @@
-//! The values of a column in payloads of one structure, read without a step for each cell.
+//! Reads the values of a column from payloads with the same structure, without a step for each
+//! cell.
 
 use flatcap_format::schema::{ColumnType, ScalarReader};
 
 use super::column::ValueColumn;
 use super::table_rows::TableRows;
 
-/// The places of the values of a column, one per row. All values are scalars of one field.
+/// The positions of the values of a column in a payload, one per row. All values are scalars of one
+/// field.
 #[derive(Debug)]
 pub(super) struct ScalarCells {
     reader: ScalarReader,
@@ -13,8 +15,8 @@ pub(super) struct ScalarCells {
 }
 
 impl ScalarCells {
-    /// Returns the places of a column of a template. Returns `None` for strings, and if the payload
-    /// has no bytes for the value of some row.
+    /// Returns the positions of the values of a column in a template. Returns `None` for strings,
+    /// and if the payload has no bytes for the value of some row.
     pub(super) fn of(rows: &TableRows, column: usize) -> Option<Self> {
         if rows.columns.get(column)?.column_type() == ColumnType::Text {
             return None;
@@ -30,7 +32,7 @@ impl ScalarCells {
     /// Appends the values of a payload that fits the template.
     #[inline]
     pub(super) fn append(&self, payload: &[u8], column: &mut ValueColumn) {
-        // One case for each length, so that each value is one load.
+        // There is one case for each length, so that each value is read by one load instruction.
         match self.reader.bytes() {
             1 => self.append_words::<1>(payload, column),
             2 => self.append_words::<2>(payload, column),
@@ -42,7 +44,8 @@ impl ScalarCells {
     #[inline]
     fn append_words<const BYTES: usize>(&self, payload: &[u8], column: &mut ValueColumn) {
         let bits = |place: &usize| {
-            // A payload that fits has the same length, so it has these bytes.
+            // A payload that fits the template has the same length as the template's payload, so it
+            // has these bytes.
             let bytes = payload.get(*place..).and_then(<[u8]>::first_chunk::<BYTES>);
             bytes.map_or(0, zero_extended)
         };

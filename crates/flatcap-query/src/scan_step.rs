@@ -1,12 +1,12 @@
-//! The result of a step of reading a segment.
+//! The result of one step in which a part of a segment is read.
 
 use flatcap_format::replay::{Notice, WholeSegment};
 use flatcap_format::segment::{FrameKind, Gap, Marker};
 
-/// The result of a step.
+/// The result of one step.
 #[derive(Debug)]
 pub(super) enum ScanStep {
-    /// Rows, or no item.
+    /// The step appended rows, or produced no item.
     Continue,
     Gap(Gap),
     Marker(Marker),
@@ -28,9 +28,9 @@ impl ScanStep {
     }
 }
 
-/// Gaps have no wall time.
+/// Returns whether a gap is in the wanted time. A gap has no wall time.
 fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
-    // The time is computed from the clock reading in the header.
+    // So the wall time is computed from the clock reading in the header.
     let offset_ns = segment.reader.header().clocks.wall_offset_ns();
     let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
     segment.times.contains(wall_ns, gap.before_mono_ns)

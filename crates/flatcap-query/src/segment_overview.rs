@@ -1,8 +1,9 @@
-//! Reads the series of one segment, summarized in equal parts of time.
+//! Reads the series of one segment, and summarizes them in equal parts of time.
 //!
-//! The rate of the first sample of a segment needs the last one of the segment before, so summaries
-//! keep both ends of each series. They also keep both ends of each source: a series may have no
-//! value in a segment although its source has no gap there.
+//! The rate of the first sample of a segment needs the last sample of the previous segment. So
+//! summaries keep the first and the last sample of each series. Summaries also keep the first and
+//! the last sample of each source. These are necessary because a series may have no value in a
+//! segment although its source has no gap there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,11 +25,13 @@ use super::series_cells::{SeriesCells, SeriesEnds, SeriesField, SeriesFold, Sour
 use super::table_fold::{SegmentRequest, SeriesLimit, TableFold, element_rows};
 use super::thinned_numbers::ThinnedNumbers;
 
-/// The series of a segment, by run. A file that is not named as a segment may have several runs.
+/// The series of a segment, by run. A file whose name is not the name of a segment may have several
+/// runs.
 #[derive(Debug, Default)]
 pub(super) struct SegmentOverview {
     pub(super) runs: Vec<RunOverview>,
-    /// Damaged ranges, files that cannot be read, and samples that do not fit their schema.
+    /// Number of damaged ranges, files that cannot be read, and samples that do not fit their
+    /// schema.
     pub(super) unreadable: u64,
 }
 
@@ -40,13 +43,13 @@ pub(super) struct RunOverview {
     /// The samples of each source, including sources without a value in any series.
     pub(super) sources: BTreeMap<Box<str>, SourceSpan>,
     pub(super) series: Vec<SeriesCells>,
-    /// Series that were left out.
+    /// Number of series that were left out.
     pub(super) left_out: u64,
 }
 
 impl SegmentOverview {
     /// Reads the results of a query from a segment. The first changes of formulas depend on the
-    /// samples in `lead`, the end of the segments before.
+    /// samples in `lead`, which is the last part of the previous segments.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
@@ -99,21 +102,21 @@ impl SegmentOverview {
         Ok(overview)
     }
 
-    /// Returns the approximate memory that the summary takes, in bytes.
+    /// Returns the approximate memory size of the summary, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let series = self.runs.iter().flat_map(|run| &run.series);
         series.map(SeriesCells::bytes).fold(size_of::<Self>(), usize::saturating_add)
     }
 }
 
-/// Summarizes the series of a run.
+/// Summarizes the series of one run.
 #[derive(Debug)]
 pub(super) struct RunFold {
     pub(super) run_id: u64,
     pub(super) host: HostIdentity,
     request: SegmentRequest,
     tables: BTreeMap<usize, TableFold>,
-    /// For each source: the samples that are missing on purpose.
+    /// For each source, the numbers of the samples that are missing on purpose.
     thinned: BTreeMap<Box<str>, ThinnedNumbers>,
     limit: SeriesLimit,
 }
@@ -136,7 +139,7 @@ impl RunFold {
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
         if table.source.is_some_and(|source| source != batch.source) {
-            // Another source with this name has other counters.
+            // Another source with this name has different counters.
             table.history = CounterHistory::default();
             table.formulas.iter_mut().for_each(FormulaFold::clear);
         }
@@ -153,7 +156,7 @@ impl RunFold {
         }
     }
 
-    /// Removes all values except the readings on which later values of formulas depend.
+    /// Removes all values, except the readings on which later values of formulas depend.
     fn keep_readings(&mut self, tables: &[TableInfo]) {
         self.thinned.clear();
         self.limit = SeriesLimit { remaining: self.request.series_max, left_out: 0 };
@@ -168,8 +171,8 @@ impl RunFold {
         }
     }
 
-    /// Adds missing samples. Must be called before the following samples are added. Missing samples
-    /// are a hole, unless they were left out on purpose.
+    /// Adds missing samples. The caller must add missing samples before the samples that follow
+    /// them. Missing samples are a hole, unless they were left out on purpose.
     pub(super) fn add_gap(&mut self, source: &str, gap: &Gap) {
         self.thinned.entry(source.into()).or_default().add(gap);
     }
@@ -179,7 +182,7 @@ impl RunFold {
         self.limit.left_out
     }
 
-    /// Returns the element with the value of a formula at a wall time.
+    /// Returns the element whose value was the value of a formula at a wall time.
     pub(super) fn largest_element(&self, value: usize, wall_ns: i64) -> Option<ElementName> {
         let formulas = self.tables.values().flat_map(|table| &table.formulas);
         formulas.filter(|own| own.value == value).find_map(|own| own.largest_at(wall_ns))
@@ -200,7 +203,7 @@ impl RunFold {
         let mut sources = BTreeMap::<Box<str>, SourceSpan>::new();
         for (number, fold) in &self.tables {
             let (Some(info), Some(mut span)) = (tables.get(*number), fold.span) else { continue };
-            // Numbers that were left out on purpose are no hole between two segments.
+            // Sample numbers that were left out on purpose between two segments are not a hole.
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
@@ -211,7 +214,8 @@ impl RunFold {
         RunOverview { run_id, host, sources, series, left_out }
     }
 
-    /// Returns the series from which cells were taken.
+    /// Removes cells of each series with the function `take`, and returns the series that had such
+    /// cells.
     fn take(
         &mut self,
         tables: &[TableInfo],
@@ -228,7 +232,8 @@ impl RunFold {
                 taken.push(SeriesCells {
                     field: SeriesField {
                         source: info.source_name().into(),
-                        // Formulas may have the same fields, so the number identifies one.
+                        // Several formulas may have the same fields, so a formula is identified by
+                        // its number.
                         path: value.to_string().into(),
                         unit: unit.clone(),
                         kind: MetricKind::Gauge,
@@ -259,7 +264,8 @@ impl RunFold {
                     history.has_ended(u64::from(*element))
                         || latest.get(*element as usize).is_some_and(|(_, latest)| latest != name)
                 };
-                // A later element may have the same key, and no rate may join the two.
+                // A later element may have the same key, and no rate may be computed across the two
+                // elements.
                 if element.as_ref().is_some_and(has_ended) {
                     own.end();
                 }

@@ -1,4 +1,4 @@
-//! A sealed segment being read: by blocks, or frame by frame.
+//! A sealed segment that is being read, either block by block or frame by frame.
 
 use flatcap_format::replay::WholeSegment;
 use flatcap_format::segment::SegmentError;
@@ -10,7 +10,7 @@ use super::frame_scan::FrameScan;
 use super::scan_step::ScanStep;
 use super::summary::QuerySummary;
 
-/// A sealed segment being read.
+/// A sealed segment that is being read.
 #[derive(Debug)]
 pub(super) enum SegmentScan {
     Blocks(Box<BlockScan>),
@@ -42,7 +42,7 @@ impl SegmentScan {
         }
     }
 
-    /// Returns the monotonic time before which no row follows.
+    /// Returns a monotonic time. No row that follows has an earlier time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
         match self {
             Self::Blocks(scan) => scan.complete_ns(sources),

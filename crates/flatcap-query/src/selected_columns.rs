@@ -19,7 +19,7 @@ use super::shared_paths::SharedPaths;
 /// The columns that the paths of a query select in the schemas of all runs.
 #[derive(Debug)]
 pub(super) struct SelectedColumns {
-    /// The names of paths that select one field, by path.
+    /// For each path, the name of its column if the path selects only one field.
     pub(super) own_names: Vec<Option<String>>,
     /// The fields in the order of the paths, including fields of elements, which may have their own
     /// columns.
@@ -28,7 +28,7 @@ pub(super) struct SelectedColumns {
     pub(super) lists: Vec<String>,
     /// Whether elements have their own columns.
     pub(super) has_elements: bool,
-    /// The longest period of each source that has a column, in nanoseconds; 0 for a source without
+    /// The longest period of each source that has a column, in nanoseconds. 0 for a source without
     /// a period.
     pub(super) periods: BTreeMap<String, u64>,
     pub(super) names: ColumnNames,
@@ -38,13 +38,12 @@ impl SelectedColumns {
     /// Returns the columns that a query selects, including columns of sources that were added to an
     /// unsealed segment.
     ///
-    /// # Errors
-    /// A path leads to no field, or to several; or a file is missing.
+    /// A path leads to no field or to several fields, or a file is missing.
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         match Self::new(recording.sources(), recording.shared_paths(), (query, options)) {
             Err(error @ QueryError::NoField { .. }) => {
-                // Reading unsealed segments in full is slow, so it is done only for a path that
-                // leads nowhere.
+                // Reading unsealed segments in full is slow, so they are read only if a path leads
+                // to no field.
                 let sources = recording.all_sources()?;
                 let shared = Arc::new(SharedPaths::of(sources.iter().filter_map(RecordedSource::known)));
                 Self::new(&sources, &shared, (query, options)).map_err(|_| error)
@@ -71,7 +70,8 @@ impl SelectedColumns {
         };
         let mut names = HashSet::new();
         found.add_meanings(&known, &query.fields)?;
-        // One path at a time: a path that selects one field also names the column.
+        // Paths are resolved one at a time, because a path that selects only one field also names
+        // the column.
         let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
             [] => vec![&[]],
             fields => fields.chunks(1).collect(),
@@ -115,7 +115,7 @@ impl SelectedColumns {
         Ok(found)
     }
 
-    /// Finds the fields whose type, unit or kind differs between runs.
+    /// Adds the types, units and kinds that the selected fields have in all runs.
     fn add_meanings(&mut self, known: &[KnownSource<'_>], paths: &[FieldPath]) -> Result<(), QueryError> {
         let paths: Vec<FieldPath> = paths.iter().map(FieldPath::with_any_meaning).collect();
         for (source, selected) in known.iter().zip(resolve(known, &paths)?) {
@@ -145,7 +145,7 @@ impl SelectedColumns {
         let Some(meaning) = ColumnMeaning::of_leaf(leaf) else { return };
         let path = spelled(leaf);
         let name = self.names.name((source, instance), (&path, &path), &meaning);
-        // Another run may have another schema with the same field.
+        // Another run may have another schema that contains the same field.
         if !names.insert((name.clone(), order.0)) {
             return;
         }

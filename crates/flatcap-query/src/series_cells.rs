@@ -11,16 +11,17 @@ use super::pixel::PixelValues;
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
 
-/// A hole is a time without a value that is longer than this many periods.
+/// Number of periods. If a value is missing for a longer time, there is a hole.
 // With this number, a source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
 /// Minimum length of a hole of an element, in nanoseconds.
 // Samples may leave out sleeping elements, but one sample per second contains every element.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
-/// Minimum length of a hole of a source without a period, in nanoseconds.
+/// Minimum length of a hole of a source that has no period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;
 
-/// The series of one field (of one element, if it is in a list) in one run of one segment.
+/// The series of one field in one run of one segment. For a field in a list, the series of one
+/// element.
 #[derive(Debug)]
 pub(super) struct SeriesCells {
     pub(super) field: SeriesField,
@@ -30,41 +31,42 @@ pub(super) struct SeriesCells {
     pub(super) label: Option<Box<str>>,
     pub(super) identity: Vec<ElementIdentity>,
     pub(super) limits: HoleLimits,
-    /// Length of a cell: 2^`bits` nanoseconds.
+    /// Exponent of the length of a cell. A cell is 2^`bits` nanoseconds long.
     pub(super) bits: u32,
     pub(super) cells: Vec<TimeCell>,
     pub(super) ends: SeriesEnds,
 }
 
-/// The field of a series. If its unit or kind differs between runs, it is a separate field in each.
+/// The field of a series. If the unit or kind of a field differs between runs, each variant is a
+/// separate field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SeriesField {
     pub(super) source: Box<str>,
-    /// The path, with all elements of its list.
+    /// The path, with `[*]` after the list.
     pub(super) path: Box<str>,
     pub(super) unit: Option<Box<str>>,
     pub(super) kind: MetricKind,
 }
 
-/// The values of a part of wall time.
+/// The values in a part of wall time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeCell {
-    /// Number of the cell: its time divided by its length.
+    /// Number of the cell, which is its time divided by its length.
     pub(super) number: i64,
     pub(super) values: PixelValues,
     pub(super) is_after_hole: bool,
 }
 
-/// The time after which a value counts as missing, and the maximum distance of two values for a
+/// The time after which a value counts as missing, and the maximum time between two values for a
 /// rate.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
-    /// Limit for samples at the source's own period.
+    /// Maximum time between samples at the source's own period, in nanoseconds.
     own_ns: u64,
-    /// Limit for the source's samples.
+    /// Maximum time between the source's samples, in nanoseconds.
     source_ns: u64,
-    /// Limit for the values of the series.
+    /// Maximum time between the values of the series, in nanoseconds.
     series_ns: u64,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct HoleLimits {
 pub(super) struct SamplePoint {
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// The value of the counter, if its rate is drawn.
+    /// The value of the counter. `None` unless a rate of a counter is drawn.
     pub(super) counted: Option<CountedValue>,
 }
 
@@ -89,21 +91,21 @@ pub(super) struct SampleNumber {
 pub(super) struct SourceSpan {
     pub(super) first: SampleNumber,
     pub(super) last: SampleNumber,
-    /// Monotonic end of the last hole between them; 0 without a hole.
+    /// Monotonic time at which the last hole between the two samples ended. 0 if there was no hole.
     pub(super) hole_end_ns: u64,
-    /// A hole is a time without samples that is longer than this, in nanoseconds.
+    /// Length of an interval without samples, in nanoseconds. A longer interval is a hole.
     pub(super) hole_ns: u64,
 }
 
 /// The data that joins the series of successive segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeriesEnds {
-    /// First and last sample with a value.
+    /// The first and the last sample with a value.
     pub(super) head: SamplePoint,
     pub(super) tail: SamplePoint,
-    /// Whether samples of the source are missing between its first sample and the head.
+    /// Whether samples of the source are missing between the source's first sample and `head`.
     pub(super) is_after_hole: bool,
-    /// Whether values are missing before the tail, without a later cell that records this.
+    /// Whether values are missing before `tail`, and no later cell records this.
     pub(super) is_before_hole: bool,
 }
 
@@ -118,7 +120,7 @@ pub(super) struct SeriesFold {
     has_hole: bool,
 }
 
-/// Returns the time for which a value of a source with this period holds, in nanoseconds: a longer
+/// Returns the time for which a value of a source with this period holds, in nanoseconds. A longer
 /// time without a value is a gap.
 pub fn held_ns(period_ns: u64, is_list: bool) -> u64 {
     HoleLimits::of(period_ns, is_list).series_ns()
@@ -133,7 +135,7 @@ impl HoleLimits {
 
     /// Uses the time between two samples as the period, if all samples between them were left out
     /// on purpose. `ticks` is the difference of the numbers of the two samples. Returns false if
-    /// that does not explain the time.
+    /// the samples that were left out do not explain the time.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
         if between_ns > self.own_ns.saturating_mul(ticks) {
             return false;
@@ -144,31 +146,32 @@ impl HoleLimits {
         true
     }
 
-    /// Returns the longest time without a sample of the source that is not a hole, in nanoseconds.
+    /// Returns the maximum time without a sample of the source that is not a hole, in nanoseconds.
     pub(super) fn source_ns(self) -> u64 {
         self.source_ns
     }
 
-    /// Returns the longest time without a value that is not a hole, in nanoseconds.
+    /// Returns the maximum time without a value that is not a hole, in nanoseconds.
     pub(super) fn series_ns(self) -> u64 {
         self.series_ns
     }
 
-    /// Returns the longest time for which a value depends on an earlier one, in nanoseconds.
+    /// Returns the maximum distance in time between a value and an earlier value on which it
+    /// depends, in nanoseconds.
     pub(super) fn reach_ns(self) -> u64 {
-        // If samples were lost, the rate covers the time without them.
+        // If samples were lost, the rate covers the time in which they are missing.
         self.series_ns.max(ELEMENT_HOLE_NS)
     }
 
-    /// Returns whether values are missing between two values. The last hole of the source before
-    /// the later one ended at `hole_end_ns`.
+    /// Returns whether values are missing between two values. `hole_end_ns` is the time at which
+    /// the last hole of the source before the later value ended.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
         // A hole of the source is also a hole of its series.
         hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
     }
 
-    /// Returns the change per second between two samples.
+    /// Returns the change per second between two samples, or `None` if it is unknown.
     #[inline]
     pub(super) fn rate(self, before: &SamplePoint, now: &SamplePoint) -> Option<f64> {
         if now.mono_ns.saturating_sub(before.mono_ns) > self.reach_ns() {
@@ -179,11 +182,11 @@ impl HoleLimits {
 }
 
 impl SampleNumber {
-    /// Returns whether samples are missing between this one and the next, or the time between them
-    /// is too long.
+    /// Returns whether samples are missing between this sample and the next one, or the time
+    /// between the two samples is longer than `hole_ns`.
     #[inline]
     pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
-        // The first sample of a source is compared with itself.
+        // The first sample of a source is compared with itself, which is not a hole.
         self != next
             && (next.seq != self.seq.wrapping_add(1) || next.mono_ns.saturating_sub(self.mono_ns) > hole_ns)
     }
@@ -194,13 +197,13 @@ impl SourceSpan {
         Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
     }
 
-    /// Includes the numbers directly before and after this range that were left out on purpose.
+    /// Extends the range by the numbers directly before and after it that were left out on purpose.
     pub(super) fn widen(&mut self, thinned: &ThinnedNumbers) {
         self.first.seq = thinned.skip_back(self.first.seq);
         self.last.seq = thinned.skip(self.last.seq.wrapping_add(1)).wrapping_sub(1);
     }
 
-    /// Adds the samples of the source in another table.
+    /// Adds the samples that the source has in another table.
     pub(super) fn add(&mut self, other: &Self) {
         if other.first.seq < self.first.seq {
             self.first = other.first;
@@ -214,7 +217,7 @@ impl SourceSpan {
 }
 
 impl SeriesCells {
-    /// Returns the approximate memory that the series takes, in bytes.
+    /// Returns the approximate memory size of the series, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts =
             self.element.len() + self.column.name.len() + self.identity.len() * size_of::<ElementIdentity>();
@@ -228,7 +231,8 @@ impl SeriesFold {
         Self { bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
     }
 
-    /// Adds the value of a sample. The source's last hole before it ended at `hole_end_ns`.
+    /// Adds the value of a sample. `hole_end_ns` is the time at which the source's last hole before
+    /// this sample ended.
     ///
     /// `is_new` means that the element had ended since its previous value.
     #[inline]
@@ -248,7 +252,8 @@ impl SeriesFold {
             if self.is_rate {
                 drawn = limits.rate(tail, &point);
             }
-            // The next rate contains the growth between samples of one time.
+            // If several samples have the same time, the next rate also contains the growth between
+            // these samples.
             if !self.is_rate || tail.mono_ns != point.mono_ns {
                 *tail = point;
             }
@@ -265,8 +270,8 @@ impl SeriesFold {
         self.push(point.wall_ns >> self.bits, &PixelValues::of(point.wall_ns, value));
     }
 
-    /// Adds the values of samples without holes between them, all at once. If the result would
-    /// differ from adding them one by one, adds nothing and returns false.
+    /// Adds the values of several samples in one step. There must be no hole between these samples.
+    /// If adding the values one by one would give another result, adds nothing and returns false.
     pub(super) fn add_whole(
         &mut self,
         times: &WholeTimes<'_>,
@@ -288,7 +293,7 @@ impl SeriesFold {
         let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
         while let Some(first_ns) = wall_ns.first() {
             let number = first_ns >> self.bits;
-            // Wall times never fall here, so the values of a cell are adjacent.
+            // Here wall times never fall, so the values of a cell are adjacent.
             let count = wall_ns.partition_point(|ns| ns >> self.bits == number);
             let (own_ns, later_ns) = wall_ns.split_at(count);
             let (own, later) = values.split_at(count);
@@ -309,14 +314,14 @@ impl SeriesFold {
         true
     }
 
-    /// Ends the element: no rate is computed from its last value.
+    /// Ends the element, so that no rate is computed from its last value.
     pub(super) fn end(&mut self) {
         if let Some((_, tail)) = &mut self.ends {
             tail.counted = None;
         }
     }
 
-    /// Adds values to the cell of their time.
+    /// Adds values to the cell with this number.
     #[inline]
     fn push(&mut self, number: i64, values: &PixelValues) {
         match self.cells.last_mut() {
@@ -326,14 +331,15 @@ impl SeriesFold {
         self.has_hole = false;
     }
 
-    /// Removes all cells. Returns them with the ends that join them to the series of other
+    /// Removes all cells. Returns the cells, and the ends that join them to the series of other
     /// segments.
     pub(super) fn take(&mut self) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         let ends = self.ends()?;
         Some((std::mem::take(&mut self.cells), ends))
     }
 
-    /// Removes the cells below a number, and returns them, or `None` if there are no such cells.
+    /// Removes the cells below a number, and returns these cells. Returns `None` if there are no
+    /// such cells.
     pub(super) fn take_before(&mut self, number: i64) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         if !self.cells.iter().any(|cell| cell.number < number) {
             return None;

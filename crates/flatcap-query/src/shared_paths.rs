@@ -1,5 +1,5 @@
-//! Paths that fields of several sources share: a source's name may contain dots, so `db.pool.size`
-//! is `pool.size` of `db` and `size` of `db.pool`.
+//! Paths that fields of several sources share. A source's name may contain dots, so `db.pool.size`
+//! is both `pool.size` of `db` and `size` of `db.pool`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,8 +30,8 @@ impl SharedPaths {
         Self(shared)
     }
 
-    /// Returns the path of a field that leads to no field of another source. `path` has `[*]` after
-    /// each list. With an id, the path leads only to the source with this id.
+    /// Returns the path of a field. The path leads to no field of another source. `path` has `[*]`
+    /// after each list. With an id, the path leads only to the source with this id.
     pub(super) fn path(&self, (source, id): (&str, Option<u16>), path: &str) -> String {
         format!("{}.{path}", self.source((source, id), path))
     }
@@ -47,12 +47,12 @@ impl SharedPaths {
 
     /// Returns whether a field of another source has the same path.
     fn contains(&self, source: &str, path: &str) -> bool {
-        // Most recordings share no path, and then no text is formatted.
+        // Most recordings have no shared paths, so usually no string has to be formatted.
         !self.0.is_empty() && self.0.contains(&format!("{source}.{path}"))
     }
 }
 
-/// Returns the paths of all fields of a source, with its name.
+/// Returns the paths of all fields of a source. The paths begin with the name of the source.
 fn paths<'s>(source: &KnownSource<'s>) -> impl Iterator<Item = String> + use<'s> {
     let name = source.name;
     source.schema.fields().map(move |leaf| format!("{name}.{}", spelled(&leaf)))

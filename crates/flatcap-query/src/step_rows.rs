@@ -15,11 +15,11 @@ use super::steps::{Aggregate, StepCell, StepKind, Steps};
 // One sample may be missing.
 const AGE_PERIODS: u64 = 2;
 
-/// Smaller steps of the wall clock are ignored. In nanoseconds.
+/// Minimum size of a step of the wall clock that is not ignored, in nanoseconds.
 // Clocks are adjusted all the time.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
-/// An element, if rows are elements, and a column.
+/// A column, with the element if rows are elements.
 pub(super) type CellPlace = (Option<ElementName>, usize);
 
 /// The current step of a run.
@@ -27,15 +27,16 @@ pub(super) type CellPlace = (Option<ElementName>, usize);
 pub(super) struct StepRows {
     steps: Steps,
     /// Wall time minus monotonic time when the run began.
-    // Steps have equal lengths by the monotonic clock, even if the wall clock is set.
+    // Steps have equal lengths on the monotonic clock, even if the wall clock is set.
     offset_ns: Option<i64>,
-    /// The lead of the wall clock over that offset, at the beginning of the current step and of the
-    /// step that has ended.
+    /// The difference between the current offset of the wall clock and that offset. There is one
+    /// value for the beginning of the current step, and one for the beginning of the step that has
+    /// ended.
     shift_ns: i64,
     ended_shift_ns: i64,
     current: Option<i64>,
     cells: BTreeMap<CellPlace, StepCell>,
-    /// Elements with samples in the step, in the order of the samples.
+    /// Elements with samples in the current step, in the order of the samples.
     elements: Vec<ElementName>,
     seen: HashSet<ElementName>,
     has_samples: bool,
@@ -66,17 +67,17 @@ impl StepRows {
             let shift_ns = sample.wall_ns.saturating_sub(mono_ns.saturating_add(offset_ns));
             self.ended_shift_ns = std::mem::replace(&mut self.shift_ns, shift_ns);
         }
-        // Samples of several sources may step back in time, but a step that has ended stays so.
+        // Samples of several sources may step back in time, but a step that has ended does not
+        // begin again.
         self.current = Some(self.current.map_or(number, |current| current.max(number)));
         ended
     }
 
-    /// Returns how the values of a column are summarized. `period_ns` is the period of the column's
-    /// source.
+    /// Returns the summary that a column needs. `period_ns` is the period of the column's source.
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {
-                // A source without a period has no time after which a value would be too old.
+                // A source without a period has no age at which a value would be too old.
                 let period_ns = if period_ns == 0 { u64::MAX } else { period_ns };
                 StepKind::Rate(period_ns.max(self.steps.step_ns).saturating_mul(AGE_PERIODS))
             }
@@ -100,7 +101,7 @@ impl StepRows {
     ) {
         self.has_samples = true;
         if let (Some(element), _) = place
-            // The values of an element mostly follow each other, so the set is seldom searched.
+            // The values of an element mostly follow each other, so the set is rarely searched.
             && self.elements.last() != Some(&element)
             && self.seen.insert(element)
         {
@@ -112,7 +113,7 @@ impl StepRows {
         }
     }
 
-    /// Removes the values of the step. Rates of the next step still use them.
+    /// Removes the values of the current step. Rates of the next step still use these values.
     pub(super) fn forget_values(&mut self) {
         self.cells.values_mut().for_each(|cell| drop(cell.finish()));
         self.elements.clear();
@@ -120,19 +121,19 @@ impl StepRows {
         self.has_samples = false;
     }
 
-    /// Appends the rows of a step that has ended: one row, or, if rows are elements, one for each
-    /// element with a sample. Appends no row for a step without samples.
+    /// Appends the rows of a step that has ended. Appends one row, or, if rows are elements, one
+    /// row for each element with a sample. Appends no row for a step without samples.
     pub(super) fn finish(&mut self, number: i64, is_long: bool, columns: usize, rows: &mut RowBuffer) {
         let begin_ns = self.steps.begin_ns(number);
         let mono_ns = begin_ns.saturating_sub(self.offset_ns.unwrap_or_default());
-        // Steps have equal lengths by the monotonic clock. After a suspend, or a step of the wall
-        // clock, their times follow the wall clock.
+        // Steps have equal lengths on the monotonic clock. After a suspend, or after the wall clock
+        // was set, the times of the steps follow the wall clock.
         let shift_ns = if self.current == Some(number) { self.shift_ns } else { self.ended_shift_ns };
         let is_step = shift_ns.unsigned_abs() >= CLOCK_STEP_NS;
         let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
-            // Rows of elements repeat the values outside of their list.
+            // Rows of elements repeat the values of fields outside of the elements' list.
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
             if is_long {
                 for element in std::mem::take(&mut self.elements) {
@@ -152,7 +153,7 @@ impl StepRows {
         self.forget_values();
     }
 
-    /// At the end of the run, returns the current step if it has samples.
+    /// Returns the current step at the end of the run, if the step has samples.
     pub(super) fn end(&mut self) -> Option<i64> {
         self.current.filter(|_| self.has_samples)
     }
@@ -184,8 +185,8 @@ mod tests {
         StepRows::new(Steps { step_ns, aggregate: None })
     }
 
-    // Proves that steps are multiples of their length by the wall clock at the beginning, also
-    // after the wall clock was set, and that a step without samples has no row.
+    // Proves that steps are multiples of their length on the wall clock at the beginning, even
+    // after the wall clock was set. Also proves that a step without samples has no row.
     #[test]
     fn steps_follow_the_monotonic_clock() {
         let mut step_rows = steps(100);
@@ -205,8 +206,8 @@ mod tests {
         assert_eq!(step_rows.end(), None);
     }
 
-    // Proves that each element of a step has a row, with the values that rows share, and that a
-    // step has only its own elements.
+    // Proves that each element of a step has a row, with the values that all rows share, and that a
+    // step has no elements of other steps.
     #[test]
     fn elements_have_rows_of_their_own() {
         let mut step_rows = steps(10);

@@ -1,4 +1,4 @@
-//! Downsamples values: summarizes them over equal steps of time.
+//! Downsamples values, that is, summarizes the values over equal steps of time.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -11,23 +11,24 @@ use super::quantile::quantile_rank;
 /// The function that summarizes the values of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aggregate {
-    /// The smallest.
+    /// The smallest value.
     Min,
-    /// The largest.
+    /// The largest value.
     Max,
-    /// The mean, each sample with the same weight.
+    /// The mean of the values. Each sample has the same weight.
     Mean,
-    /// The last.
+    /// The last value.
     Last,
-    /// The sum.
+    /// The sum of the values.
     Sum,
     /// The number of samples with a value.
     Count,
-    /// The smallest value that at least this share of the values does not exceed: 0.99 for p99.
+    /// The smallest value that at least this share of the values does not exceed. The share is 0.99
+    /// for p99.
     Quantile(f64),
 }
 
-/// The error of a text that is not an aggregate.
+/// The error for a string that is not an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such aggregate; use min, max, mean, last, sum, count, or p50 to p99.9")]
 pub struct AggregateError;
@@ -55,10 +56,10 @@ impl FromStr for Aggregate {
 /// Equal steps of time, and the function that summarizes their values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steps {
-    /// Length of a step, in nanoseconds; above 0.
+    /// Length of a step, in nanoseconds. It is above 0.
     pub step_ns: u64,
-    /// The aggregate of numbers. With `None`, counters have their last value, and other fields
-    /// their mean.
+    /// The aggregate of numbers. If it is `None`, the mean is used for gauges, for fields without a
+    /// metric kind, and for rates of counters. For all other fields, the last value is used.
     pub aggregate: Option<Aggregate>,
 }
 
@@ -88,12 +89,12 @@ pub(super) enum StepCell {
 /// The summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
-    /// An aggregate of the column's numbers. Texts have their last value.
+    /// An aggregate of the column's numbers. For strings, the last value is used.
     Aggregate(Aggregate),
     /// The last value.
     Last,
-    /// The mean change per second of a counter. A value may be compared with a value that is at
-    /// most this much older, in nanoseconds.
+    /// The mean change per second of a counter. The number is the maximum age of the earlier value
+    /// with which a value is compared, in nanoseconds.
     Rate(u64),
 }
 
@@ -105,13 +106,13 @@ pub(super) struct NumberCell {
     smallest: Option<Number>,
     largest: Option<Number>,
     last: HeldValue,
-    /// All values. Used only for a quantile.
+    /// All values. They are kept only for a quantile.
     values: Vec<Number>,
 }
 
 /// A number in the type of its field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-// Integers beyond 2^53 would not be exact as floats.
+// As floats, integers beyond 2^53 would not be exact.
 enum Number {
     Unsigned(u64),
     Signed(i64),
@@ -123,7 +124,7 @@ enum Number {
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
     /// An exact sum.
-    // The sum of 2^64 integers of 64 bits fits.
+    // The sum of 2^64 integers of 64 bits fits in this type.
     Integers(i128),
     Floats(f64),
 }
@@ -131,7 +132,7 @@ enum NumberSum {
 #[derive(Debug, Clone)]
 pub(super) struct RateCell {
     age_max_ns: u64,
-    /// The growth in all intervals between two samples that end in the step.
+    /// The growth of the counter in all intervals between two samples that end in the step.
     sum: Growth,
 }
 
@@ -162,7 +163,7 @@ impl StepCell {
         }
     }
 
-    /// Returns the value of the step, and begins the next one.
+    /// Returns the value of the step, and begins the next step.
     pub(super) fn finish(&mut self) -> HeldValue {
         match self {
             Self::Last(last) => std::mem::take(last),
@@ -225,7 +226,7 @@ impl NumberCell {
 impl RateCell {
     /// Adds the growth of the counter since the previous sample.
     pub(super) fn add(&mut self, growth: Growth) {
-        // The growth over a longer time says too little about this step.
+        // The growth over an interval that is too long says too little about this step.
         if growth.elapsed_ns <= self.age_max_ns {
             self.sum = self.sum.plus(growth);
         }
@@ -233,7 +234,7 @@ impl RateCell {
 }
 
 impl Number {
-    /// Returns a value as a number, unless it is a text, NaN or absent.
+    /// Returns a value as a number, or `None` if the value is a string, NaN or absent.
     fn of(value: FieldValue<'_>) -> Option<Self> {
         match value {
             FieldValue::Unsigned(number) => Some(Self::Unsigned(number)),
@@ -249,7 +250,7 @@ impl Number {
         match (self, other) {
             (Self::Unsigned(own), Self::Unsigned(other)) => own.cmp(&other),
             (Self::Signed(own), Self::Signed(other)) => own.cmp(&other),
-            // A field has one type in a run.
+            // Both numbers are floats here, because a field has one type in a run.
             _ => self.float().total_cmp(&other.float()),
         }
     }
@@ -314,7 +315,7 @@ fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     if at >= values.len() {
         return None;
     }
-    // One rank is needed, so the values need not be sorted.
+    // Only one rank is needed, so the values need not be sorted completely.
     let (_, value, _) = values.select_nth_unstable_by(at, |own, other| own.order(*other));
     Some(*value)
 }
@@ -331,8 +332,8 @@ mod tests {
         cell.finish()
     }
 
-    // Proves that each aggregate has the value that its name describes, and that integers stay
-    // integers.
+    // Proves that each aggregate has the value that its name describes, and that the aggregates of
+    // integers are integers.
     #[test]
     fn aggregates_are_as_named() {
         let all: Vec<u64> = (1..=100).collect();
@@ -355,8 +356,8 @@ mod tests {
         }
     }
 
-    // Proves that a step without samples has no value, except for their count, and that a text has
-    // its last value under every aggregate.
+    // Proves that a step without samples has no value, except for the count of its samples. Also
+    // proves that every aggregate of strings is the last string.
     #[test]
     fn empty_steps_have_no_value() {
         for name in ["min", "max", "mean", "last", "sum", "p99"] {
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!(summary(StepKind::Rate(10), &[]), HeldValue::Absent);
     }
 
-    // Proves that NaN does not count for any aggregate, and that a counter may have fractions.
+    // Proves that NaN is ignored by all aggregates, and that a counter may have fractions.
     #[test]
     fn fractions_are_counted() {
         for (name, expected) in
@@ -389,8 +390,9 @@ mod tests {
         }
     }
 
-    // Proves that the rate of a step is the growth in its intervals divided by their time. A
-    // correction counts; an interval with a reset, or one that is too long, does not.
+    // Proves that the rate of a step is the growth in its intervals divided by the length of these
+    // intervals. A correction is included. An interval with a reset, or an interval that is too
+    // long, is not included.
     #[test]
     fn rates_are_the_growth_of_a_step() {
         let second = 1_000_000_000;
@@ -411,8 +413,8 @@ mod tests {
         assert_eq!(step(&[(8.0, 2), (100.0, 3)]), HeldValue::Float(4.0), "three seconds are too long");
     }
 
-    // Proves that integers beyond 2^53 are exact and stay integers, that a sum that does not fit is
-    // absent, and that 32-bit floats stay 32-bit floats.
+    // Proves that integers beyond 2^53 are exact and remain integers, that a sum that does not fit
+    // is absent, and that 32-bit floats remain 32-bit floats.
     #[test]
     fn integers_are_exact() {
         let big = (1_u64 << 63) + 1;
@@ -442,7 +444,7 @@ mod tests {
         assert_eq!(of("p50", &floats), HeldValue::Float32(0.1));
     }
 
-    // Proves that steps begin at multiples of their length, before 1970 too.
+    // Proves that steps begin at multiples of their length, even before 1970.
     #[test]
     fn steps_are_aligned() {
         let steps = Steps { step_ns: 100, aggregate: None };

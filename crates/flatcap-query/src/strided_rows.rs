@@ -1,4 +1,4 @@
-//! Writes, picks and splits off rows of a column, by their positions.
+//! Writes, selects and splits off rows of a column, by their positions.
 
 /// Rows at equal distances, such as the rows of one element in successive samples.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +10,7 @@ pub(super) struct StridedRows {
 
 impl StridedRows {
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
-        // `step_by` panics at 0.
+        // `step_by` panics if its argument is 0.
         (self.start..).step_by(self.stride.max(1)).take(self.count)
     }
 
@@ -19,19 +19,19 @@ impl StridedRows {
         true
     }
 
-    /// Sets the values of the rows, from the first on.
+    /// Sets the values of the rows, in order, to the new values.
     pub(super) fn set<T>(self, values: &mut [T], new: impl Iterator<Item = T>) {
         let places = values.get_mut(self.start..).unwrap_or_default().iter_mut().step_by(self.stride.max(1));
         places.take(self.count).zip(new).for_each(|(place, value)| *place = value);
     }
 }
 
-/// Returns some of the values.
+/// Returns the values at these positions.
 pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
     places.iter().filter_map(|place| values.get(*place).copied()).collect()
 }
 
-/// Splits off the values from `at` on, with space for `capacity` values.
+/// Splits off the values from position `at` on. Reserves space for `capacity` values in this part.
 pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
     // The result of `Vec::split_off` has no space for further values.
     let later = values.get(at..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reads a list of structs column by column: each value has the same offset in its element.
+//! Reads a list of structs column by column, because each value has the same offset in its element.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,16 +9,16 @@ use super::open_element::OpenElement;
 use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 
-/// Maximum number of elements that are remembered with their bytes. If there are more, all are
-/// removed and named again.
-// The limit admits all processes of a large host.
+/// Maximum number of elements that are kept with their bytes. If there are more elements, all of
+/// them are removed and named again.
+// The limit is large enough for all processes of a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
-/// The elements of a source's lists, by the bytes that identify them.
+/// The known elements of a source's lists, by the bytes that identify an element.
 #[derive(Debug, Default)]
 pub(super) struct StructElements {
     lists: BTreeMap<u32, HashMap<Box<[u8]>, KnownElement>>,
-    // Buffers.
+    // Buffers that are kept to reuse their memory.
     key: Vec<u8>,
     naming: Vec<u8>,
     numbers: Vec<u32>,
@@ -26,7 +26,7 @@ pub(super) struct StructElements {
     bits: Vec<u64>,
 }
 
-/// An element that was named by these bytes.
+/// A known element, and the bytes from which it got its name.
 #[derive(Debug)]
 struct KnownElement {
     naming: Box<[u8]>,
@@ -34,7 +34,7 @@ struct KnownElement {
     name: ElementName,
 }
 
-/// A list of structs of a sample.
+/// A list of structs in one sample.
 #[derive(Debug)]
 pub(super) struct StructRows<'r> {
     pub(super) list: &'r ListPlan,
@@ -45,7 +45,7 @@ pub(super) struct StructRows<'r> {
 }
 
 impl StructRows<'_> {
-    /// Appends a row per element.
+    /// Appends a row for each element.
     pub(super) fn append(
         &self,
         elements: &[u8],
@@ -117,8 +117,8 @@ impl StructRows<'_> {
             }
         }
         let list = lists.entry(list_number).or_default();
-        // The key finds the element, and `naming` shows that its name is the same. If the sample
-        // has the key twice, the second one is another element.
+        // The key finds the element, and `naming` shows that the element still has the same name.
+        // If the sample has the key twice, the second occurrence is another element.
         if let Some(element) = list.get(key.as_slice())
             && *element.naming == **naming
             && names.see(element.number)
@@ -142,7 +142,8 @@ impl StructRows<'_> {
         element.end_key();
         let (number, before) = names.intern(list_number, &element.key);
         let name = names.name(number, element.named(&[], before));
-        // The bytes identify neither an element without a key nor the second one with the same key.
+        // The bytes do not identify an element without a key, and do not identify the second
+        // element with the same key.
         if has_key && before == 0 {
             if list.len() >= KNOWN_MAX {
                 list.clear();
@@ -166,7 +167,7 @@ fn bits_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns the bytes of a text, which ends at the first zero.
+/// Returns the bytes of a string, which ends at the first zero byte.
 fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     bytes.get(..end).unwrap_or_default()

@@ -1,22 +1,22 @@
-//! The summary of the data that a query has read.
+//! A summary of the data that a query has read.
 
-/// The summary of the data that a query has read so far.
+/// A summary of the data that a query has read so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuerySummary {
-    /// Samples whose values were read.
+    /// Number of samples whose values were read.
     pub samples: u64,
-    /// Samples that do not fit their schema.
+    /// Number of samples that do not fit their schema.
     pub undecodable: u64,
-    /// Sources whose schema is malformed.
+    /// Number of sources whose schema is malformed.
     pub malformed_schemas: u64,
-    /// Whether there were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX): the
-    /// rows of the later ones have [`NO_ELEMENT`](super::NO_ELEMENT).
+    /// Whether there were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX). The
+    /// element of the rows of the later elements is [`NO_ELEMENT`](super::NO_ELEMENT).
     pub has_more_elements: bool,
-    /// Damaged ranges, which were skipped.
+    /// Number of damaged ranges, which were skipped.
     pub damage: u64,
-    /// Blocks of sealed compressed segments of which rows were read...
+    /// Number of blocks of sealed compressed segments from which rows were read.
     pub blocks_read: u64,
-    /// ...and blocks that have no wanted rows.
+    /// Number of blocks of sealed compressed segments that have no wanted rows.
     pub blocks_skipped: u64,
 }
 

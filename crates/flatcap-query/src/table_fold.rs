@@ -21,15 +21,15 @@ pub(super) struct SegmentRequest {
     pub(super) fields: Arc<DrawnFields>,
     /// Whether counters are drawn as their change per second.
     pub(super) is_rate: bool,
-    /// Length of a cell: 2^`bits` nanoseconds.
+    /// Exponent of the length of a cell. A cell is 2^`bits` nanoseconds long.
     pub(super) bits: u32,
-    /// Maximum number of series. Further series are counted and left out.
+    /// Maximum number of series. Further series are left out, and counted.
     pub(super) series_max: usize,
-    /// The periods of sources.
+    /// The period of each source.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
 }
 
-/// The number of series that may still begin, and the number of series that could not.
+/// The number of series that may still begin, and the number of series that were left out.
 #[derive(Debug)]
 pub(super) struct SeriesLimit {
     pub(super) remaining: usize,
@@ -40,24 +40,25 @@ pub(super) struct SeriesLimit {
 #[derive(Debug)]
 pub(super) struct TableFold {
     pub(super) limits: HoleLimits,
-    /// The columns with numbers that are drawn, and whether each is drawn as a rate.
+    /// The columns that are drawn, each with whether it is drawn as a rate. These columns contain
+    /// numbers.
     pub(super) columns: Vec<(usize, bool)>,
     pub(super) formulas: Vec<FormulaFold>,
     pub(super) bits: u32,
-    /// The places of the series, by the number of the element's name.
+    /// For each name of an element, by the number of the name, the location of its series.
     places: Vec<ElementPlace>,
-    /// The elements that have series, with their names: each name of an element has its own series.
+    /// The elements that have series, with their names. Each name of an element has its own series.
     pub(super) elements: Vec<Option<(u32, ElementName)>>,
     known: HashMap<(u32, ElementName), ElementPlace>,
-    /// The last name of each element, by the number of the element, and the name of its series.
+    /// For each element, by its number, the last name of the element, and the name of its series.
     pub(super) latest: Vec<(ElementName, ElementName)>,
-    /// For each of these elements, one series per column.
+    /// For each entry of `elements`, one series per column.
     pub(super) series: Vec<SeriesFold>,
-    /// The samples of the source, or `None` before the first one.
+    /// The range of the source's samples. `None` before the first sample.
     pub(super) span: Option<SourceSpan>,
-    /// The id of the source of the latest samples.
+    /// The id of the source to which the latest samples belong.
     pub(super) source: Option<u16>,
-    /// The elements of the samples read so far.
+    /// The elements of the samples that were read so far.
     pub(super) history: CounterHistory,
 }
 
@@ -65,12 +66,12 @@ pub(super) struct TableFold {
 #[derive(Debug, Clone, Copy)]
 enum ElementPlace {
     Unknown,
-    /// At this position in the list of elements that have series.
+    /// The series are at this position in the list of elements that have series.
     At(usize),
     LeftOut,
 }
 
-/// Samples of a batch without a hole between them.
+/// Samples of a batch. There is no hole between these samples.
 pub(super) struct WholePart {
     pub(super) samples: Range<usize>,
     pub(super) hole_end_ns: u64,
@@ -110,8 +111,8 @@ impl TableFold {
         }
     }
 
-    /// Splits the samples of a batch at the holes of the source: where sequence numbers are missing
-    /// or the distance is too long.
+    /// Splits the samples of a batch at the holes of the source. A hole is a place at which
+    /// sequence numbers are missing or the time between two samples is too long.
     pub(super) fn parts(
         &mut self,
         source: u16,
@@ -131,7 +132,8 @@ impl TableFold {
         for (sample, now) in numbers.enumerate() {
             let next_seq = span.last.seq.wrapping_add(1);
             let between_ns = now.mono_ns.saturating_sub(span.last.mono_ns);
-            // A source that was recorded as often as intended has no hole.
+            // A source from which only samples are missing that were left out on purpose has no
+            // hole.
             let is_thinned = now.seq > next_seq
                 && thinned.skip(next_seq) == now.seq
                 && self.limits.follow(between_ns, now.seq - span.last.seq);
@@ -189,8 +191,8 @@ impl TableFold {
         }
     }
 
-    /// Records the names of the elements in a batch. A row whose name differs from the last name of
-    /// its element begins a series.
+    /// Records the names of the elements in a batch. A row begins a series if its name differs from
+    /// the last name of its element.
     pub(super) fn note_names(
         &mut self,
         batch: &ColumnBatch,
@@ -209,15 +211,15 @@ impl TableFold {
             let Some(own) = self.latest.get_mut(place) else { continue };
             let title = names.title(name);
             let (_, before) = std::mem::replace(own, (name, title));
-            // A field that only describes the element may change at any time, so only another title
-            // begins a series.
+            // A field that only describes the element may change at any time, so a new series
+            // begins only if the title changes.
             if *kind == ElementPresence::Known && before != ElementName::NONE && before != title {
                 *kind = ElementPresence::New;
             }
         }
     }
 
-    /// Begins the series of an element with this name, unless it has begun already.
+    /// Begins the series of an element with this name, unless the series has begun already.
     fn begin(
         &mut self,
         (element, name): (Option<u32>, Option<ElementName>),
@@ -225,7 +227,8 @@ impl TableFold {
         limit: &mut SeriesLimit,
     ) {
         if element == Some(NO_ELEMENT) || name == Some(ElementName::NONE) {
-            // Elements without a number cannot be counted, so at least one counts as left out.
+            // Elements without a number cannot be counted, so the number of series that were left
+            // out is only a lower bound.
             limit.left_out = limit.left_out.max(self.columns.len() as u64);
             return;
         }
@@ -238,7 +241,7 @@ impl TableFold {
         }
         let key = element.zip(name.map(|name| names.title(name)));
         let known = key.and_then(|key| self.known.get(&key)).copied();
-        // An element keeps all its series or none.
+        // Either all series of an element are kept, or none of them.
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);
@@ -285,7 +288,8 @@ pub(super) fn element_rows(
     rows
 }
 
-/// Returns the position of a name. A table that is not a list has one position.
+/// Returns the position for a name of an element. A table that is not a list has only one position,
+/// which is 0.
 fn slot_of(name: Option<ElementName>) -> usize {
     name.map_or(0, |name| name.0 as usize)
 }

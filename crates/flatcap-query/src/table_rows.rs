@@ -18,19 +18,19 @@ pub(super) struct TableRows {
     /// The names of the elements in these rows.
     pub(super) names: Vec<ElementName>,
     pub(super) columns: Vec<ValueColumn>,
-    /// Space for rows at the start of a batch.
+    /// Number of rows for which a new batch reserves space.
     space: usize,
-    /// The bytes of each value, row by row, if they are needed.
+    /// The positions of each value's bytes, row by row. `None` if they are not needed.
     pub(super) cells: Option<Vec<Option<CellBytes>>>,
 }
 
-/// The bytes of a payload that hold a value.
+/// The position of a value's bytes in a payload.
 #[derive(Debug, Clone)]
 pub(super) struct CellBytes {
     pub(super) bytes: Range<usize>,
-    /// `None` for a text.
+    /// The reader of the value. `None` for a string.
     pub(super) reader: Option<ScalarReader>,
-    /// Whether the text ends at the first zero.
+    /// Whether the string ends at the first zero byte.
     pub(super) is_padded: bool,
 }
 
@@ -40,14 +40,15 @@ impl CellBytes {
     }
 }
 
-/// With each batch, the space that is kept for rows decreases by this fraction.
-// A large batch must not keep memory for long.
+/// The space that is kept for rows decreases with each batch. It decreases by the reciprocal of
+/// this number.
+// Because of the decrease, a large batch does not keep memory for long.
 const SPACE_DECAY: usize = 64;
 
-/// Returns the space for the rows of the next batch: enough for the number of rows in recent
-/// batches.
+/// Returns the number of rows for which the next batch reserves space. The space is enough for the
+/// number of rows in recent batches.
 pub(super) fn next_space(space: usize, held: usize) -> usize {
-    // Growing would copy the rows.
+    // Without enough space, a growing batch would copy its rows.
     held.max(space - space / SPACE_DECAY)
 }
 
@@ -56,7 +57,7 @@ impl TableRows {
         Self::with_capacity(info, 0)
     }
 
-    /// Creates a table with space for `rows` rows.
+    /// Creates a table that has space for `rows` rows.
     fn with_capacity(info: &TableInfo, rows: usize) -> Self {
         let is_list = info.list.is_some();
         let columns = info.columns.iter().map(|column| ValueColumn::new(column.column_type, rows));
@@ -84,7 +85,7 @@ impl TableRows {
         }
     }
 
-    /// Sets sample and element of the last row, if it has none.
+    /// Sets the sample and the element of the last row, if they are not set.
     pub(super) fn end_row(&mut self, sample: u32, (element, name): (u32, ElementName)) {
         if self.elements.len() < self.samples.len() {
             self.elements.push(element);
@@ -95,7 +96,7 @@ impl TableRows {
         }
     }
 
-    /// Sets a value of the last row, and the bytes from which it was read.
+    /// Sets a value of the last row, and records the bytes from which the value was read.
     pub(super) fn set_last(&mut self, column: usize, value: FieldValue<'_>, cell: Option<&CellBytes>) {
         let columns = self.columns.len();
         if let Some(column) = self.columns.get_mut(column) {
@@ -109,7 +110,7 @@ impl TableRows {
         }
     }
 
-    /// Keeps the first `rows` rows.
+    /// Keeps only the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.samples.truncate(rows);
         self.elements.truncate(rows);
@@ -120,7 +121,7 @@ impl TableRows {
         }
     }
 
-    /// Takes the rows of the first `samples` samples as a batch.
+    /// Removes the rows of the first `samples` samples, and returns them as a batch.
     pub(super) fn take(
         &mut self,
         info: &TableInfo,

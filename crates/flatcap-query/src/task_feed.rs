@@ -1,4 +1,4 @@
-//! The samples of the source `tasks` of one run, computed from the events of the scheduler while
+//! Computes the samples of the source `tasks` in one run, from the events of the scheduler, while
 //! other sources are read.
 
 use std::path::PathBuf;
@@ -10,26 +10,26 @@ use flatcap_tasks::{SchedBatch, TaskSample, TaskSteps, Timeline};
 
 use super::computed::{TASKS_ID, TASKS_STEP_NS};
 
-/// Time before the wanted time whose events are read, in addition to two periods of their source.
-/// In nanoseconds.
+/// Additional time before the wanted time in which events are read, in nanoseconds. Two periods of
+/// the source are read in any case.
 // These events show which threads were ready when the wanted time began.
 const LEAD_NS: u64 = 1_000_000_000;
 
-/// The location of the events.
+/// The location of the events from which samples are computed.
 #[derive(Debug)]
 pub(super) struct EventPlace<'p> {
-    /// The paths of the recording, or some of its segments.
+    /// The paths of the recording. They are empty if only `segments` are read.
     pub(super) paths: &'p [PathBuf],
     pub(super) segments: &'p [SelectedSegment],
     pub(super) run_id: u64,
-    /// The source with the events.
+    /// The source whose samples contain the events.
     pub(super) source: &'p SourceInfo,
     /// The query's filter, and the wanted times of the run.
     pub(super) filter: &'p ReplayFilter,
     pub(super) times: &'p WantedTimes,
 }
 
-/// Computes samples.
+/// Computes the samples of one run.
 #[derive(Debug)]
 pub(super) struct TaskFeed {
     reader: MergedReader,
@@ -39,7 +39,7 @@ pub(super) struct TaskFeed {
     times: WantedTimes,
     timeline: Timeline,
     steps: TaskSteps,
-    /// Whether a sample has a time within the step of wall time that it ends.
+    /// Whether the time of a sample is within the step of wall time that the sample ends.
     is_in_steps: bool,
     has_begun: bool,
     /// Wall time minus monotonic time.
@@ -52,15 +52,15 @@ pub(super) struct TaskFeed {
 pub(super) enum FeedStep {
     /// A part of the recording.
     Read,
-    /// Events that cannot be read. The events are a hole in the samples.
+    /// Events that cannot be read. They leave a hole in the samples.
     Undecodable,
-    /// No further events: all existing ones were read.
+    /// There are no further events, because all existing events were read.
     End,
 }
 
 impl TaskFeed {
-    /// Opens the events of a run. With `step_ns`, there is a sample in each step of wall time of
-    /// this length, one nanosecond before its end.
+    /// Opens the events of a run. With `step_ns`, wall time is divided into steps of this length,
+    /// and there is a sample in each step, one nanosecond before the end of the step.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -75,7 +75,8 @@ impl TaskFeed {
         }
         let is_own =
             |segment: &&SelectedSegment| segment.listing.name.is_none_or(|name| name.run_id == place.run_id);
-        // The range of time of the query is narrower.
+        // The time range of the segments for the query is too narrow for the events, so the
+        // segments are read without it.
         let whole = |segment: &SelectedSegment| SelectedSegment { mono_ns: None, ..segment.clone() };
         let segments = place.segments.iter().filter(is_own).map(whole).collect();
         Ok(Self {
@@ -93,12 +94,13 @@ impl TaskFeed {
         })
     }
 
-    /// The monotonic time before which all samples were returned, in nanoseconds.
+    /// Returns a monotonic time, in nanoseconds. All samples before this time were returned.
     pub(super) fn reached_ns(&self) -> u64 {
         self.reached_ns
     }
 
-    /// Reads a part of the events, and returns the samples that follow from it.
+    /// Reads a part of the events, and passes the samples that are completed by these events to
+    /// `take`.
     ///
     /// # Errors
     /// `Io`.
@@ -106,7 +108,8 @@ impl TaskFeed {
         let Self { reader, timeline, steps, times, .. } = self;
         match reader.next()? {
             None => {
-                // A segment that grows may still get events for the last sample.
+                // A segment that grows may still get events for the last sample, so the last sample
+                // is computed only if no segment grows.
                 if !reader.is_live() {
                     self.finish(take);
                 }
@@ -118,8 +121,8 @@ impl TaskFeed {
                 let sample = &sample.telemetry;
                 let Ok(batch) = SchedBatch::read(sample.payload) else { return Ok(FeedStep::Undecodable) };
                 self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
-                // The steps keep the clock of the first sample, so that they have equal lengths if
-                // the clock is set.
+                // The steps keep the clock offset of the first sample, so that they have equal
+                // lengths even if the clock is set.
                 if self.is_in_steps && !std::mem::replace(&mut self.has_begun, true) {
                     steps.set_offset(self.offset_ns);
                 }
@@ -133,7 +136,7 @@ impl TaskFeed {
         Ok(FeedStep::Read)
     }
 
-    /// Returns the last sample of the run.
+    /// Passes the last sample of the run to `take`.
     pub(super) fn finish(&mut self, take: &mut dyn FnMut(&SampleView<'_>)) {
         let clock = SampleClock { offset_ns: self.offset_ns, early_ns: u64::from(self.is_in_steps) };
         let Self { steps, times, .. } = self;
@@ -155,12 +158,12 @@ impl TaskFeed {
 struct SampleClock {
     /// Wall time minus monotonic time.
     offset_ns: i64,
-    /// The time by which samples are shown earlier than they are, in nanoseconds.
+    /// The time by which the time of a sample is set earlier than its actual time, in nanoseconds.
     early_ns: u64,
 }
 
 impl SampleClock {
-    /// Passes a sample on, if its time is wanted.
+    /// Passes a sample to `take`, if its time is wanted.
     fn pass_on(self, sample: &TaskSample<'_>, times: &WantedTimes, take: &mut dyn FnMut(&SampleView<'_>)) {
         let early_ns = if sample.is_begin { 0 } else { self.early_ns };
         let mono_ns = sample.time_ns.saturating_sub(early_ns);

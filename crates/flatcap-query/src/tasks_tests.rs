@@ -15,15 +15,16 @@ use super::engine_tests::cpu;
 use super::*;
 
 const MS: u64 = 1_000_000;
-/// Time at which the events begin.
+/// Time at which the events begin, in milliseconds.
 const BEGIN_MS: u64 = 1_000;
-/// Time of a payload.
+/// Length of a payload, in milliseconds.
 const PAYLOAD_MS: u64 = 20;
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const CPU_SCHEMA: &[u8] = include_bytes!("../../../generated/host/cpu.bfbs");
 
 /// Switches between the idle loop, the worker and the hog. The worker is ready from 2 ms on and
-/// runs from 5 ms on. The hog takes its CPU from 30 to 65 ms. The worker runs again until 75 ms.
+/// runs from 5 ms on. The hog uses the worker's CPU from 30 to 65 ms. The worker runs again until
+/// 75 ms.
 const SWITCHES: [(u64, u16, u16, bool); 5] =
     [(5, 0, 1, true), (30, 1, 2, true), (65, 2, 1, false), (75, 1, 0, false), (150, 0, 2, true)];
 const FORKS: [(u64, u16); 2] = [(2, 1), (28, 2)];
@@ -37,7 +38,8 @@ enum Form {
     Active,
 }
 
-/// Counters of processes by the time of the sample in milliseconds since the begin, and process id.
+/// Counters of processes. The key is the time of the sample in milliseconds since the begin, and
+/// the process id.
 type Counters = BTreeMap<(u64, String), [u64; 3]>;
 
 fn payload(number: u64) -> SchedPayload {
@@ -65,7 +67,7 @@ fn payload(number: u64) -> SchedPayload {
     }
 }
 
-/// Writes payloads, and a sample of `cpu` with each of them. Returns the path.
+/// Writes payloads, and a sample of `cpu` with each payload. Returns the path of the segment.
 fn write(folder: &Path, ids: (u64, u64), numbers: &[u64], form: Form) -> PathBuf {
     write_with(folder, ids, numbers, form, false)
 }
@@ -128,7 +130,7 @@ fn write_with(
     path
 }
 
-/// Returns the counters of processes that a query finds.
+/// Returns the counters of processes that a query returns.
 fn counters(recording: &Recording, query: &Query) -> Counters {
     let mut results = recording.query(query).unwrap();
     let mut found = Counters::new();
@@ -164,8 +166,8 @@ fn of_tasks() -> Query {
     Query { filter, ..Query::default() }
 }
 
-/// Returns the expected counters of both processes, each 10 ms: time on CPU, time ready, and how
-/// often they stopped running.
+/// Returns the expected counters of both processes, every 10 ms. The counters are the time on CPU,
+/// the time ready, and the number of times that the process stopped running.
 fn expected() -> Counters {
     let worker = "worker[10]";
     let hog = "hog[20]";
@@ -196,8 +198,8 @@ fn expected() -> Counters {
     rows.map(|(at_ms, label, counts)| ((at_ms, label.to_owned()), counts)).into()
 }
 
-// Proves that each sample has the counters of the threads of each process at its time, exactly, in
-// raw, compressed and unsealed segments, and with any number of segments.
+// Proves that each sample has the exact counters of the threads of each process at the time of the
+// sample. The test uses raw, compressed and unsealed segments, and different numbers of segments.
 #[test]
 fn samples_are_exact_in_all_forms() {
     let numbers: Vec<u64> = (0..10).collect();
@@ -214,8 +216,9 @@ fn samples_are_exact_in_all_forms() {
     }
 }
 
-// Proves that a query returns the computed source if it names the source or one of its fields, that
-// a query of all fields does not, and that the fields of the source are listed.
+// Proves that a query returns the computed source if the query names the source or one of its
+// fields, and that a query of all fields does not return it. Also proves that the fields of the
+// source are listed.
 #[test]
 fn it_is_there_for_those_who_ask() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +234,7 @@ fn it_is_there_for_those_who_ask() {
     assert_eq!(sources(&Query::default()), ["cpu", "sched"]);
     assert_eq!(sources(&of_tasks()), ["tasks"]);
     assert_eq!(sources(&asking(&["on_cpu", "forks"])), ["cpu", "tasks"]);
-    // Threads repeat the values of processes in more detail.
+    // The list of threads repeats the values of processes in more detail.
     let mut results = recording.query(&asking(&["on_cpu"])).unwrap();
     while results.next().unwrap().is_some() {}
     let paths = |results: &QueryResults| -> Vec<String> {
@@ -245,8 +248,9 @@ fn it_is_there_for_those_who_ask() {
     assert!(recording.query(&asking(&["tasks.nothing"])).is_err());
 }
 
-// Proves that a pushed source with the name of the computed source does not hide it. Both have
-// columns. The recorded source has its id, and its name is reported.
+// Proves that a pushed source with the name of the computed source does not hide the computed
+// source. Both sources have columns. The columns of the recorded source have its id, and the name
+// of the recorded source is reported.
 #[test]
 fn a_recorded_source_does_not_hide_it() {
     let numbers: Vec<u64> = (0..10).collect();
@@ -275,8 +279,9 @@ fn a_recorded_source_does_not_hide_it() {
     }
 }
 
-// Proves that a query of a part of the time returns the samples of that time, with the same growth
-// as in a query of the whole time, even if all events of it are in earlier or later payloads.
+// Proves that a query of a part of the time returns the samples of that part, with the same growth
+// as in a query of the whole time. This is true even if all events of the part are in earlier or
+// later payloads.
 #[test]
 fn a_part_of_the_time_is_as_in_the_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +316,7 @@ fn steps_may_be_shorter() {
         let label = rows.label(stamp.element.unwrap()).to_owned();
         shares.insert((stamp.mono_ns / MS - BEGIN_MS, label), share);
     }
-    // The row of a step has the changes within the step.
+    // The row of a step has the changes within this step.
     for (at_ms, label, share) in
         [(5, "worker[10]", 1e9), (4, "worker[10]", 0.0), (30, "hog[20]", 1e9), (30, "worker[10]", 0.0)]
     {
@@ -320,7 +325,8 @@ fn steps_may_be_shorter() {
     }
 }
 
-// Proves that there are no samples for the time of a missing payload, and that runs are separate.
+// Proves that there are no samples for the time of a missing payload, and that runs are kept
+// separate.
 #[test]
 fn holes_and_runs_are_kept_apart() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Templates: the offsets of the values of a payload. A payload with the same structure has its
-//! values at the same offsets, so it needs no walk, and the rows of a matrix need no payloads.
+//! A template contains the offsets of the values of a payload. Another payload with the same
+//! structure has its values at the same offsets, so that payload needs no walk. The rows of a
+//! matrix need not even be rebuilt as payloads.
 
 use std::ops::Range;
 
@@ -16,17 +17,18 @@ use super::scalar_cells::ScalarCells;
 use super::strided_rows::StridedRows;
 use super::table_rows::{CellBytes, TableRows};
 
-/// The rows of one payload, and the bytes from which they are read.
+/// The rows of one payload, and the bytes from which these rows are read.
 #[derive(Debug)]
 pub(super) struct SampleTemplate {
-    /// Bytes that determine the rows and the offsets of their values.
+    /// The bytes that determine the rows and the offsets of their values.
     fixed: FixedContent,
     tables: Vec<TableRows>,
-    /// By table and column; `None` for columns that are read cell by cell.
+    /// The positions of the values, by table and column. `None` for columns that are read cell by
+    /// cell.
     scalars: Vec<Vec<Option<ScalarCells>>>,
     named: Vec<(u32, ElementName)>,
-    /// For each requested field: the cell of its single value, if it is a scalar outside of lists
-    /// and has no names.
+    /// For each requested field, the cell of its single value. `None` unless the field is a scalar
+    /// outside of lists whose values have no names.
     single: Vec<Option<CellBytes>>,
 }
 
@@ -60,7 +62,7 @@ impl SampleTemplate {
         Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, scalars, named: log.named, single })
     }
 
-    /// Takes the values of another payload that fits.
+    /// Replaces the values by the values of another payload that fits the template.
     pub(super) fn renew(&mut self, plan: &SourcePlan, payload: &[u8]) {
         for (own, info) in self.tables.iter_mut().zip(&plan.tables) {
             let columns = info.columns.iter().enumerate().map(|(number, column)| {
@@ -90,14 +92,14 @@ impl SampleTemplate {
         &self.tables
     }
 
-    /// Sets the current names of the elements to the names in this payload.
+    /// Sets the current names of the elements to the names in this template's payload.
     pub(super) fn name_elements(&self, names: &mut ElementNames) {
         for (number, name) in &self.named {
             names.set_latest(*number, *name);
         }
     }
 
-    /// Appends the rows of a payload that fits.
+    /// Appends the rows of a payload that fits the template.
     pub(super) fn append_payload(
         &self,
         schema: &CompiledSchema,
@@ -125,8 +127,8 @@ impl SampleTemplate {
     }
 
     /// Reads the single value of a field, by its number, in a payload that fits. Returns `None` if
-    /// the field is not a plain scalar or is in a list: [`read_column`](Self::read_column) reads
-    /// those.
+    /// the field is not a plain scalar or is in a list. [`read_column`](Self::read_column) reads
+    /// such fields.
     #[inline]
     pub(super) fn read_single<'v>(
         &'v self,
@@ -139,7 +141,8 @@ impl SampleTemplate {
         Some(schema.read_bits(cell.reader.as_ref()?, bits))
     }
 
-    /// Reads the values of a column of a table in a payload that fits, in the order of its rows.
+    /// Reads the values of a column of a table in a payload that fits the template. The values are
+    /// in the order of the table's rows.
     #[inline]
     pub(super) fn read_column(
         &self,
@@ -155,14 +158,14 @@ impl SampleTemplate {
         }
     }
 
-    /// Returns whether all rows of a matrix have their values at the offsets in this payload, its
-    /// first row, and every text is the same in all rows.
+    /// Returns whether all rows of a matrix have their values at the offsets of this template, and
+    /// every string is the same in all rows. The template must be made of the first row.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
         let may_change = |bytes: &Range<usize>| {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
         };
         let texts = self.cells().filter(|cell| cell.reader.is_none()).map(|cell| &cell.bytes);
-        // Payloads of another length may have other offsets although all fixed bytes are the same.
+        // Payloads of another length may have other offsets, even if all fixed bytes are the same.
         !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.ranges().iter().chain(texts).any(may_change)
     }
 
@@ -178,7 +181,8 @@ impl SampleTemplate {
         self.tables.iter().filter_map(|table| table.cells.as_ref()).flatten().flatten()
     }
 
-    /// Appends rows of a matrix that fits. The columns of all changing fields must be loaded.
+    /// Appends rows of a matrix that fits the template. The columns of all changing fields must be
+    /// loaded.
     pub(super) fn append_rows(
         &self,
         schema: &CompiledSchema,
@@ -197,7 +201,7 @@ impl SampleTemplate {
                 table.names.extend_from_slice(&own.names);
             }
             for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
-                // Appends without zeros that would be overwritten.
+                // The values are appended directly, because writing zeros first would take longer.
                 if own.rows() == 1
                     && let Some((field, reader)) = own.changing(0, number, matrix)
                 {
@@ -219,8 +223,8 @@ impl SampleTemplate {
     }
 }
 
-/// Returns the cell of a field of a table that is not a list, if the field is a scalar without
-/// names.
+/// Returns the cell of a field of a table that is not a list, if the field is a scalar whose values
+/// have no names.
 fn single_cell(
     plan: &SourcePlan,
     tables: &[TableRows],
@@ -238,7 +242,7 @@ pub(super) struct MatrixSlice<'m> {
     pub(super) rows: Range<usize>,
 }
 
-/// Offset and length of the source's payload in its envelope.
+/// Position and length of the source's payload in the envelope of a sample.
 const PAYLOAD_FIELD: Range<usize> = PAYLOAD_LENGTH_AT - 4..ENVELOPE_BYTES;
 
 impl CellBytes {
@@ -249,9 +253,10 @@ impl CellBytes {
         Some(FieldRef { at, bytes, kind: ValueType::Unsigned })
     }
 
-    /// Passes the value in a payload that fits.
+    /// Passes the value of this cell in a payload that fits the template to `take`.
     fn read(&self, schema: &CompiledSchema, payload: &[u8], take: impl FnOnce(FieldValue<'_>)) {
-        // A payload that fits has the same length, so it has these bytes.
+        // A payload that fits the template has the same length as the template's payload, so it has
+        // these bytes.
         let bytes = payload.get(self.bytes.clone()).unwrap_or_default();
         if let Some(reader) = &self.reader {
             let value = scalar_bits(bytes).map(|bits| schema.read_bits(reader, bits));
@@ -263,10 +268,10 @@ impl CellBytes {
     }
 }
 
-/// Returns a scalar of 1, 2, 4 or 8 bytes, or `None` for another length.
+/// Returns the bits of a scalar of 1, 2, 4 or 8 bytes, or `None` for another length.
 #[inline]
 fn scalar_bits(bytes: &[u8]) -> Option<u64> {
-    // One case for each length, so that each is one load.
+    // There is one case for each length, so that each scalar is read by one load instruction.
     Some(match bytes.len() {
         1 => u64::from(*bytes.first()?),
         2 => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
@@ -277,7 +282,8 @@ fn scalar_bits(bytes: &[u8]) -> Option<u64> {
 }
 
 impl TableRows {
-    /// Returns the bytes of a value, or `None` if it is not in the payload or unknown.
+    /// Returns the position of a value's bytes, or `None` if the value is not in the payload or the
+    /// position is unknown.
     pub(super) fn cell(&self, row: usize, column: usize) -> Option<&CellBytes> {
         self.cells.as_ref()?.get(row * self.columns.len() + column)?.as_ref()
     }
@@ -294,7 +300,7 @@ impl TableRows {
         matrix.may_change(bytes_of(field)).then_some((field, cell.reader.as_ref()?))
     }
 
-    /// Passes a value of a row as another payload that fits has it.
+    /// Passes the value that a row has in another payload that fits the template to `take`.
     fn read(
         &self,
         (row, column): (usize, usize),

@@ -7,13 +7,13 @@ use super::template::SampleTemplate;
 /// Maximum number of templates of a source.
 // The lengths of lists vary by one or two elements around the usual length.
 const TEMPLATES_MAX: usize = 4;
-/// Number of templates that are made even if none was useful yet.
-// Making one takes as long as reading about ten samples.
+/// Number of templates that are made even if no template was useful yet.
+// Making a template takes as long as reading about ten samples.
 pub(super) const ATTEMPTS: u64 = 8;
-/// Number of samples for which a template must be used on average.
+/// Minimum number of samples, on average, for which a template must be used.
 const SAMPLES_MIN: u64 = 16;
 
-/// The templates of a source.
+/// The latest templates of a source.
 #[derive(Debug, Default)]
 pub(super) struct TemplateCache {
     /// The templates, with the most recently used first.
@@ -22,7 +22,7 @@ pub(super) struct TemplateCache {
     served: u64,
     /// Whether the first template was used for the previous sample.
     is_latest: bool,
-    /// Length of the last payload without a template.
+    /// Length of the last payload that had no template.
     missed_bytes: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ impl TemplateCache {
         let is_same = found == 0 && self.is_latest;
         self.served += 1;
         self.is_latest = true;
-        // Successive samples mostly have the same template, so the latest one is tried first.
+        // Successive samples mostly have the same template, so the latest template is tried first.
         if found > 0
             && let Some(front) = self.templates.get_mut(..=found)
         {
@@ -42,16 +42,17 @@ impl TemplateCache {
         Some((self.templates.first()?, is_same))
     }
 
-    /// Records that the template of the previous sample no longer applies.
+    /// Records that the current names of the elements do not come from the previous sample's
+    /// template.
     pub(super) fn interrupt(&mut self) {
         self.is_latest = false;
     }
 
-    /// Makes a template of a payload that has none, if it is likely to be useful.
+    /// Makes a template of a payload that has no template, if the template is likely to be useful.
     pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
-        // The payload was walked, so the next one must name its elements again.
+        // The payload was walked, so the next payload must set the names of its elements again.
         self.interrupt();
-        // A shape that occurs once does not justify a template.
+        // A payload length that occurs only one time does not justify a template.
         let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());
         if !is_repeated || self.made >= ATTEMPTS + self.served / SAMPLES_MIN {
             return;

@@ -1,5 +1,5 @@
-//! Templates of matrices. The next block mostly has matrices of the same structure as the last one:
-//! their templates need other values, but no walk.
+//! Templates of matrices. A block mostly has matrices of the same structure as the previous block.
+//! For these matrices, a template needs only new values, but no walk.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,18 @@ pub(super) struct TemplatePool {
 
 #[derive(Debug, Default)]
 struct SourceTemplates {
-    /// The templates that are not in use, with the latest last.
+    /// The templates that are not in use. The most recently used template is last.
     free: Vec<SampleTemplate>,
-    /// Number of matrices for whose rows a template was right, and of matrices for whose rows it
-    /// was not.
+    /// Number of matrices whose rows a template fitted, and number of matrices whose rows it did
+    /// not fit.
     served: u64,
     failed: u64,
 }
 
 impl TemplatePool {
-    /// Returns the template of a matrix. Returns `None` if its rows have several structures, its
-    /// first row does not fit its schema, or a template is not likely to fit all rows.
+    /// Returns the template of a matrix. Returns `None` if the rows of the matrix have several
+    /// structures, or if the first row does not fit its schema. Also returns `None` if a template
+    /// is not likely to fit all rows.
     pub(super) fn template(
         &mut self,
         matrix: &MatrixRows,
@@ -43,7 +44,7 @@ impl TemplatePool {
         let (_, payload) = split(matrix.first())?;
         let made = match own.renewed(plan, payload) {
             Some(template) => Some(template),
-            // If templates seldom fit, making them costs more than they save.
+            // If templates rarely fit, making them takes more time than they save.
             None if own.failed >= ATTEMPTS + own.served => return None,
             None => SampleTemplate::of(plan, payload, names).ok(),
         };
@@ -53,7 +54,7 @@ impl TemplatePool {
         right
     }
 
-    /// Takes a template back.
+    /// Returns a template to the pool.
     pub(super) fn give_back(&mut self, source: u16, template: SampleTemplate) {
         let SourceTemplates { free, .. } = self.sources.entry(source).or_default();
         if free.len() >= KEPT_MAX {
@@ -64,7 +65,7 @@ impl TemplatePool {
 }
 
 impl SourceTemplates {
-    /// Returns a free template that fits a payload, with its values.
+    /// Returns a free template that fits a payload, with the values of this payload.
     fn renewed(&mut self, plan: &SourcePlan, payload: &[u8]) -> Option<SampleTemplate> {
         let at = self.free.iter().position(|template| template.fits(payload))?;
         let mut template = self.free.remove(at);

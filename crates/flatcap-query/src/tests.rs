@@ -1,4 +1,5 @@
-//! Compares queries of real segment files with their payloads, walked one by one.
+//! Compares queries of real segment files with the payloads in these files, which are walked one by
+//! one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Returns the files of a folder below tests/ that can be opened.
+/// Returns the files in a folder below tests/ that can be opened.
 pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(folder);
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -19,7 +20,7 @@ pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the samples of a file, by source, number and monotonic time, with each payload as JSON.
+/// Returns the payloads of a file as JSON, by the source, number and monotonic time of the sample.
 fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     let mut reader = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
     let (mut schemas, mut found) = (BTreeMap::new(), BTreeMap::new());
@@ -51,8 +52,8 @@ fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     found
 }
 
-/// Returns the values at a path of names, for all elements of the lists on the way. A list's name
-/// ends with `[*]`; an absent list has no elements.
+/// Returns the values at a path of names, for all elements of the lists on the way. In the path, a
+/// list's name ends with `[*]`. An absent list has no elements.
 fn values_at<'v>(value: &'v Value, path: &[&str], found: &mut Vec<&'v Value>) {
     let Some((step, rest)) = path.split_first() else { return found.push(value) };
     let (name, is_list) = step.strip_suffix("[*]").map_or((*step, false), |name| (name, true));
@@ -85,7 +86,7 @@ fn is_same(value: FieldValue<'_>, json: &Value) -> bool {
     }
 }
 
-/// Queries fields of a file. Returns the batches, and their tables.
+/// Queries fields of a file. Returns the batches, their tables and the names of elements.
 fn asked(path: &Path, fields: &[&str]) -> (Vec<ColumnBatch>, Vec<TableInfo>, ElementNames) {
     let recording = Recording::open(&[path.to_owned()]).unwrap();
     let fields = fields.iter().map(|field| field.parse().unwrap()).collect();
@@ -148,8 +149,8 @@ fn all_values_are_returned() {
     assert!(compared > 5_000, "{compared} values compared");
 }
 
-// Proves that each field alone, and a few together in another order, have the values that a query
-// of all fields returns.
+// Proves that each field alone, and a few fields together in another order, have the values that a
+// query of all fields returns.
 #[test]
 fn parts_are_as_the_whole() {
     for path in files("conformance") {

@@ -1,4 +1,4 @@
-//! A column of texts.
+//! A column of strings.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,72 +7,73 @@ use flatcap_format::schema::{CompiledSchema, FieldValue, ScalarReader};
 
 use super::strided_rows::{StridedRows, picked, set, set_last};
 
-/// Texts, each distinct one stored once.
+/// Strings. Each distinct string is stored only one time.
 #[derive(Debug, Clone, Default)]
 pub struct TextColumn {
     codes: Vec<u32>,
     texts: Vec<Box<str>>,
     known: HashMap<Box<str>, u32>,
-    /// Whether a text has a backslash.
-    // Only a text with a backslash can be the escaped form of other bytes.
+    /// Whether any string contains a backslash.
+    // Only a string with a backslash can be the escaped form of bytes that are not UTF-8.
     has_backslash: bool,
 }
 
 impl TextColumn {
-    /// Returns the text of a row.
+    /// Returns the string of a row.
     pub fn get(&self, row: usize) -> Option<&str> {
         self.texts.get(*self.codes.get(row)? as usize).map(|text| &**text)
     }
 
-    /// Returns a number for each row: rows with equal values have equal numbers. Numbers count from
-    /// 0, in the order of the first rows.
+    /// Returns a number for each row. Rows with equal values have equal numbers. The numbers begin
+    /// at 0, in the order in which the distinct strings first occur.
     pub fn codes(&self) -> &[u32] {
         &self.codes
     }
 
-    /// Returns the distinct texts, in the order of their first rows.
+    /// Returns the distinct strings, in the order in which they first occur.
     #[cfg(test)]
     pub(crate) fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
     }
 
-    /// Returns whether some text may be the escaped form of bytes that are not UTF-8.
+    /// Returns whether any string may be the escaped form of bytes that are not UTF-8.
     pub(super) fn may_be_escaped(&self) -> bool {
         self.has_backslash
     }
 
-    /// Appends a row.
+    /// Appends a row with a string.
     pub(super) fn push(&mut self, text: &str) {
         let code = self.code(text);
         self.codes.push(code);
     }
 
-    /// Appends a row. The same text is likely to be `distance` rows before it.
+    /// Appends a row with a string. The row that is `distance` rows before probably has the same
+    /// string.
     pub(super) fn push_repeated(&mut self, text: &str, distance: usize) {
         let code = self.code_before(self.codes.len(), distance, text);
         self.codes.push(code);
     }
 
-    /// Sets the text of the last row. Returns whether there is one.
+    /// Sets the string of the last row. Returns whether there is a last row.
     pub(super) fn set_last(&mut self, text: &str) -> bool {
         let code = self.code(text);
         set_last(&mut self.codes, code)
     }
 
-    /// Appends rows with an empty text up to a number of rows.
+    /// Appends rows with empty strings, until there are `rows` rows.
     pub(super) fn grow(&mut self, rows: usize) {
         let empty = self.code("");
         self.codes.resize(rows, empty);
     }
 
-    /// Writes the same text to rows.
+    /// Writes the same string to several rows.
     pub(super) fn fill(&mut self, rows: StridedRows, text: &str) -> bool {
         let code = self.code(text);
         rows.fill(&mut self.codes, code)
     }
 
-    /// Writes texts to rows from `start` on. The same texts are likely to be `count` rows before,
-    /// where the list of the sample before is.
+    /// Writes strings to the rows from `start` on. The rows that are `count` rows before probably
+    /// have the same strings, because they contain the same list of the previous sample.
     pub(super) fn write<'t>(
         &mut self,
         (start, count): (usize, usize),
@@ -84,9 +85,10 @@ impl TextColumn {
         }
     }
 
-    /// Returns the code of a text for a row.
+    /// Returns the code of a string for a row. The row that is `distance` rows before probably has
+    /// the same string.
     fn code_before(&mut self, row: usize, distance: usize, text: &str) -> u32 {
-        // Comparing it with the text `distance` rows before is faster than a search.
+        // Comparing the string with the string `distance` rows before is faster than a search.
         let before = row.checked_sub(distance).filter(|before| self.get(*before) == Some(text));
         match before.and_then(|before| self.codes.get(before)) {
             Some(code) => *code,
@@ -94,12 +96,12 @@ impl TextColumn {
         }
     }
 
-    /// Returns some rows.
+    /// Returns the rows with these positions.
     pub(super) fn select(&self, rows: &[usize]) -> Self {
         self.of_codes(&picked(&self.codes, rows), 0)
     }
 
-    /// Splits off the rows from `at` on, with space for `rows` rows.
+    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in this part.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let later = self.of_codes(self.codes.get(at..).unwrap_or_default(), rows);
         self.codes.truncate(at);
@@ -115,7 +117,7 @@ impl TextColumn {
         if let Some(code) = self.known.get(text) {
             return *code;
         }
-        // A batch is bounded, so it has fewer rows than 32 bits can count.
+        // The size of a batch is limited, so a batch has fewer rows than 32 bits can count.
         let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         self.has_backslash |= text.contains('\\');
         self.texts.push(text.into());
@@ -123,10 +125,10 @@ impl TextColumn {
         code
     }
 
-    /// Returns a column of the texts with these codes, with space for `rows` rows.
+    /// Returns a column with the strings that have these codes. Reserves space for `rows` rows.
     fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
         let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
-        // The new code of each text that has occurred.
+        // For each string, the new code if the string has occurred in the new column.
         let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
         for code in codes {
             let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))
@@ -140,8 +142,8 @@ impl TextColumn {
         column
     }
 
-    /// Writes the names of enum values. For a value without a name, writes its digits. Returns the
-    /// rows without a value.
+    /// Writes the names of enum values. For an enum value without a name, writes the digits of its
+    /// number. Returns the rows without a value.
     pub(super) fn write_names(
         &mut self,
         rows: StridedRows,
@@ -150,7 +152,7 @@ impl TextColumn {
         schema: &CompiledSchema,
     ) -> Vec<usize> {
         let mut absent = Vec::new();
-        // The previous value and its code, because states rarely change.
+        // The previous value and its code are kept, because states rarely change.
         let mut last: Option<(u64, Option<u32>)> = None;
         for (row, bits) in rows.iter().zip(bits) {
             let code = match last {
@@ -174,7 +176,7 @@ impl TextColumn {
 
 impl PartialEq for TextColumn {
     fn eq(&self, other: &Self) -> bool {
-        // Another column may have other codes for the same strings.
+        // Another column may have other codes for the same strings, so the strings are compared.
         self.codes.len() == other.codes.len()
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use flatcap_format::segment::Gap;
 
-/// Ranges of these numbers, for one source in one run.
+/// Ranges of numbers that were left out on purpose, for one source in one run.
 #[derive(Debug, Default)]
 pub(super) struct ThinnedNumbers {
-    /// The first number after each range, by the first number of the range.
+    /// For each range, the first number after the range. The key is the first number of the range.
     ends: BTreeMap<u64, u64>,
-    /// The first number of each range, by the first number after the range.
+    /// For each range, the first number of the range. The key is the first number after the range.
     starts: BTreeMap<u64, u64>,
 }
 
 impl ThinnedNumbers {
-    /// Adds a gap, if its samples were left out on purpose.
+    /// Adds the numbers of a gap, if the samples of the gap were left out on purpose.
     pub(super) fn add(&mut self, gap: &Gap) {
         if gap.is_thinned() && gap.count > 0 {
             let end = gap.first.saturating_add(gap.count);
@@ -23,9 +23,9 @@ impl ThinnedNumbers {
         }
     }
 
-    /// Returns the first number from `seq` on that was not left out.
+    /// Returns the first number that was not left out, beginning at `seq`.
     pub(super) fn skip(&self, mut seq: u64) -> u64 {
-        // Several ranges may directly follow each other.
+        // A range may directly follow another range.
         while let Some(end) = self.ends.get(&seq) {
             seq = *end;
         }
@@ -48,8 +48,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that ranges that follow each other are skipped as one, in both directions, and that
-    // lost samples are not.
+    // Proves that ranges that follow each other are skipped like one range, in both directions, and
+    // that lost samples are not skipped.
     #[test]
     fn ranges_are_skipped() {
         let gap = |first, count, is_thinned| Gap {

@@ -1,5 +1,5 @@
-//! Successive samples without holes between them. They are summarized together, several times
-//! faster than one by one.
+//! Successive samples without holes between them. Such samples are summarized together, which is
+//! several times faster than one by one.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use super::batch::BatchTimes;
 use super::column::{ColumnValues, ValueColumn};
 
 /// Number of values that are compared at the same time.
-// As many as fit in the registers of a processor.
+// This is the number of values that fit in the registers of a processor.
 const LANES: usize = 8;
 
-/// The times of successive samples of a source. The times ascend, and successive times are never
-/// further apart than a hole.
+/// The times of successive samples of a source. The times ascend, and there is no hole between two
+/// successive times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WholeTimes<'b> {
     pub(super) mono_ns: &'b [u64],
@@ -19,13 +19,14 @@ pub(super) struct WholeTimes<'b> {
 }
 
 impl<'b> WholeTimes<'b> {
-    /// Returns the times of some samples of a batch, or `None` if there are fewer than two, if two
-    /// successive samples are further apart than `longest_ns`, or if a clock was set back.
+    /// Returns the times of some samples of a batch. Returns `None` if there are fewer than two
+    /// samples, if two successive samples are further apart than `longest_ns`, or if a clock was
+    /// set back.
     pub(super) fn of(times: &'b BatchTimes, samples: Range<usize>, longest_ns: u64) -> Option<Self> {
         let mono_ns = times.mono_ns.get(samples.clone()).filter(|mono_ns| mono_ns.len() > 1)?;
         let wall_ns = times.wall_ns.get(samples)?;
-        // Has no early exit, because that would keep the compiler from comparing several values at
-        // a time.
+        // The loop has no early exit, because an early exit would keep the compiler from comparing
+        // several values at a time.
         let is_near = pairs(mono_ns).fold(true, |is_near, (before, now)| {
             is_near && now > before && now.wrapping_sub(*before) <= longest_ns
         });
@@ -33,7 +34,8 @@ impl<'b> WholeTimes<'b> {
         (is_near && is_rising).then_some(Self { mono_ns, wall_ns })
     }
 
-    /// Returns the values of all samples except the first one.
+    /// Returns the values of all samples except the first one. Returns `None` if a value is missing
+    /// or NaN, or if the values are neither integers nor 64-bit floats.
     #[allow(clippy::cast_precision_loss, reason = "integers are drawn as the nearest float")]
     pub(super) fn values_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         if !column.valid.are_all() {
@@ -51,12 +53,13 @@ impl<'b> WholeTimes<'b> {
     }
 
     /// Returns the change per second of a counter at each sample after the first. Returns `None` if
-    /// the counter decreases or is a fraction, whose change may not be a number.
+    /// the counter decreases, or if the counter is a fraction, because the change of a fraction may
+    /// be NaN.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };
         let counts = values.get(rows).filter(|_| column.valid.are_all())?;
-        // Without an early exit, like the comparison of times above.
+        // The loop has no early exit, like the comparison of times above.
         let has_decreased =
             pairs(counts).fold(false, |has_decreased, (before, now)| has_decreased || now < before);
         if has_decreased || counts.len() != self.mono_ns.len() {
@@ -70,7 +73,7 @@ impl<'b> WholeTimes<'b> {
     }
 }
 
-/// Returns each value with the next one.
+/// Returns each value together with the next value.
 fn pairs<T>(values: &[T]) -> impl Iterator<Item = (&T, &T)> {
     values.iter().zip(values.get(1..).unwrap_or_default())
 }
@@ -98,7 +101,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that fewer than two samples, a hole, and a clock that was set back are not whole.
+    // Proves that fewer than two samples, samples with a hole, and samples around a clock that was
+    // set back are not whole.
     #[test]
     fn times_are_whole_or_none() {
         let times = BatchTimes {

@@ -1,5 +1,5 @@
-//! Measures what a rule costs per sample, and compares it with a walk of the same payloads:
-//! `cargo bench --package flatcap-trigger`.
+//! Measures the time that a rule takes per sample, and compares this time with a walk of the same
+//! payloads. Run it with `cargo bench --package flatcap-trigger`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -16,15 +16,15 @@ use flatbuffers::{FlatBufferBuilder, VOffsetT};
 use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap_trigger::{RuleSource, TriggerEngine, TriggerRule, TriggerTimes};
 
-/// Samples of a round.
+/// Number of samples in a round.
 const SAMPLES: u64 = 100_000;
-/// Rounds, of which the fastest counts: others were disturbed.
+/// Number of rounds. Only the fastest round counts, because the other rounds were disturbed.
 const ROUNDS: usize = 9;
 const MS: u64 = 1_000_000;
 
 const SCHEMA: &[u8] = include_bytes!("../../../generated/host/pressure.bfbs");
 
-/// A sample of /proc/pressure: seven lines of three averages and a total.
+/// Returns a sample of /proc/pressure, which has seven lines of three averages and a total.
 fn payload(total: u64) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let table = builder.start_table();
@@ -40,7 +40,7 @@ fn payload(total: u64) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Takes one field by its name, as a reader without a plan does.
+/// Finds one field by its name, as a reader without a plan does.
 #[derive(Default)]
 struct NaiveVisitor {
     depth: usize,
@@ -77,7 +77,7 @@ impl Visitor for NaiveVisitor {
     }
 }
 
-/// Returns nanoseconds a sample, of the fastest round.
+/// Returns the nanoseconds per sample of the fastest round.
 fn fastest(mut round: impl FnMut()) -> f64 {
     let rounds = (0..ROUNDS).map(|_| {
         let begin = Instant::now();

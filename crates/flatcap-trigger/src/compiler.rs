@@ -17,22 +17,24 @@ use crate::rule_source::RuleSource;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan, SlotSparse};
 
-/// Extra samples per window beyond its length divided by the period, because samples may be late.
+/// Number of additional samples per window, because samples may be late. Without them, a window has
+/// as many samples as its length divided by the period.
 const SPARE_SAMPLES: u64 = 16;
 
 /// Lists whose elements are events.
-// Elements of these lists occur only once, so numbering them would only use memory.
+// Events in these lists never occur again, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
-/// Compiles the conditions of all rules. A field that several rules use is read once.
+/// Compiles the conditions of all rules. A field that several rules use is read only one time.
 #[derive(Debug)]
 pub(crate) struct RuleCompiler<'s> {
     sources: &'s [RuleSource<'s>],
-    /// Name and schema of each source with a schema.
+    /// The name and the schema of each source that has a schema.
     known: Vec<(&'s str, &'s CompiledSchema)>,
-    /// The positions of the named sources among all sources.
+    /// For each entry of `known`, the position of the source among all sources.
     positions: Vec<usize>,
-    /// By source: the fields to read, including fields of the lists that contain them.
+    /// For each source, the fields to read. They include the ranges of counters, and the numbers of
+    /// omitted elements of lists.
     pub(crate) fields: Vec<Vec<FieldPath>>,
     pub(crate) slots: Vec<SlotPlan>,
     pub(crate) watches: Vec<ExitWatch>,
@@ -103,7 +105,8 @@ impl<'s> RuleCompiler<'s> {
         for transform in &operand.transforms {
             let mut samples = 1;
             if let Some(window_ns) = transform.window_ns() {
-                // A shorter window would silently measure one period instead.
+                // A window shorter than the period would measure one period instead, and the user
+                // would not notice.
                 if window_ns < period_ns {
                     return Err(mismatch(format!(
                         "the window of {transform} is shorter than the period of {}; write at least {}",
@@ -111,8 +114,8 @@ impl<'s> RuleCompiler<'s> {
                         flatcap_duration(period_ns),
                     )));
                 }
-                // A source without a period may have any number of samples; the window is bounded
-                // anyway.
+                // A source without a period may have any number of samples in a window. The number
+                // of samples that the window keeps is limited in any case.
                 samples = window_ns.checked_div(period_ns).unwrap_or(0);
                 let limit = match transform {
                     Transform::Quantile(..) => limits::QUANTILE_SAMPLES_MAX,
@@ -133,8 +136,8 @@ impl<'s> RuleCompiler<'s> {
             }
             let samples_max = usize::try_from(samples).unwrap_or(usize::MAX).saturating_add(1);
             stages.push(Stage { transform: *transform, is_counter, samples_max });
-            // The growth of a counter may fall again, so a second `:rate` must not take a fall for
-            // a reset.
+            // The growth of a counter may fall again, so a second `:rate` must not treat such a
+            // fall as a reset.
             is_counter &= !matches!(
                 transform,
                 Transform::Rate(_) | Transform::Delta(_) | Transform::Count(_) | Transform::Changed
@@ -143,7 +146,7 @@ impl<'s> RuleCompiler<'s> {
         Ok((dimension, factor, stages))
     }
 
-    /// Returns the slot of a field, and adds it if no rule uses it yet.
+    /// Returns the slot of a field. Adds the slot if no rule uses the field yet.
     fn slot(
         &mut self,
         located: &LocatedField,
@@ -165,7 +168,8 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the number of a field among the fields that are read of its source.
+    /// Returns the number of a field among the fields of its source that are read. Adds the field
+    /// if it is new.
     fn field(&mut self, source: usize, path: &FieldPath) -> usize {
         let Some(fields) = self.fields.get_mut(source) else { return 0 };
         let known = fields.iter().position(|known| known == path);
@@ -175,7 +179,8 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the source of the ends of processes, and the number of the watch for them.
+    /// Returns the source that reports the ends of processes, and the number of the watch for these
+    /// ends.
     fn exited(&mut self, tests: &ExitTests) -> Result<(usize, usize), RuleError> {
         let mut slot = |path: &FieldPath| -> Result<(usize, usize), RuleError> {
             let located = self.locate(path)?;

@@ -1,5 +1,5 @@
-//! Compares rates and changes of random counters with a naive reader of the same samples, as the
-//! tests of `dump` do.
+//! Compares rates and changes of random counters with the results of a naive reader of the same
+//! samples. The tests of `dump` use the same method.
 
 use flatcap_format::schema::CompiledSchema;
 use proptest::prelude::*;
@@ -11,15 +11,15 @@ use crate::{RuleSource, TriggerEngine, TriggerRule};
 const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/counters.bfbs");
 const MS: u64 = 1_000_000;
 const STRUCT_BYTES: usize = 80;
-/// Counters of 64 bits, with their offsets in an element.
+/// The counters of 64 bits, each with its offset in an element.
 const COUNTERS: [(&str, usize); 3] = [("unsigned64", 8), ("signed64", 16), ("wrapping", 40)];
 const RANGE_AT: usize = 32;
 const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
-/// An element: its id, and the numbers of [`COUNTERS`] and of the range.
+/// An element, with its id, the numbers of [`COUNTERS`], and the number of the range.
 type Element = (u64, [u64; 3], u64);
 
-/// A sample: the time since the previous sample, whether it was cut, the number of omitted
+/// A sample, with the time since the previous sample, whether it was cut, the number of omitted
 /// elements, and its elements by list.
 type Sample = (u64, bool, u64, [Vec<Element>; 3]);
 
@@ -51,7 +51,8 @@ fn bytes((id, values, range): &Element) -> Vec<u8> {
     bytes
 }
 
-/// Returns the payload: a table of a struct, two lists of structs, and a number.
+/// Returns the payload of a sample, which is a table of a struct, two lists of structs, and a
+/// number.
 fn payload((_, _, skipped, lists): &Sample) -> Vec<u8> {
     const TABLE_AT: usize = 16;
     let put = |bytes: &mut Vec<u8>, at: usize, number: usize| {
@@ -75,8 +76,8 @@ fn payload((_, _, skipped, lists): &Sample) -> Vec<u8> {
     all
 }
 
-/// Returns the rate of a counter of an element, from the last sample that has its value. `samples`
-/// are the samples up to now, with their times.
+/// Returns the rate of a counter of an element, since the last sample that has a value of this
+/// counter. `samples` are the samples up to now, with their times.
 #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
 fn rate(samples: &[(u64, Sample)], list: usize, id: u64, counter: usize) -> Option<f64> {
     let own = |sample: &Sample| -> Vec<Element> {
@@ -101,7 +102,7 @@ fn rate(samples: &[(u64, Sample)], list: usize, id: u64, counter: usize) -> Opti
         let range = Some(i128::from(range)).filter(|_| counter == 2 && range != u64::MAX);
         let change = match range {
             _ if now >= before => now - before,
-            // A small decrease is a correction, which has no rate.
+            // A small decrease is a correction. Its rate is unknown.
             _ if (before - now) * 100 <= before.abs() => return None,
             Some(range) if range >= before => range - before + now,
             _ => return None,
@@ -125,9 +126,9 @@ fn is_same(found: Option<f64>, expected: Option<f64>) -> bool {
 }
 
 proptest! {
-    // Proves that the rate of a counter in a rule is the rate that a naive reader computes, as the
-    // one that `dump` prints, at each sample and for each element. Counters wrap, are reset,
-    // decrease slightly and are absent. Elements end, return, are omitted and occur twice.
+    // Proves that the rate of a counter in a rule is the rate that a naive reader computes, at each
+    // sample and for each element. `dump` prints the same rate. Counters wrap, are reset, decrease
+    // slightly and are absent. Elements end, return, are omitted and occur twice.
     #[test]
     fn rates_are_those_of_other_outputs(samples in prop::collection::vec(any_sample(), 2..30)) {
         let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();
@@ -150,7 +151,7 @@ proptest! {
         let (mut known, mut time_ns, mut events) = (Vec::new(), 1_000 * MS, Vec::new());
         for sample in &samples {
             time_ns += sample.0 * MS;
-            // Bits 0 and 1: the sample was cut.
+            // Bits 0 and 1 of the flags mean that the sample was cut.
             let flags = if sample.1 { 0b11 } else { 0 };
             let payload = payload(sample);
             engine.observe(0, (time_ns, flags), &payload, &mut events);

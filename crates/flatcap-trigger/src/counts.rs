@@ -1,29 +1,32 @@
-//! Counts of a rule: evaluations, firings, and the reasons for none.
+//! Counts of a rule. They are counts of evaluations, of firings, and of the reasons why the rule
+//! did not fire.
 
-/// Counts of a rule since the engine was created.
+/// Counts of a rule. They begin at 0 when the engine is created. If the engine takes over the state
+/// of an earlier engine, they continue its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Evaluations of the rule's condition.
+    /// Number of evaluations of the rule's condition.
     pub evaluated: u64,
-    /// Evaluations with an unknown result.
+    /// Number of evaluations with an unknown result.
     pub unknown: u64,
-    /// Episodes started.
+    /// Number of episodes that started.
     pub fired: u64,
-    /// Firings that extended an episode.
+    /// Number of firings that extended an episode.
     pub extended: u64,
-    /// Firings suppressed because the last episode ended less than `hold_off` before.
+    /// Number of firings that were suppressed because the last episode ended less than `hold_off`
+    /// before.
     pub suppressed_hold_off: u64,
-    /// Firings suppressed because the daily limit was reached.
+    /// Number of firings that were suppressed because the daily limit was reached.
     pub suppressed_per_day: u64,
-    /// Firings suppressed because the episode would have become too long.
+    /// Number of firings that were suppressed because the episode would have become too long.
     pub suppressed_length: u64,
-    /// Values of list elements that are unknown because the list has more elements than a
+    /// Number of values of list elements that are unknown because the list has more elements than a
     /// transform tracks.
     pub untracked: u64,
 }
 
 impl TriggerCounts {
-    /// Returns the sum of the two.
+    /// Returns the sum of these counts and other counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -38,7 +41,7 @@ impl TriggerCounts {
         }
     }
 
-    /// Returns the number of suppressed firings, for any reason.
+    /// Returns the number of suppressed firings, whatever the reason was.
     pub fn suppressed(self) -> u64 {
         self.suppressed_hold_off + self.suppressed_per_day + self.suppressed_length
     }

@@ -1,5 +1,5 @@
-//! Evaluates rules sample by sample: reads the fields, evaluates the conditions, steps the state
-//! machines.
+//! Evaluates rules sample by sample. For each sample, reads the fields, evaluates the conditions,
+//! and steps the state machines.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,16 +23,17 @@ use crate::slot::{FieldSlot, SlotPlan, SlotSparse};
 pub struct TriggerRule {
     /// The rule's name.
     pub name: Arc<str>,
-    /// The condition that fires it.
+    /// The condition that makes the rule fire.
     pub when: SampleCondition,
-    /// The condition that rearms the rule after a firing; `None` to rearm when `when` no longer
-    /// holds.
+    /// The condition that rearms the rule after a firing. If it is `None`, the rule rearms when
+    /// `when` no longer holds.
     pub clear: Option<SampleCondition>,
     /// The rule's times and limits.
     pub times: TriggerTimes,
 }
 
-/// Rules compiled for a set of sources, and their state. The default has no rules.
+/// Rules that are compiled for a set of sources, and the state of these rules. The default has no
+/// rules.
 #[derive(Debug, Default)]
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
@@ -47,11 +48,11 @@ pub struct TriggerEngine {
 /// The fields and rules of a source.
 #[derive(Debug)]
 struct ObservedSource {
-    /// `None` if no rule reads a field of the source.
+    /// The reader of the source's fields. `None` if no rule reads a field of the source.
     reader: Option<PayloadReader>,
     /// The slots that use each field, and the role of the field in each slot.
     field_slots: Vec<Vec<(usize, SlotField)>>,
-    /// All slots of the source.
+    /// The positions of all slots of the source.
     slots: Vec<usize>,
     watches: Vec<usize>,
     rules: Vec<usize>,
@@ -64,12 +65,12 @@ enum SlotField {
     Value,
     /// The value at which the counter wraps to 0.
     Range,
-    /// The number of elements that a sample omits.
+    /// The number of elements that a sample leaves out.
     LeftOut,
 }
 
 impl SlotField {
-    /// Returns the fields of a slot.
+    /// Returns the fields of a slot, each with its role.
     fn of(slot: &SlotPlan) -> [(Option<usize>, Self); 3] {
         let left_out = if let SlotSparse::Unless0(field) = slot.sparse { Some(field) } else { None };
         [(Some(slot.field), Self::Value), (slot.range, Self::Range), (left_out, Self::LeftOut)]
@@ -82,11 +83,11 @@ struct RuleState {
     when: Program,
     clear: Option<Program>,
     machine: TriggerMachine,
-    /// The slots that the conditions compare, each once.
+    /// The slots that the conditions compare. Each slot is listed only one time.
     slots: Vec<usize>,
-    /// Without what the slots count.
+    /// The counts of the rule, except for the counts that are kept in the slots.
     counts: TriggerCounts,
-    /// The rule's current time. The time never steps back, even if the clocks of sources differ.
+    /// The rule's current time. It never steps back, even if the clocks of sources differ.
     now_ns: u64,
     /// The values at the latest firing.
     values: Vec<ComparedQuantity>,
@@ -95,8 +96,7 @@ struct RuleState {
 impl TriggerEngine {
     /// Compiles rules for these sources.
     ///
-    /// # Errors
-    /// All conditions that do not match the sources.
+    /// Every condition that does not match the sources.
     pub fn new(rules: &[TriggerRule], sources: &[RuleSource<'_>]) -> Result<Self, Vec<RuleProblem>> {
         if rules.len() > limits::RULES_MAX {
             let error = RuleError::TooManyRules { count: rules.len() };
@@ -117,7 +117,7 @@ impl TriggerEngine {
                 }
             }
         }
-        // Problems of all rules are returned together, so that one check of the settings shows each
+        // Problems of all rules are returned together, so that one check of the settings shows all
         // of them.
         if !problems.is_empty() {
             return Err(problems);
@@ -202,7 +202,8 @@ impl TriggerEngine {
         })
     }
 
-    /// Returns whether any rule uses samples of a source, given by its position among the sources.
+    /// Returns whether any rule uses samples of a source. `source` is the position of the source
+    /// among all sources.
     #[inline]
     pub(crate) fn observes(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|source| !source.rules.is_empty())
@@ -213,9 +214,9 @@ impl TriggerEngine {
         self.rules.is_empty()
     }
 
-    /// Observes a sample. `source` is the position of its source, `mono_ns` the begin of the
-    /// sample, and `flags` the flags of its header. Samples of one source must be passed in time
-    /// order.
+    /// Observes a sample. `source` is the position of the sample's source, `mono_ns` the time at
+    /// which the sample begins, and `flags` the flags of the sample's header. The caller must pass
+    /// the samples of one source in the order of time.
     #[inline]
     pub fn observe(
         &mut self,
@@ -227,8 +228,8 @@ impl TriggerEngine {
         let Self { sources, states, slots, watches, .. } = self;
         let (Some(own), Some(state)) = (sources.get_mut(source), states.get_mut(source)) else { return };
         let pause_ns = state.pause_ns;
-        // A time before the last sample counts as a pause too: differences to that sample would be
-        // negative.
+        // A time before the last sample also counts as a pause, because differences to that sample
+        // would be negative.
         let has_paused =
             state.last_ns.is_some_and(|last_ns| !(last_ns..=last_ns + pause_ns).contains(&mono_ns));
         state.arrive(mono_ns);
@@ -268,8 +269,9 @@ impl TriggerEngine {
             let is_full = own.has_lists && reader.elements() > limits::NUMBERED_ELEMENTS_MAX;
             state.is_readable = read.is_ok() && !is_full;
             if !state.is_readable {
-                // After `forget`, the numbers of elements are given out again. So the series of all
-                // slots must restart as well, or a new element would continue an old one.
+                // After `forget`, new elements get the numbers of earlier elements. So the series
+                // of all slots must restart as well. Otherwise, a new element would continue the
+                // series of an earlier element.
                 if is_full {
                     reader.forget();
                 }
@@ -284,7 +286,7 @@ impl TriggerEngine {
         self.start_ns.get_or_insert(mono_ns);
         self.now_ns = self.now_ns.max(mono_ns);
         self.evaluate_rules(source, mono_ns, events);
-        // The end of a process is an event of this sample only.
+        // The end of a process is an event of only this sample.
         let mut has_ended = false;
         for watch in self.sources.get(source).map_or(&[][..], |own| own.watches.as_slice()) {
             if let Some(watch) = self.watches.get_mut(*watch).filter(|watch| watch.truth == Truth::True) {
@@ -293,13 +295,13 @@ impl TriggerEngine {
             }
         }
         if has_ended {
-            // The condition no longer holds after the event, so an end in the next sample fires
-            // again.
+            // The condition no longer holds after the event, so an end of a process in the next
+            // sample makes the rule fire again.
             self.evaluate_rules(source, mono_ns, events);
         }
     }
 
-    /// Evaluates the rules of a source.
+    /// Evaluates the rules that use a source.
     fn evaluate_rules(&mut self, source: usize, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         let Some(own) = sources.get(source) else { return };
@@ -317,7 +319,7 @@ impl TriggerEngine {
         }
     }
 
-    /// Observes a mark set by a person or another program.
+    /// Observes a mark that a person or another program has set.
     pub fn observe_mark(&mut self, mono_ns: u64, text: &str, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         let start_ns = *start_ns.get_or_insert(mono_ns);
@@ -325,14 +327,14 @@ impl TriggerEngine {
             let now_ns = rule.now_ns.max(mono_ns);
             let mut inputs = Inputs { now_ns, start_ns, slots, sources: states, watches, mark: Some(text) };
             rule.step(&inputs, sources, events);
-            // A mark is a point in time: the condition no longer holds after it.
+            // A mark is a point in time, so the condition no longer holds after the mark.
             inputs.mark = None;
             rule.step(&inputs, sources, events);
         }
     }
 
-    /// Advances the time to `mono_ns`; all earlier samples must have been observed. Ends episodes,
-    /// and detects absent sources.
+    /// Advances the time to `mono_ns`. The caller must have observed all earlier samples. Ends
+    /// episodes, and detects absent sources.
     pub fn advance(&mut self, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, now_ns } = self;
         let start_ns = *start_ns.get_or_insert(mono_ns);
@@ -345,7 +347,7 @@ impl TriggerEngine {
                 inputs.now_ns = due_ns.max(rule.now_ns);
                 rule.step(&inputs, sources, events);
             }
-            // No sample comes from an absent source, so `for` can only elapse here.
+            // An absent source has no samples, so the time `for` can elapse only here.
             if rule.has_absences() && mono_ns > rule.now_ns {
                 inputs.now_ns = mono_ns;
                 rule.step(&inputs, sources, events);
@@ -356,9 +358,9 @@ impl TriggerEngine {
     }
 
     /// Records that samples were not observed. Windows and rates restart, so that no rule fires
-    /// because of unobserved samples.
+    /// because of samples that it did not see.
     pub fn interrupt(&mut self) {
-        // Absence is measured from the next sample or time on.
+        // From now on, absence is measured from the next sample or the next call with a time.
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         *start_ns = None;
         for rule in rules.iter_mut() {
@@ -372,15 +374,15 @@ impl TriggerEngine {
         }
     }
 
-    /// Takes over state from an earlier engine: rules with the same name keep their hold-off and
-    /// their firings of the day. A rule with the same condition that already fired does not fire
-    /// again.
+    /// Takes over state from an earlier engine. Rules with the same name keep their hold-off and
+    /// their firings of the day. If a rule has the same condition as before and has already fired,
+    /// it does not fire again for the same reason.
     pub fn adopt(&mut self, earlier: &Self) {
         for rule in &mut self.rules {
             let same = |before: &&RuleState| before.rule.name == rule.rule.name;
             if let Some(before) = earlier.rules.iter().find(same) {
-                // Compared by their text, because positions of sources and slots differ between two
-                // engines.
+                // The conditions are compared as strings, because positions of sources and slots
+                // differ between two engines.
                 let conditions = |rule: &TriggerRule| {
                     (rule.when.to_string(), rule.clear.as_ref().map(ToString::to_string))
                 };
@@ -404,14 +406,14 @@ impl TriggerEngine {
         TriggerCounts { untracked, ..rule.counts }
     }
 
-    /// Returns the maximum memory of the windows of all rules, in bytes.
+    /// Returns the maximum memory size of the windows of all rules, in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.slots.iter().map(|slot| slot.plan.bytes_max()).sum()
     }
 }
 
 impl SourceState {
-    /// Records the time of a sample.
+    /// Records the time of the source's latest sample.
     #[inline]
     #[allow(clippy::cast_precision_loss, reason = "a lateness: 53 bits are plenty")]
     fn arrive(&mut self, mono_ns: u64) {
@@ -423,7 +425,7 @@ impl SourceState {
 }
 
 impl ObservedSource {
-    /// Discards the values of the source.
+    /// Discards the values of the source's slots and watches.
     fn reset(&self, slots: &mut [FieldSlot], watches: &mut [ExitWatch]) {
         for slot in &self.slots {
             if let Some(slot) = slots.get_mut(*slot) {
@@ -451,20 +453,20 @@ impl RuleState {
         self.programs().any(|program| !program.reads.absences.is_empty())
     }
 
-    /// Returns the times up to `until_ns` at which a source becomes absent, in order.
+    /// Returns the times up to `until_ns` at which a source becomes absent, in ascending order.
     fn absences_due(&self, states: &[SourceState], start_ns: u64, until_ns: u64) -> Vec<u64> {
         let all = self.programs().flat_map(|program| &program.reads.absences);
         let due = all.filter_map(|(source, limit_ns)| {
             let last_ns = states.get(*source)?.last_ns.unwrap_or(start_ns);
             Some(last_ns.saturating_add(*limit_ns))
         });
-        // Absences before the rule's own time were evaluated by an earlier call.
+        // Earlier calls have evaluated the absences before the rule's own time.
         let mut due: Vec<u64> = due.filter(|due| (self.now_ns..=until_ns).contains(due)).collect();
         due.sort_unstable();
         due
     }
 
-    /// Evaluates the conditions and steps the state machine.
+    /// Evaluates the conditions, and steps the state machine.
     #[inline]
     fn step(&mut self, inputs: &Inputs<'_>, sources: &[ObservedSource], events: &mut Vec<TriggerEvent>) {
         self.now_ns = inputs.now_ns;
@@ -474,7 +476,7 @@ impl RuleState {
         self.counts.unknown += u64::from(when == Truth::Unknown);
         let Some(result) = self.machine.observe(inputs.now_ns, when, clear) else { return };
         if result.fired.is_some() {
-            // Report an ended episode before the values of the comparisons change.
+            // An episode that has ended is reported before the values of the comparisons change.
             self.report(StepResult { fired: None, suppressed: None, ..result }, events);
             let label = |source: usize, element: u32| {
                 let reader = sources.get(source).and_then(|source| source.reader.as_ref());
@@ -490,7 +492,7 @@ impl RuleState {
         self.report(result, events);
     }
 
-    /// Counts and reports the result of a step.
+    /// Counts the result of a step, and reports it as events.
     fn report(&mut self, result: StepResult, events: &mut Vec<TriggerEvent>) {
         let StepResult { ended, fired, suppressed } = result;
         if let Some(episode) = ended {

@@ -15,7 +15,7 @@ fn fired(when: &str, samples: &[(u64, f64)]) -> Vec<u64> {
     firings(rule(when), &samples).0
 }
 
-// Proves that numbers are compared with units, used in arithmetic, and combined with operators.
+// Proves that numbers with units are compared, used in arithmetic, and combined with operators.
 #[test]
 fn values_are_compared() {
     let samples = [(0, 0.1), (5, 0.9), (20, 0.9), (21, 0.2), (30, 2.0)];
@@ -31,7 +31,7 @@ fn values_are_compared() {
 }
 
 // Proves that a division by zero, a window that is not filled and the first sample of a rate do not
-// fire, nor does their negation.
+// make a rule fire. The negation of these conditions does not fire either.
 #[test]
 fn the_unknown_fires_nothing() {
     let samples = [(0, 0.0), (0, 0.0), (0, 0.0)];
@@ -45,8 +45,8 @@ fn the_unknown_fires_nothing() {
     assert!(fired("wave > 0", &not_a_number).is_empty() && fired("not wave > 0", &not_a_number).is_empty());
 }
 
-// Proves that a condition on a list holds for any or for all of its elements, that elements are
-// selected as in a query, and that a missing element is unknown.
+// Proves that a condition on a list holds for any or for all elements of the list. Also proves that
+// elements are selected as in a query, and that the result for a missing element is unknown.
 #[test]
 fn elements_are_quantified_and_picked() {
     let hot = 96_000.0;
@@ -75,8 +75,8 @@ fn elements_are_quantified_and_picked() {
     assert_eq!(event.to_string(), "rule: thermal.zones[*].temperature > 95degC (cpu[0]: 96 degC)");
 }
 
-// Proves that the end of a process is detected by its id and signal, or by its absence from a
-// sample that omits no processes.
+// Proves that the end of a process is detected in two ways. One way is its id and signal, the other
+// its absence from a sample that omits no processes.
 #[test]
 fn ends_of_processes_are_seen() {
     let (both, one) = ([(10, "postgres"), (11, "bash")], [(11, "bash")]);
@@ -107,7 +107,7 @@ fn ends_of_processes_are_seen() {
 }
 
 // Proves that a source that sends nothing becomes absent at the exact time, that a sample ends the
-// absence, and that late samples are late.
+// absence, and that the lateness of late samples is measured.
 #[test]
 fn sources_are_absent_and_late() {
     let mut engine = compile(&[rule("absent(synthetic, 50ms)"), rule("lateness(synthetic) > 5ms")]).unwrap();
@@ -131,7 +131,8 @@ fn sources_are_absent_and_late() {
     assert_eq!(events[0].values[0].to_string(), "lateness(synthetic) > 5ms (69 ms)");
 }
 
-// Proves that a mark fires a rule if its whole text matches, at its time, and no other rule.
+// Proves that a mark makes a rule fire at the time of the mark if the whole string of the mark
+// matches. Also proves that no other rule fires.
 #[test]
 fn marks_fire() {
     let mut engine = compile(&[rule("mark(\"deploy .*\")"), rule("not mark(\"deploy .*\")")]).unwrap();
@@ -166,14 +167,15 @@ fn values_hold_for_some_time() {
     assert_eq!(firings(delta, &paused).0, [2]);
 }
 
-// Proves that a payload that does not match its schema makes all values unknown, including lists.
+// Proves that all values are unknown, including lists, if a payload does not match its schema.
 #[test]
 fn malformed_payloads_are_unknown() {
     let samples = vec![(1, 100, zones(&[(0, "cpu", 1.0)])), (1, 200, vec![1, 2, 3]), (1, 300, Vec::new())];
     assert!(firings(rule("not any(thermal.zones[*].temperature > 0degC)"), &samples).0.is_empty());
 }
 
-// Proves that skipped samples restart everything, and that a successor keeps the limits.
+// Proves that everything restarts after samples were skipped, and that a successor of an engine
+// keeps the limits.
 #[test]
 fn interruptions_and_successors() {
     let limited = TriggerRule { times: TriggerTimes { hold_off_ns: 1000 * MS, ..TIMES }, ..rule("wave > 1") };
@@ -196,8 +198,8 @@ fn interruptions_and_successors() {
     next.adopt(&engine);
     next.observe(0, (5 * MS, 0), &point(6, 2.0), &mut events);
     assert_eq!(next.counts().next().unwrap().1.suppressed_hold_off, 1);
-    // The condition holds, so another reload does not fire; with a changed condition it would, but
-    // for the hold-off.
+    // The condition holds, so the rule does not fire after another reload. If the condition had
+    // changed, only the hold-off would keep the rule from firing.
     let mut again = compile(std::slice::from_ref(&limited)).unwrap();
     again.adopt(&next);
     again.observe(0, (7 * MS, 0), &point(7, 2.0), &mut events);
@@ -208,7 +210,8 @@ fn interruptions_and_successors() {
     assert_eq!(other.counts().next().unwrap().1.suppressed_hold_off, 2);
 }
 
-// Proves that time in which samples were skipped or the source paused does not count toward `for`.
+// Proves that time in which samples were skipped or the source paused is not a part of the time
+// `for`.
 #[test]
 fn nothing_holds_unseen() {
     let lasting = TriggerRule { times: TriggerTimes { for_ns: 10 * MS, ..TIMES }, ..rule("wave > 1") };
@@ -226,8 +229,8 @@ fn nothing_holds_unseen() {
     assert_eq!(events.len(), 1, "{events:?}");
 }
 
-// Proves that each sample with an end of a process is a separate event, even directly after
-// another.
+// Proves that each sample with an end of a process is a separate event, even directly after another
+// such sample.
 #[test]
 fn ends_in_a_row_are_events() {
     let samples: Vec<_> = [
@@ -249,7 +252,8 @@ fn random_below(state: &mut u64, limit: u64) -> f64 {
     (next_random(state) % limit) as f64
 }
 
-/// Returns the next number of a generator that suffices for test data (splitmix64).
+/// Returns the next number of a random number generator (splitmix64). The generator is good enough
+/// for test data.
 fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -257,9 +261,10 @@ fn next_random(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-// Proves that each of 10,000 spikes at known positions, with two to six samples and any height
-// above the threshold, fires exactly once, at its second sample and with exact ends. Noise below
-// the threshold and single samples above it do not fire.
+// Proves that each of 10,000 spikes at known positions makes the rule fire exactly once, at the
+// second sample of the spike and with exact times. The spikes have two to six samples and any
+// height above the threshold. Noise below the threshold and single samples above it do not make the
+// rule fire.
 #[test]
 fn no_spike_is_missed_and_none_is_invented() {
     const SPIKES: usize = 10_000;
@@ -296,7 +301,7 @@ fn no_spike_is_missed_and_none_is_invented() {
     assert_eq!(of(TriggerChange::Ended).count(), SPIKES);
 }
 
-/// Returns the error with which the parser or the compiler refuses a condition.
+/// Returns the error with which the parser or the compiler rejects a condition.
 fn refused(when: &str) -> String {
     match when.parse::<flatcap_query::language::SampleCondition>() {
         Err(error) => error.to_string(),
@@ -307,7 +312,8 @@ fn refused(when: &str) -> String {
     }
 }
 
-// Proves that each error names the position or part of the mistake and what to write instead.
+// Proves that each error names the position or the part with the mistake, and what to write
+// instead.
 #[test]
 fn mistakes_are_named() {
     let mut wrong = Vec::new();
@@ -366,7 +372,7 @@ fn mistakes_are_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Proves that rules that are too large are refused, each with its limit.
+// Proves that rules that are too large are rejected, and that each error names the limit.
 #[test]
 fn hostile_rules_are_bounded() {
     let deep = |open: &str, times| format!("{}wave > 1{}", open.repeat(times), ")".repeat(times));
@@ -382,9 +388,10 @@ fn hostile_rules_are_bounded() {
 }
 
 proptest! {
-    // Proves that a rule counts each value that it does not know because the list has too many
-    // elements, once if `when` and `clear` compare the same field, and across a reload. Method: a
-    // window of which three fit, and a model that tracks the first three elements.
+    // Proves that a rule counts each value that is unknown because the list has too many elements.
+    // A value is counted only one time if `when` and `clear` compare the same field, and the count
+    // continues after a reload. The test uses a window so large that only three elements fit, and a
+    // model that tracks the first three elements.
     #[test]
     fn untracked_elements_are_counted(
         samples in prop::collection::vec(prop::collection::btree_set(0_u64..7, 0..6), 1..40),
@@ -418,8 +425,8 @@ proptest! {
         }
     }
 
-    // Proves that no text makes the parser, the compiler or the engine panic. Method: texts of
-    // words of the language in any order.
+    // Proves that no condition makes the parser, the compiler or the engine panic. The conditions
+    // of the test consist of words of the language in any order.
     #[test]
     fn any_words_are_parsed_or_refused(words in prop::collection::vec(prop::sample::select(vec![
         "wave", "counter", "synthetic.wave", "thermal.zones[*].temperature", "zones[cpu].type", "(", ")", "any(",

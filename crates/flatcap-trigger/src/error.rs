@@ -4,10 +4,11 @@ use flatcap_query::{ConditionError, PathError, QueryError};
 
 use crate::limits;
 
-/// The reason why a condition is refused. Each message is one line that says what to write instead.
+/// The reason why a condition is rejected. Each message is one line that says what to write
+/// instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// A condition that is not well formed, or does not fit the fields it compares.
+    /// A condition that is not well formed, or that does not fit the fields that it compares.
     #[error(transparent)]
     Condition(#[from] ConditionError),
     /// No source has a field with this path.
@@ -15,7 +16,7 @@ pub enum RuleError {
     NoField {
         /// The path.
         path: String,
-        /// Similar paths.
+        /// Paths that are similar to this path.
         nearest: Vec<String>,
     },
     /// A path matches several fields, or does not match the schema.
@@ -26,10 +27,10 @@ pub enum RuleError {
     NoSource {
         /// The name.
         name: String,
-        /// Similar names.
+        /// Names that are similar to this name.
         nearest: Vec<String>,
     },
-    /// More rules than [`RULES_MAX`](limits::RULES_MAX).
+    /// There are more rules than [`RULES_MAX`](limits::RULES_MAX).
     #[error("{count} rules, more than {}; remove some", limits::RULES_MAX)]
     TooManyRules {
         /// The number of rules.
@@ -43,7 +44,7 @@ pub enum RuleError {
 pub struct RuleProblem {
     /// The rule's name.
     pub rule: String,
-    /// The condition with the error: `when` or `clear`.
+    /// The key of the condition with the error, which is `when` or `clear`.
     pub key: &'static str,
     /// The error.
     #[source]

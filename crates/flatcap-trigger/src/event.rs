@@ -1,16 +1,18 @@
-//! The events of rules: firings, and the time range around them that is worth keeping.
+//! The events of rules. They are firings, and changes of the time range around a firing that is
+//! worth keeping.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use flatcap_query::language::UnitValue;
 
-/// A firing of a rule, or the end of the range that it asks to keep. All times are monotonic
-/// nanoseconds.
+/// A firing of a rule, or the end of the time range that the rule requests to keep. All times are
+/// monotonic nanoseconds.
 ///
-/// An *episode* consists of a firing and all firings that follow before its range ends. An episode
-/// has one [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended)
-/// and, unless the run ends first, one [`Ended`](TriggerChange::Ended).
+/// An *episode* consists of a firing and all firings that follow before the range of the episode
+/// ends. An episode has one [`Fired`](TriggerChange::Fired), any number of
+/// [`Extended`](TriggerChange::Extended) and, unless the run ends first, one
+/// [`Ended`](TriggerChange::Ended).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggerEvent {
     /// The rule's name.
@@ -22,16 +24,16 @@ pub struct TriggerEvent {
     /// The time at which the condition became true before the latest firing, in monotonic
     /// nanoseconds.
     pub condition_mono_ns: u64,
-    /// The first firing of the episode.
+    /// The time of the first firing of the episode.
     pub fired_mono_ns: u64,
-    /// The latest firing of the episode.
+    /// The time of the latest firing of the episode.
     pub last_fired_mono_ns: u64,
-    /// Begin of the range to keep, inclusive: `before` before the first firing.
+    /// Begin of the range to keep, inclusive. It is the time of the first firing minus `before`.
     pub from_mono_ns: u64,
-    /// End of the range to keep, inclusive: `after` after the latest firing.
+    /// End of the range to keep, inclusive. It is the time of the latest firing plus `after`.
     pub until_mono_ns: u64,
-    /// The comparisons of the condition with their values at the latest firing, in the order of the
-    /// text.
+    /// The comparisons of the condition with their values at the latest firing, in the order in
+    /// which they are written.
     pub values: Vec<ComparedQuantity>,
 }
 
@@ -40,25 +42,26 @@ pub struct TriggerEvent {
 pub enum TriggerChange {
     /// The episode began.
     Fired,
-    /// The rule fired again before the end of the range, which was extended.
+    /// The rule fired again before the end of the range, and the range was extended.
     Extended,
-    /// The range has ended: all samples in the range were observed.
+    /// The range has ended, so all samples in the range have been observed.
     Ended,
 }
 
 /// A comparison of a condition, with its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedQuantity {
-    /// The part of the condition, as written: `pressure.io_some.total:rate > 20%`.
+    /// The part of the condition as the user wrote it, such as `pressure.io_some.total:rate > 20%`.
     pub text: Arc<str>,
-    /// The value of the left side; `None` if it is unknown or a string.
+    /// The value of the left side. `None` if the value is unknown or a string.
     pub value: Option<UnitValue>,
-    /// The element that decided, such as `vda`; `None` if the field is in no list.
+    /// The element that determined the result, such as `vda`. `None` if the field is not in a list.
     pub element: Option<Box<str>>,
 }
 
 impl Display for TriggerEvent {
-    /// Writes the rule and the values: `io-stall: pressure.io_some.total:rate > 20% (34.2 %)`.
+    /// Writes the name of the rule and the compared values. An example is `io-stall:
+    /// pressure.io_some.total:rate > 20% (34.2 %)`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:", self.rule)?;
         for (number, compared) in self.values.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Detects ends of processes: tracks which processes exist, and which of them ended.
+//! Detects ends of processes. For this purpose, tracks the processes that exist.
 
 use std::collections::HashMap;
 
@@ -6,27 +6,28 @@ use flatcap_query::language::Truth;
 
 use crate::slot::FieldSlot;
 
-/// Maximum number of processes tracked. Beyond it, all are discarded.
-// Twice the default maximum of a host (`pid_max` of 32,768).
+/// Maximum number of processes that are tracked. If there are more, all processes are discarded.
+// This is twice the default maximum number of processes of a host (`pid_max` is 32,768).
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Watches for ends of selected processes.
 #[derive(Debug)]
 pub(crate) struct ExitWatch {
-    /// The slot with the ids of the selected processes; `None` to select all.
+    /// The slot with the ids of the selected processes. `None` if all processes are selected.
     pub(crate) processes: Option<usize>,
     /// The slot with the ids of ended processes.
     pub(crate) exits: usize,
-    /// The slot of a counter that only the kernel's process events provide.
+    /// The slot of a counter that only the process events of the kernel provide.
     pub(crate) events: usize,
-    /// The slot of the number of processes that a sample omits.
+    /// The slot with the number of processes that a sample omits.
     pub(crate) skipped: usize,
-    /// Whether a test refers to how a process ended, which only the events report.
+    /// Whether a test refers to the way in which a process ended. Only the events of the kernel
+    /// report this.
     pub(crate) needs_events: bool,
     pub(crate) source: usize,
-    /// Whether a selected process ended, as of the current sample.
+    /// Whether a selected process ended in the current sample.
     pub(crate) truth: Truth,
-    known: HashMap<u64, u64>, // the sample in which each was last, by the bits of its id
+    known: HashMap<u64, u64>, // for each process id (as bits), the last sample with it
     samples: u64,
 }
 
@@ -52,7 +53,7 @@ impl ExitWatch {
 
     /// Returns whether two watches have the same selection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // The other slots follow from the source, and only `process` has exits.
+        // The other slots follow from the source, and only the source `process` reports exits.
         (self.processes, self.exits, self.needs_events) == (other.processes, other.exits, other.needs_events)
     }
 
@@ -73,20 +74,21 @@ impl ExitWatch {
             return;
         };
         let mut has_ended = false;
-        // Ends before processes: the kernel may give an id to a new process within the same sample.
+        // Ends are read before the running processes, because the kernel may give the id of an
+        // ended process to a new process within the same sample.
         for id in rows(self.exits) {
             has_ended |= self.known.remove(&id.to_bits()).is_some();
         }
         for id in rows(processes).iter().filter(|id| !id.is_nan()) {
             self.known.insert(id.to_bits(), self.samples);
         }
-        // A sample that omits nothing lists all processes: the missing ones have ended.
+        // A sample that omits nothing lists all processes, so the missing processes have ended.
         let is_complete = value(self.skipped) == 0.0;
         if is_complete {
             let before = self.known.len();
             self.known.retain(|_, seen| *seen == self.samples);
-            // With events, all ends were counted above. A process that is missing without one has
-            // left the selection, for example because its name changed.
+            // With events, all ends were counted above. A process that is missing without an end
+            // has left the selection, for example because its name changed.
             has_ended |= !has_events && self.known.len() < before;
         }
         if self.known.len() > REMEMBERED_MAX {

@@ -23,7 +23,7 @@ pub(crate) enum FixtureField<'w> {
     Struct(&'w [u64]),
 }
 
-/// Returns a payload whose root table has these fields, by position.
+/// Returns a payload. Each field of its root table is given by its position and its value.
 pub(crate) fn payload(fields: &[(u16, FixtureField<'_>)]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let lists: Vec<Option<WIPOffset<Vector<'_, u64>>>> = fields
@@ -57,7 +57,7 @@ pub(crate) fn payload(fields: &[(u16, FixtureField<'_>)]) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// A sample of the synthetic source.
+/// Returns a sample of the synthetic source.
 pub(crate) fn point(counter: u64, wave: f64) -> Vec<u8> {
     payload(&[(0, FixtureField::Word(counter)), (1, FixtureField::Double(wave)), (2, FixtureField::Word(7))])
 }
@@ -69,7 +69,8 @@ fn text_words<const WORDS: usize>(text: &str) -> [u64; WORDS] {
     words.try_into().unwrap()
 }
 
-/// A sample of thermal zones: number, kind, temperature in millidegrees.
+/// Returns a sample of thermal zones. A zone has a number, a kind, and a temperature in
+/// millidegrees.
 pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
     let mut words = Vec::new();
     for (zone, kind, temperature) in zones {
@@ -80,8 +81,8 @@ pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
     payload(&[(0, FixtureField::Structs(&words, zones.len()))])
 }
 
-/// A sample of processes: running ones by id and name, ended ones by process id and signal, whether
-/// the kernel reports ends, and the number of omitted processes.
+/// Returns a sample of processes. It contains running processes by id and name, ended processes by
+/// process id and signal, whether the kernel reports ends, and the number of omitted processes.
 pub(crate) fn processes(
     running: &[(u64, &str)],
     ended: &[(u64, Option<u64>)],
@@ -118,8 +119,8 @@ pub(crate) fn processes(
     payload(&fields)
 }
 
-/// The sources of the tests: `synthetic` at 1 kHz, `thermal` at 10 Hz, `process` at 10 Hz,
-/// `pressure` at 100 Hz.
+/// Returns the sources of the tests with their periods. The sources are `synthetic` at 1 kHz,
+/// `thermal` at 10 Hz, `process` at 10 Hz, and `pressure` at 100 Hz.
 pub(crate) fn schemas() -> [(&'static str, u64, CompiledSchema); 4] {
     let compile = |schema: &[u8], root| CompiledSchema::compile(schema, root).unwrap();
     [
@@ -163,8 +164,8 @@ pub(crate) fn compile(rules: &[TriggerRule]) -> Result<TriggerEngine, Vec<RulePr
     TriggerEngine::new(rules, &sources)
 }
 
-/// Feeds samples (source, time in milliseconds, payload) to a rule. Returns the times of its
-/// firings in milliseconds, and all events.
+/// Passes samples to a rule. A sample has a source, a time in milliseconds, and a payload. Returns
+/// the times of its firings in milliseconds, and all events.
 pub(crate) fn firings(rule: TriggerRule, samples: &[(usize, u64, Vec<u8>)]) -> (Vec<u64>, Vec<TriggerEvent>) {
     let mut engine = compile(&[rule]).unwrap();
     let mut events = Vec::new();

@@ -1,6 +1,7 @@
-//! Properties that must hold for any condition: the entry point of `fuzz/`, also used by tests.
+//! Checks properties that must hold for any condition. This module is the entry point of `fuzz/`,
+//! and tests also use it.
 //!
-//! Only tests and the feature `fuzzing` compile this module; releases do not.
+//! Only tests and the feature `fuzzing` compile this module. Releases do not compile it.
 
 use std::sync::Arc;
 
@@ -11,18 +12,17 @@ use crate::engine::{TriggerEngine, TriggerRule};
 use crate::machine::TriggerTimes;
 use crate::rule_source::RuleSource;
 
-/// A payload written by flatc, and its schema.
+/// A payload that flatc has written, and its schema.
 const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/marked.bfbs");
 const PAYLOAD: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
 const SYNTHETIC: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
 
-/// Parses a condition. If it is valid, compiles it and observes intact and damaged samples, and
-/// marks.
+/// Parses a condition. If the condition is valid, compiles a rule with it, and lets the rule
+/// observe marks, intact samples and damaged samples.
 ///
-/// # Panics
-/// A condition parsed from the printed text differs, or a rule is evaluated more often than there
-/// were samples, marks and times.
+/// # Panics The printed condition is parsed to a different condition, or a rule is evaluated more
+/// often than the number of samples, marks and times allows.
 pub fn condition(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(when) = text.parse::<SampleCondition>() else { return };
@@ -54,7 +54,8 @@ pub fn condition(data: &[u8]) {
         engine.observe_mark(mono_ns, "a", &mut events);
         engine.advance(mono_ns, &mut events);
     }
-    // Once per source, twice per mark, and once per due absence and per time.
+    // A rule is evaluated one time per source, two times per mark, and one time per due absence and
+    // per advance of the time.
     let (_, counts) = engine.counts().next().unzip();
     let evaluated = counts.map_or(0, |counts| counts.evaluated);
     assert!(evaluated <= 19 * (3 + 2 + 65), "{evaluated} evaluations");

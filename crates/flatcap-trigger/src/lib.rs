@@ -1,5 +1,5 @@
-//! Rules (alerts) of the flight recorder flatcap: conditions on the fields of recorded samples,
-//! evaluated sample by sample at the sources' own rates.
+//! Rules (alerts) of the flight recorder flatcap. A rule has conditions on the fields of recorded
+//! samples. The conditions are evaluated sample by sample, at the sources' own rates.
 //!
 //! | to | use |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | decide which sources of a run rules see | [`RuleScope`], [`ScopedEngine`] |
 //! | learn what fired, and which time is worth keeping | [`TriggerEvent`] |
 //!
-//! The crate starts no thread, reads no clock and no file: samples and times alone drive it, so
-//! that a recording replays a rule exactly as the recorder evaluated it.
+//! The crate starts no thread, and reads no clock and no file. Its results depend only on samples
+//! and times. So a replay of a recording evaluates a rule exactly as the recorder did.
 
 mod compiler;
 mod counts;

@@ -1,15 +1,17 @@
 //! The state machine of a rule, which turns a condition over time into firings (alerts). A second
-//! condition that ends a firing gives it hysteresis; `hold_off` is its cooldown. Depends only on
-//! samples and times.
+//! condition, which ends a firing, gives the rule hysteresis. The time `hold_off` is the cooldown
+//! of the rule. The state machine depends only on samples and times.
 
 use std::collections::VecDeque;
 
 use flatcap_query::language::Truth;
 
-/// Maximum length of an episode, from its first firing: a rule that flaps must not keep a snapshot
-/// open forever. Later firings are suppressed until the episode has ended.
+/// Maximum length of an episode from its first firing, in nanoseconds. The limit is necessary
+/// because a rule that flaps must not keep a snapshot open forever. Later firings are suppressed
+/// until the episode has ended.
 pub const EPISODE_NS_MAX: u64 = 600_000_000_000;
-/// Maximum of `max_per_day`, because the times of all firings of a day are kept.
+/// Maximum of `max_per_day`. The limit is necessary because the times of all firings of a day are
+/// kept.
 pub const FIRINGS_PER_DAY_MAX: u32 = 10_000;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
@@ -17,16 +19,16 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// The times and limits of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriggerTimes {
-    /// How long the condition must hold before the rule fires, in nanoseconds.
+    /// Time for which the condition must hold before the rule fires, in nanoseconds.
     pub for_ns: u64,
-    /// How much to keep before the first firing, in nanoseconds.
+    /// Length of the time range to keep before the first firing, in nanoseconds.
     pub before_ns: u64,
-    /// How much to keep after the latest firing, in nanoseconds. A firing within it extends the
-    /// episode.
+    /// Length of the time range to keep after the latest firing, in nanoseconds. A firing within
+    /// this range extends the episode.
     pub after_ns: u64,
-    /// How long the rule does not fire after the end of an episode, in nanoseconds.
+    /// Time after the end of an episode in which the rule does not fire, in nanoseconds.
     pub hold_off_ns: u64,
-    /// Maximum number of episodes in any 24 hours, 1 to [`FIRINGS_PER_DAY_MAX`].
+    /// Maximum number of episodes in any 24 hours, from 1 to [`FIRINGS_PER_DAY_MAX`].
     pub max_per_day: u32,
 }
 
@@ -51,14 +53,14 @@ pub(crate) struct Episode {
     pub(crate) until_ns: u64,
 }
 
-/// The results of a step, in this order.
+/// The results of a step. They happen in the order of the fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepResult {
-    /// The episode that has ended.
+    /// The episode that has ended, if any.
     pub(crate) ended: Option<Episode>,
-    /// The firing, and whether it extends an episode.
+    /// The episode of the firing, and whether the firing extends the episode.
     pub(crate) fired: Option<(Episode, bool)>,
-    /// The reason, if a firing was suppressed.
+    /// The reason why a firing was suppressed.
     pub(crate) suppressed: Option<Suppression>,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct TriggerMachine {
     condition: ConditionState,
     episode: EpisodeState,
     episodes: u64,
-    /// The first firing of each episode of the last 24 hours, oldest first.
+    /// The time of the first firing of each episode of the last 24 hours, oldest first.
     firings: VecDeque<u64>,
 }
 
@@ -109,18 +111,19 @@ impl TriggerMachine {
         self.times
     }
 
-    /// Records that the condition was not observed for a while, so it may not have held.
+    /// Records that the condition was not observed for a while. The condition may have been false
+    /// in this time.
     pub(crate) fn interrupt(&mut self) {
-        // A rule that has fired stays so: otherwise each pause of a source would make it fire
-        // again.
+        // A rule that has fired remains in the state `Firing`. Otherwise each pause of a source
+        // would make the rule fire again.
         if matches!(self.condition, ConditionState::Pending { .. }) {
             self.condition = ConditionState::Idle;
         }
     }
 
-    /// Takes over state from an earlier machine of the same rule: a reload neither shortens a
-    /// hold-off nor discards the day's firings. If the condition is the same and has fired, it must
-    /// still be cleared.
+    /// Takes over state from an earlier machine of the same rule, so that a reload neither shortens
+    /// a hold-off nor discards the firings of the day. If the condition is the same and the rule
+    /// has fired, the rule must still be cleared before it fires again.
     pub(crate) fn adopt(&mut self, earlier: &Self, is_same_condition: bool) {
         if is_same_condition && earlier.condition == ConditionState::Firing {
             self.condition = ConditionState::Firing;
@@ -131,12 +134,12 @@ impl TriggerMachine {
         self.firings.clone_from(&earlier.firings);
     }
 
-    /// Processes the results of the condition and of `clear` at a time. An earlier time than before
-    /// counts as the latest one so far. If both hold, `clear` is ignored. Returns `None` if nothing
-    /// happened.
+    /// Processes the results of the condition and of `clear` at a time. If the time is earlier than
+    /// the latest time so far, the latest time is used instead. If both conditions hold, `clear` is
+    /// ignored. Returns `None` if nothing happened.
     #[inline]
     pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> Option<StepResult> {
-        // The common case, after almost every sample.
+        // This is the common case, which occurs after almost every sample.
         if when != Truth::True
             && self.condition == ConditionState::Idle
             && matches!(self.episode, EpisodeState::Ready)
@@ -150,8 +153,8 @@ impl TriggerMachine {
 
     fn step(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
         let mut result = self.advance(mono_ns);
-        // If both conditions hold, `clear` must lose. Otherwise the rule would rearm and fire at
-        // each sample.
+        // If both conditions hold, `clear` must be ignored. Otherwise the rule would rearm and fire
+        // at each sample.
         let since_ns = match (self.condition, when, clear) {
             (ConditionState::Firing, Truth::False | Truth::Unknown, Truth::True) => {
                 self.condition = ConditionState::Idle;
@@ -171,7 +174,8 @@ impl TriggerMachine {
             self.condition = ConditionState::Pending { since_ns };
             return result;
         }
-        // Also if the firing is suppressed below: one crossing of the threshold counts once.
+        // The state changes even if the firing is suppressed below, because one crossing of the
+        // threshold must not fire more than once.
         self.condition = ConditionState::Firing;
         match self.fire(since_ns) {
             Ok(fired) => result.fired = Some(fired),
@@ -180,11 +184,11 @@ impl TriggerMachine {
         result
     }
 
-    /// Advances the time to `mono_ns`; everything before it must have been observed.
+    /// Advances the time to `mono_ns`. The caller must have observed everything before this time.
     pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
         self.now_ns = self.now_ns.max(mono_ns);
         let mut result = StepResult::default();
-        // The end is inclusive: a sample of exactly this time still belongs to the episode.
+        // The end is inclusive, so a sample at exactly this time still belongs to the episode.
         if let EpisodeState::Open(episode) = self.episode
             && self.now_ns > episode.until_ns
         {
@@ -215,8 +219,8 @@ impl TriggerMachine {
                 Ok((episode, true))
             }
             EpisodeState::Ready => {
-                // A sliding day: with calendar days a flapping rule could use up two limits around
-                // midnight.
+                // The day is the last 24 hours. With calendar days, a flapping rule could use up
+                // the limits of two days around midnight.
                 while self.firings.front().is_some_and(|first| now_ns - first >= DAY_NS) {
                     self.firings.pop_front();
                 }
@@ -244,16 +248,18 @@ mod tests {
     const TIMES: TriggerTimes =
         TriggerTimes { for_ns: 0, before_ns: 0, after_ns: 0, hold_off_ns: 0, max_per_day: 1000 };
 
-    /// A step of a test: time, condition, clear.
+    /// A step of a test, with the time and the results of the condition and of `clear`.
     type Step = (u64, Truth, Truth);
 
-    /// Returns the episodes of some steps, computed from the whole history instead of step by step:
-    /// first the times at which the condition was met, then the episodes that follow from them.
+    /// Returns the episodes of some steps, computed from the whole history instead of step by step.
+    /// First finds the times at which the condition was met, and then the episodes that follow from
+    /// these times.
     fn expected(times: TriggerTimes, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
         let mut met: Vec<(u64, u64)> = Vec::new();
         let mut at = 0;
         while at < steps.len() {
-            // The longest run of steps from here in which the condition holds.
+            // The number of steps, from this one on, in which the condition holds without
+            // interruption.
             let held = steps[at..].iter().take_while(|(_, when, _)| *when == Truth::True).count();
             let long_enough = steps[at..at + held].iter().position(|(t, ..)| t - steps[at].0 >= times.for_ns);
             let Some(first) = long_enough else {
@@ -321,7 +327,8 @@ mod tests {
 
     proptest! {
         // Proves that the machine finds the same episodes and suppressions as a computation over
-        // the whole history, for any results of the conditions, any steps of time and any settings.
+        // the whole history. This is true for any results of the conditions, any steps of time and
+        // any settings.
         #[test]
         fn episodes_are_those_of_the_history(
             steps in prop::collection::vec((0..8_u64, truth(), truth()), 0..120),
@@ -349,7 +356,7 @@ mod tests {
         }
     }
 
-    // Proves that an unknown result neither fires nor clears, and restarts `for`.
+    // Proves that an unknown result neither fires nor clears a rule, and that it restarts `for`.
     #[test]
     fn the_unknown_does_nothing() {
         let (t, f, u) = (Truth::True, Truth::False, Truth::Unknown);
@@ -362,7 +369,7 @@ mod tests {
         assert_eq!(fired.iter().map(|episode| episode.fired_ns).collect::<Vec<_>>(), [0, 4]);
     }
 
-    // Proves that a time that steps back counts as the latest one so far.
+    // Proves that a time that steps back is replaced by the latest time so far.
     #[test]
     fn time_does_not_step_back() {
         let mut machine = TriggerMachine::new(TriggerTimes { after_ns: 5, ..TIMES });

@@ -29,14 +29,14 @@ pub(crate) struct ProgramReads {
     pub(crate) marks: bool,
 }
 
-/// A value of a program.
+/// A value that a program reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProgramInput {
     Slot(usize),
     Lateness(usize),
 }
 
-/// A test that is no comparison.
+/// A test that is not a comparison.
 #[derive(Debug)]
 pub(crate) enum RuleCheck {
     Absent { source: usize, limit_ns: u64, text: Arc<str> },
@@ -48,21 +48,21 @@ pub(crate) enum RuleCheck {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SourceState {
     pub(crate) period_ns: u64,
-    /// Time in nanoseconds for which its values stay valid.
+    /// Time for which the values of the source stay valid, in nanoseconds.
     pub(crate) pause_ns: u64,
     pub(crate) last_ns: Option<u64>,
     /// Whether the last sample could be read.
     pub(crate) is_readable: bool,
-    /// Delay of the last sample, in seconds: how much later it began than one period after the
-    /// previous sample.
+    /// Delay of the last sample, in seconds. It is the time between the expected begin, which is
+    /// one period after the previous sample, and the actual begin.
     pub(crate) lateness_s: f64,
 }
 
-/// The current values, which a program is evaluated on.
+/// The current values with which a program is evaluated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'e> {
     pub(crate) now_ns: u64,
-    /// The start of the observation, in monotonic nanoseconds.
+    /// The time at which the observation started, in monotonic nanoseconds.
     pub(crate) start_ns: u64,
     pub(crate) slots: &'e [FieldSlot],
     pub(crate) sources: &'e [SourceState],
@@ -75,15 +75,16 @@ impl Program {
     /// Evaluates the condition.
     #[inline]
     pub(crate) fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
-        // Most conditions are one comparison. `Logic::evaluate` recurses, so only this call can be
-        // inlined.
+        // Most conditions are a single comparison. `Logic::evaluate` recurses, so only this call
+        // can be inlined.
         match &self.root {
             Logic::Leaf(Check::Compare(comparison)) => inputs.compare(comparison, None),
             root => inputs.evaluate(root, None),
         }
     }
 
-    /// Returns the comparisons and their values. `label` names an element of a source.
+    /// Returns the comparisons and their values. `label` returns the name of an element of a
+    /// source.
     pub(crate) fn describe(
         &self,
         inputs: &Inputs<'_>,
@@ -100,8 +101,8 @@ impl RuleCheck {
         match self {
             Self::Absent { source, limit_ns, .. } => {
                 let Some(source) = inputs.sources.get(*source) else { return Truth::Unknown };
-                // A source without any sample counts from the start of the observation, so that one
-                // that never starts is found absent too.
+                // For a source without any sample, the time counts from the start of the
+                // observation. So a source that never starts is also found to be absent.
                 let last_ns = source.last_ns.unwrap_or(inputs.start_ns);
                 Truth::known(inputs.now_ns.saturating_sub(last_ns) >= *limit_ns)
             }
@@ -114,11 +115,12 @@ impl RuleCheck {
         }
     }
 
-    /// Returns the test as written if it may be a reason of the firing.
+    /// Returns the test as the user wrote it, if the test may be a reason for the firing.
     fn reason(&self, inputs: &Inputs<'_>) -> Option<&Arc<str>> {
         match self {
             Self::Absent { text, .. } => Some(text),
-            // In an `or`, the other part may have fired.
+            // In an `or`, the other part may be the reason for the firing, so the test itself must
+            // hold.
             Self::Exited { text, .. } | Self::Mark { text, .. } => {
                 Some(text).filter(|_| self.evaluate(inputs) == Truth::True)
             }
@@ -147,14 +149,14 @@ impl Inputs<'_> {
         })
     }
 
-    /// Returns the slot of a list, if its values are still valid.
+    /// Returns the slot of a list, or `None` if its values are no longer valid.
     fn list(&self, anchor: ProgramInput) -> Option<&FieldSlot> {
         let ProgramInput::Slot(slot) = anchor else { return None };
         self.slots.get(slot).filter(|slot| self.is_current(slot))
     }
 
-    /// Adds a check and its values. Of the elements of a list, describes the first one for which
-    /// the condition holds, or else the first one.
+    /// Adds a check and its values. For a list, describes the first element for which the condition
+    /// holds. If there is no such element, describes the first element.
     fn describe(
         &self,
         check: &Check<ProgramInput, RuleCheck>,
@@ -188,7 +190,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// Returns a value; NaN if it is unknown.
+    /// Returns a value, which is NaN if it is unknown.
     #[inline]
     fn value(&self, input: ProgramInput, row: Option<usize>) -> f64 {
         match input {
@@ -199,12 +201,13 @@ impl Inputs<'_> {
         }
     }
 
-    /// Returns the value of a slot, for a list the value in `row`; NaN if it is unknown.
+    /// Returns the value of a slot. For a list, returns the value in `row`. The value is NaN if it
+    /// is unknown.
     #[inline]
     fn slot_value(&self, slot: usize, row: Option<usize>) -> f64 {
         let Some(slot) = self.slots.get(slot).filter(|slot| self.is_current(slot)) else { return f64::NAN };
-        // A comparison within `any` may also read a field outside of the list, which has one value
-        // for all rows.
+        // A comparison within `any` may also read a field outside of the list. Such a field has one
+        // value for all rows.
         match row.filter(|_| slot.plan.is_list) {
             Some(row) => slot.rows.get(row).copied().unwrap_or(f64::NAN),
             None => slot.value,

@@ -16,37 +16,37 @@ use crate::{RuleSource, TriggerEngine};
 
 const ROOT: &str = "Root";
 
-/// A value of a sample; `None` if it is absent.
+/// A value of a sample. `None` if the value is absent.
 type Value = Option<u64>;
 
-/// An element of the list: its id, and the value of `size`.
+/// An element of the list, with its id and the value of `size`.
 type Device = (u64, Value);
 
-/// The values of `time` and `count`, and the devices.
+/// A row, with the values of `time` and `count`, and the devices.
 type Row = (Value, Value, Vec<Device>);
 
-/// A result in three values; `None` is unknown.
+/// A result in three-valued logic. `None` is unknown.
 type Result3 = Option<bool>;
 
-/// A condition.
+/// A condition as a tree.
 #[derive(Debug, Clone)]
 enum Tree {
-    /// `time` in us, compared in ms.
+    /// The value of `time`, which is in us and compared in ms.
     Time(usize, u64),
     Count(usize, u64),
     /// The sum of `count` and a number, divided by `time` in us.
     Quotient(usize, u64),
-    /// The size of the element of the row, or of any element.
+    /// The size of the element that is the row. In other rows, the size of any element.
     Own(usize, u64),
     /// The size of the device with this id.
     Picked(u64, usize, u64),
-    /// The size of each device, or of any.
+    /// The size of each device, or of any device.
     Elements(bool, usize, u64),
     Not(Box<Tree>),
     Joined(bool, Vec<Tree>),
 }
 
-/// An operator, and whether two numbers meet it.
+/// An operator, and the function that returns whether the comparison of two numbers holds.
 type Sign = (&'static str, fn(u64, u64) -> bool);
 
 const SIGNS: [Sign; 6] = [
@@ -58,7 +58,7 @@ const SIGNS: [Sign; 6] = [
     (">=", |one, other| one >= other),
 ];
 
-/// Returns a number of thousandths.
+/// Returns a number of thousandths as a decimal string.
 fn decimal(thousandths: u64) -> String {
     format!("0.{thousandths:03}")
 }
@@ -86,7 +86,7 @@ impl Tree {
         match self {
             Self::Time(sign, other) => compared(*sign, *time, *other),
             Self::Count(sign, other) => compared(*sign, *count, *other),
-            // `(count + 4) / (time / 1us) > other`, without a division.
+            // The comparison `(count + 4) / (time / 1us) > other`, computed without a division.
             Self::Quotient(sign, other) => {
                 compared(*sign, Some((*count)? + 4), other * time.filter(|time| *time > 0)?)
             }
@@ -109,7 +109,7 @@ impl Tree {
         }
     }
 
-    /// Returns the text. A rule needs `any` around a condition on elements.
+    /// Returns the condition as a string. A rule needs `any` around a condition on elements.
     fn text(&self, is_rule: bool) -> String {
         let sign = |sign: &usize| SIGNS[*sign].0;
         match self {
@@ -241,8 +241,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(100, 10_000)))]
 
     // Proves that a condition selects the rows for which it is true in three-valued logic, whether
-    // rows are samples or elements. The same condition as a rule has the same result for each
-    // sample.
+    // rows are samples or elements. Also proves that the same condition in a rule has the same
+    // result for each sample.
     #[test]
     fn rows_and_rules_agree_with_a_model(
         rows in prop::collection::vec(any_row(), 1..12),

@@ -15,10 +15,12 @@ use crate::rule_source::RuleSource;
 pub enum RuleScope {
     /// The sources that the recorder reads. The recorder's own sources have no labels.
     Own,
-    /// The sources that the recorder reads, and the one with this id. Threads of applications push
-    /// sources of one name at the same time, so a rule sees one of them.
+    /// The sources that the recorder reads, and the pushed source with this id. Several threads of
+    /// applications may push sources with the same name at the same time, so a rule sees only one
+    /// of these sources.
     With(u16),
-    /// All that no application pushes: those that the recorder reads, and imported ones.
+    /// All sources that no application pushes, which are the sources that the recorder reads, and
+    /// imported sources.
     Imported,
 }
 
@@ -34,7 +36,8 @@ impl RuleScope {
     }
 }
 
-/// Rules, compiled for the sources that they see. They observe samples by the ids of their sources.
+/// Rules that are compiled for the sources that they see. Samples are passed with the ids of their
+/// sources.
 #[derive(Debug, Default)]
 pub struct ScopedEngine {
     engine: TriggerEngine,
@@ -42,19 +45,18 @@ pub struct ScopedEngine {
 }
 
 impl ScopedEngine {
-    /// Compiles rules for the sources that they see, each with its schema.
+    /// Compiles rules for the sources that they see. Each source is given with its schema.
     ///
-    /// The recorder has one source of a name at a time: after a reload the one with the highest id.
-    /// Conditions refer to this source, and an earlier source of the name is the same one if it has
-    /// the same schema.
+    /// The recorder has only one source with a given name at a time. After a reload, this is the
+    /// source with the highest id, and conditions refer to it. An earlier source with the same name
+    /// is treated as the same source if it has the same schema.
     ///
-    /// # Errors
-    /// All conditions that do not fit these sources.
+    /// Every condition that does not fit these sources.
     pub fn new(
         rules: &[TriggerRule],
         seen: &[(&SourceInfo, Option<&CompiledSchema>)],
     ) -> Result<Self, Vec<RuleProblem>> {
-        // In the order of ids, so the last one of a name remains.
+        // The sources are sorted by id, so the last source with a name remains.
         let own = seen.iter().map(|(source, _)| *source).filter(|source| source.labels.is_empty());
         let mut own: Vec<&SourceInfo> = own.collect();
         own.sort_by_key(|source| source.id);
@@ -82,23 +84,24 @@ impl ScopedEngine {
         Ok(Self { engine: TriggerEngine::new(rules, &known)?, positions })
     }
 
-    /// Returns the rules.
+    /// Returns the engine with the rules.
     pub fn engine(&self) -> &TriggerEngine {
         &self.engine
     }
 
-    /// Returns the rules, to let time pass, observe marks or continue earlier ones.
+    /// Returns the engine with the rules, so that the caller can advance the time, observe marks,
+    /// or take over the state of earlier rules.
     pub fn engine_mut(&mut self) -> &mut TriggerEngine {
         &mut self.engine
     }
 
-    /// Returns the ids of the sources whose samples matter to a rule.
+    /// Returns the ids of the sources whose samples a rule uses.
     pub fn observed(&self) -> impl Iterator<Item = u16> {
         let observed = self.positions.iter().filter(|(_, position)| self.engine.observes(**position));
         observed.map(|(id, _)| *id)
     }
 
-    /// Observes a sample of the source with this id, as [`TriggerEngine::observe`] does.
+    /// Observes a sample of the source with this id, like [`TriggerEngine::observe`].
     #[inline]
     pub fn observe(&mut self, id: u16, stamp: (u64, u16), payload: &[u8], events: &mut Vec<TriggerEvent>) {
         if let Some(position) = self.positions.get(&id) {
@@ -138,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_rule_sees_own_sources_and_one_pushed() {
-        // Proves that a rule sees all sources of the recorder, and of the others only the one that
-        // is meant, or all imported ones.
+        // Proves that a rule sees all sources of the recorder. Of the other sources, it sees only
+        // the source with the given id, or all imported sources.
         let root = "flatcap.host.Load";
         let sources = [
             source(0, "load", root, &[]),
@@ -158,8 +161,9 @@ mod tests {
 
     #[test]
     fn a_source_continues_after_a_reload() {
-        // Proves that a rule means the source with the highest id, with a pushed one too, and that
-        // an earlier one continues in it if it has the same schema.
+        // Proves that a rule refers to the source with the highest id, even if there is a pushed
+        // source. Also proves that this source continues an earlier source that has the same
+        // schema.
         let root = "flatcap.host.Load";
         let sources = [
             source(0, "load", root, &[]),

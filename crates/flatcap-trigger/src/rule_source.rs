@@ -7,7 +7,7 @@ use flatcap_format::schema::CompiledSchema;
 pub struct RuleSource<'s> {
     /// The source's name.
     pub name: &'s str,
-    /// The source's nominal period, in nanoseconds, or 0 without a period.
+    /// The source's nominal period, in nanoseconds. 0 if there is no nominal period.
     pub period_ns: u64,
     /// The source's schema, or `None` if its payloads have no schema.
     pub schema: Option<&'s CompiledSchema>,

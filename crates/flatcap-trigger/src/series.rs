@@ -7,7 +7,7 @@ use flatcap_query::language::Transform;
 
 use crate::window::{Fold, FoldedWindow, SortedWindow};
 
-/// A number as in the payload. Differences of large counters are exact.
+/// A number as it is in the payload, so that differences of large counters are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RawNumber {
     Unknown,
@@ -28,7 +28,7 @@ impl RawNumber {
         }
     }
 
-    /// Returns the number; NaN if it is unknown.
+    /// Returns the number, which is NaN if it is unknown.
     #[allow(clippy::cast_precision_loss, reason = "compared with a threshold: 53 bits are plenty")]
     pub(crate) fn float(self) -> f64 {
         match self {
@@ -54,8 +54,8 @@ impl RawNumber {
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     fn change_since(self, before: Self) -> f64 {
         match (self, before) {
-            // Differences of integers are taken before the conversion: two floats above 2^53 could
-            // be equal although the counters differ.
+            // Integers are subtracted before the conversion to floats, because two floats above
+            // 2^53 could be equal although the counters differ.
             (Self::Unsigned(now), Self::Unsigned(before)) if now >= before => (now - before) as f64,
             (Self::Unsigned(now), Self::Unsigned(before)) => -((before - now) as f64),
             (Self::Signed(now), Self::Signed(before)) => (i128::from(now) - i128::from(before)) as f64,
@@ -68,19 +68,19 @@ impl RawNumber {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stage {
     pub(crate) transform: Transform,
-    /// The values belong to a counter. [`Growth`] computes its growth.
+    /// Whether the values belong to a counter. [`Growth`] computes the growth of a counter.
     pub(crate) is_counter: bool,
-    /// Maximum number of samples in its window.
+    /// Maximum number of samples in the transform's window.
     pub(crate) samples_max: usize,
 }
 
 /// The state of one transform.
 #[derive(Debug, Clone)]
 enum StageState {
-    /// The samples that a change is measured from, oldest first; only the previous sample if there
-    /// is no window.
+    /// The samples from which a change is measured, oldest first. If there is no window, only the
+    /// previous sample.
     Change(VecDeque<(u64, RawNumber)>),
-    /// The samples of a counter that growth is measured from.
+    /// The samples of a counter from which growth is measured, oldest first.
     Growth(VecDeque<CountedSample>),
     Folded(FoldedWindow),
     Sorted(SortedWindow),
@@ -94,14 +94,15 @@ enum StageState {
 struct CountedSample {
     mono_ns: u64,
     value: CountedValue,
-    /// Growth of the counter up to this sample. Only differences between samples matter.
+    /// Growth of the counter up to this sample. Only the difference between two samples has a
+    /// meaning.
     grown: f64,
 }
 
 /// The state of all transforms of a field, for one element.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
-    stages: Vec<(StageState, Option<u64>)>, // with the time since which there were values
+    stages: Vec<(StageState, Option<u64>)>, // state, and the time since which there were values
 }
 
 impl Series {
@@ -151,16 +152,16 @@ impl StageState {
     ) -> f64 {
         let value = raw.float();
         let window_ns = stage.transform.window_ns().unwrap_or(0);
-        // `Times` and `Last` have results for absent values, and a counter grows while its value is
-        // absent. All other transforms restart.
+        // `Times` and `Last` have results for absent values, and a counter continues to grow while
+        // its value is absent. All other transforms restart.
         let bears_unknown = matches!(self, Self::Times(_) | Self::Last(_) | Self::Growth(_));
         if value.is_nan() && !bears_unknown {
             *self = Self::new(stage);
             *since_ns = None;
             return f64::NAN;
         }
-        // The observation must span the window, or the result would describe a shorter time than
-        // the user wrote.
+        // The observation must span the whole window. Otherwise the result would describe a shorter
+        // time than the user wrote.
         let is_filled = mono_ns - *since_ns.get_or_insert(mono_ns) >= window_ns;
         let start_ns = mono_ns.saturating_sub(window_ns);
         let (result, held) = match self {
@@ -194,7 +195,7 @@ impl StageState {
                 if !value.is_nan() {
                     *last = Some((mono_ns, value));
                 }
-                // One value is enough for `:last`, so its window need not be filled.
+                // A single value is enough for `:last`, so the window need not be filled.
                 return last.filter(|(time, _)| *time >= start_ns).map_or(f64::NAN, |(_, value)| value);
             }
             Self::Changed(before) => {
@@ -203,8 +204,8 @@ impl StageState {
             }
         };
         if held > stage.samples_max {
-            // Samples come faster than the period of the source allows, so the limit does not hold:
-            // restart.
+            // Samples arrive faster than the period of the source allows, so the limit is too small
+            // for the window. The transform restarts.
             *self = Self::new(stage);
             *since_ns = None;
             return f64::NAN;
@@ -213,8 +214,8 @@ impl StageState {
     }
 }
 
-/// Returns the change of a number that is not a counter, over the window or since the previous
-/// sample.
+/// Returns the change of a number that is not a counter. It is the change over the window, or,
+/// without a window, since the previous sample.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
     let start_ns = start_ns(stage, mono_ns);
     // Keep the latest sample at or before the start of the window, and all later ones.
@@ -222,7 +223,7 @@ fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, 
         samples.pop_front();
     }
     let first = samples.front().copied();
-    // A second sample with the same time replaces the first.
+    // A second sample with the same time replaces the first one.
     if samples.back().is_some_and(|(time, _)| *time == mono_ns) {
         samples.pop_back();
     }
@@ -233,9 +234,9 @@ fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, 
     per_second(stage, raw.change_since(before), mono_ns - time)
 }
 
-/// Returns the growth of a counter over the window or since the previous sample. It is the sum of
-/// the growths from sample to sample, so it includes wraps and corrections. The sum restarts after
-/// a reset.
+/// Returns the growth of a counter over the window, or, without a window, since the previous
+/// sample. The growth is the sum of the growths from sample to sample, so it includes wraps and
+/// corrections. The sum restarts after a reset.
 fn growth(
     samples: &mut VecDeque<CountedSample>,
     stage: Stage,
@@ -247,7 +248,7 @@ fn growth(
     while samples.get(1).is_some_and(|sample| start_ns.is_some_and(|start| sample.mono_ns <= start)) {
         samples.pop_front();
     }
-    // A second sample with the same time replaces the first.
+    // A second sample with the same time replaces the first one.
     if samples.back().is_some_and(|last| last.mono_ns == mono_ns) {
         samples.pop_back();
     }
@@ -260,7 +261,7 @@ fn growth(
     }
     let last = samples.back().copied();
     let own = last.map(|last| Growth::between((last.mono_ns, last.value), (mono_ns, value), wraps_at));
-    // After a reset the growth across it is unknown, so no earlier sample can be a base.
+    // The growth across a reset is unknown, so no sample before the reset can be a base.
     if own.is_some_and(|own| !own.is_known()) {
         samples.clear();
     }
@@ -272,12 +273,12 @@ fn growth(
         return f64::NAN;
     }
     let change = grown - first.grown;
-    // The growth is unknown if corrections exceed it.
+    // The growth is unknown if the corrections are larger than the growth.
     if change < 0.0 { f64::NAN } else { per_second(stage, change, mono_ns - first.mono_ns) }
 }
 
-/// Returns the latest time of a sample that is before the window. Without a window, that is the
-/// latest time before `mono_ns`.
+/// Returns the time at which the window begins. A sample at or before this time is before the
+/// window. Without a window, returns the latest time before `mono_ns`.
 fn start_ns(stage: Stage, mono_ns: u64) -> Option<u64> {
     mono_ns.checked_sub(stage.transform.window_ns().unwrap_or(1))
 }
@@ -305,7 +306,7 @@ mod tests {
         Stage { transform, is_counter: true, samples_max: 100 }
     }
 
-    /// Feeds values of a counter, one per millisecond, to some transforms.
+    /// Passes values of a counter, one per millisecond, to some transforms.
     fn results(transforms: &[Transform], values: &[Option<u64>]) -> Vec<Option<f64>> {
         let stages: Vec<Stage> = transforms.iter().copied().map(stage).collect();
         let mut series = Series::new(&stages);
@@ -317,8 +318,8 @@ mod tests {
         pushed.collect()
     }
 
-    // Proves that rates and changes cover the time since the previous sample or a window, that they
-    // are unknown after a reset, and that a counter grows while a value is absent.
+    // Proves that rates and changes cover the time since the previous sample, or a window, and that
+    // they are unknown after a reset. Also proves that a counter grows while a value is absent.
     #[test]
     fn changes_of_counters() {
         let some = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();
@@ -342,8 +343,9 @@ mod tests {
         assert_eq!(results(&[Transform::Delta(None)], &values), [None, None, Some(2.0), Some(1.0)]);
     }
 
-    // Proves that a window is unknown until it is filled, and again after an unknown value; that
-    // transforms can be chained; and that count and last accept absent values.
+    // Proves that the result for a window is unknown until the window is filled, and again after an
+    // unknown value. Also proves that transforms can be chained, and that `count` and `last` accept
+    // absent values.
     #[test]
     fn windows_are_filled_before_they_say_something() {
         let values = [Some(1), Some(2), Some(6), Some(4), None, Some(9), Some(9), Some(12)];
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!(results(&[Transform::Changed], &values)[..3], [None, Some(1.0), Some(1.0)]);
     }
 
-    // Proves that a window that gets more samples than its limit restarts.
+    // Proves that a window restarts if it gets more samples than its limit.
     #[test]
     fn windows_are_bounded() {
         let bounded = [Stage { samples_max: 3, ..stage(Transform::Sum(100 * MS)) }];

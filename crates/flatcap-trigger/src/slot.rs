@@ -1,4 +1,5 @@
-//! The current values of a field: one number, or one per element of its list.
+//! The current values of a field. A field has one number, or one number for each element of its
+//! list.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,11 +15,11 @@ use crate::series::{RawNumber, Series, Stage};
 /// Converts a value of a payload to a number.
 #[derive(Debug, Clone)]
 pub(crate) enum Reading {
-    /// The number itself.
+    /// The result is the number itself.
     Number,
-    /// The result of a test, 1 or 0.
+    /// The result of a test, which is 1 or 0.
     Test(ValueTest),
-    /// A hash, so that different strings give different numbers.
+    /// A hash of the value, so that different strings give different numbers.
     Identity,
 }
 
@@ -32,7 +33,7 @@ impl Reading {
             (Self::Identity, FieldValue::Text(text)) => {
                 let mut hasher = DefaultHasher::new();
                 text.hash(&mut hasher);
-                // As many bits as a float represents exactly.
+                // The hash has as many bits as a float represents exactly.
                 RawNumber::Unsigned(hasher.finish() >> 11)
             }
             (_, value) => RawNumber::of(value),
@@ -48,18 +49,19 @@ impl Reading {
     }
 }
 
-/// The field of a slot, and the conversion of its values.
+/// The field of a slot, and the conversion of the field's values.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotPlan {
     pub(crate) source: usize,
-    /// The number of the field among the fields that are read of its source.
+    /// The number of the field among the fields of its source that are read.
     pub(crate) field: usize,
     pub(crate) reading: Reading,
     pub(crate) stages: Vec<Stage>,
-    /// Converts values to base units.
+    /// The scale that converts values to base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
-    /// The number of the field with the range of the counter: the value at which it wraps to 0.
+    /// The number of the field with the range of the counter, which is the value at which the
+    /// counter wraps to 0.
     pub(crate) range: Option<usize>,
     pub(crate) sparse: SlotSparse,
 }
@@ -67,16 +69,17 @@ pub(crate) struct SlotPlan {
 /// The samples that omit existing elements of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotSparse {
-    /// Samples that were cut.
+    /// Only samples that were cut omit elements.
     Cut,
     /// Any sample may omit elements.
     Any,
-    /// Samples in which the field with this number is not 0, and samples that were cut.
+    /// Samples in which the field with this number is not 0 may omit elements, and so may samples
+    /// that were cut.
     Unless0(usize),
 }
 
 impl SlotSparse {
-    /// Returns the rule of a list; `field` returns the number of a field.
+    /// Returns which samples may omit elements of a list. `field` returns the number of a field.
     pub(crate) fn of(sparse: &SparseSamples, field: impl FnOnce(&FieldPath) -> usize) -> Self {
         match sparse {
             SparseSamples::Cut => Self::Cut,
@@ -88,7 +91,8 @@ impl SlotSparse {
 
 impl SlotPlan {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // List, range and sparseness follow from the field, so they need no comparison.
+        // The list, the range and the sparse samples follow from the field, so they need no
+        // comparison.
         (self.source, self.field, &self.stages, self.scale)
             == (other.source, other.field, &other.stages, other.scale)
             && self.reading.is_same(&other.reading)
@@ -105,28 +109,28 @@ impl SlotPlan {
         usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, limits::FOLLOWED_ELEMENTS_MAX)
     }
 
-    /// Returns the maximum memory of its windows, in bytes.
+    /// Returns the maximum memory size of the slot's windows, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
-        /// Size of a sample in the windows with the largest samples.
+        /// Size of a sample in the kind of window whose samples are the largest, in bytes.
         const SAMPLE_BYTES: u64 = 32;
         let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
         elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
     }
 }
 
-/// The values of a field as of the last sample of its source.
+/// The values of a field in the last sample of its source.
 #[derive(Debug)]
 pub(crate) struct FieldSlot {
     pub(crate) plan: SlotPlan,
-    /// In base units; NaN if it is unknown.
+    /// The value of a field outside of lists, in base units. NaN if the value is unknown.
     pub(crate) value: f64,
-    /// The values of the elements in the last sample, in its order.
+    /// The values of the elements in the last sample, in the order of the sample.
     pub(crate) rows: Vec<f64>,
     /// The numbers of these elements.
     pub(crate) elements: Vec<u32>,
     /// For each row, the number of the first element with the same identity.
     firsts: Vec<u32>,
-    /// The ranges of the counters, which are read before the counters.
+    /// The ranges of the counters. They are read before the counters.
     ranges: Vec<Option<CountedValue>>,
     series: Series,
     followed: Vec<TrackedElement>,
@@ -135,13 +139,13 @@ pub(crate) struct FieldSlot {
     swept_ns: u64,
     /// The number of the current sample.
     sample: u64,
-    /// The last complete sample before the current one, or 0.
+    /// The number of the last complete sample before the current one, or 0 if there is none.
     complete_before: u64,
-    /// Whether the current sample may omit elements, and whether it states that it omits no
-    /// element.
+    /// Whether the current sample may omit elements, and whether the sample states that it omits no
+    /// elements.
     leaves_out: bool,
     is_whole: bool,
-    /// Number of values of elements that were not tracked because there were too many.
+    /// Number of values of elements that were not tracked because there were too many elements.
     pub(crate) untracked: u64,
 }
 
@@ -151,9 +155,9 @@ struct TrackedElement {
     /// The number of the first element with this identity.
     element: u32,
     seen_ns: u64,
-    /// The last sample that contains it.
+    /// The number of the last sample that contains the element.
     sample: u64,
-    /// Whether that sample contains it several times.
+    /// Whether that sample contains several elements with this identity.
     is_ambiguous: bool,
     series: Series,
 }
@@ -174,7 +178,7 @@ impl FieldSlot {
             swept_ns: 0,
             sample: 0,
             complete_before: 0,
-            // No earlier sample has proven that an element was missing.
+            // So far no sample has proven that an element was missing.
             leaves_out: true,
             is_whole: false,
             untracked: 0,
@@ -189,7 +193,7 @@ impl FieldSlot {
         self.places.clear();
     }
 
-    /// Starts a sample: its values replace the values of the previous one.
+    /// Starts a sample, whose values replace the values of the previous sample.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.value = f64::NAN;
@@ -205,7 +209,7 @@ impl FieldSlot {
         (self.leaves_out, self.is_whole) = (true, false);
     }
 
-    /// Ends a sample with these flags.
+    /// Ends a sample. `flags` are the flags of the sample's header.
     #[inline]
     pub(crate) fn end(&mut self, flags: u16) {
         self.leaves_out = leaves_out_elements(flags)
@@ -216,8 +220,8 @@ impl FieldSlot {
             };
     }
 
-    /// Adds the range of a counter, before the counter. In a list, both follow the order of the
-    /// elements.
+    /// Adds the range of a counter. It must be added before the counter. In a list, ranges and
+    /// counters are in the order of the elements.
     pub(crate) fn take_range(&mut self, value: FieldValue<'_>) {
         self.ranges.push(CountedValue::of(value));
     }
@@ -228,8 +232,8 @@ impl FieldSlot {
     }
 
     /// Adds a value of the sample. The series of an element restarts if an earlier complete sample
-    /// lacked the element, or if it was not seen for `pause_ns`. If a sample contains several
-    /// elements with the same identity, their values are unknown.
+    /// lacked the element, or if no sample contained the element for `pause_ns`. If a sample
+    /// contains several elements with the same identity, their values are unknown.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -241,7 +245,7 @@ impl FieldSlot {
         let raw = self.plan.reading.read(value);
         let range = self.ranges.get(self.rows.len()).copied().flatten();
         // Values without transforms need no history. So elements without numbers, such as the ends
-        // of processes, can be compared too.
+        // of processes, can also be compared.
         let number = if self.plan.stages.is_empty() {
             raw.float()
         } else if let Some(element) = element {
@@ -260,7 +264,7 @@ impl FieldSlot {
         }
     }
 
-    /// Returns the value of an element after its transforms.
+    /// Adds a value to the series of an element, and returns the value after the transforms.
     fn follow(
         &mut self,
         element: u32,
@@ -268,7 +272,8 @@ impl FieldSlot {
         raw: RawNumber,
         range: Option<CountedValue>,
     ) -> f64 {
-        // In most lists, elements keep their order from sample to sample.
+        // In most lists, elements keep their order from sample to sample, so the next element is
+        // tried first.
         let place = self.followed.get(self.cursor).filter(|own| own.element == element).map(|_| self.cursor);
         let place = place.or_else(|| self.places.get(&element).copied());
         let place = place.or_else(|| self.add(element, mono_ns, pause_ns));
@@ -278,7 +283,7 @@ impl FieldSlot {
             return f64::NAN;
         };
         self.cursor = place + 1;
-        // Nothing says which of the equal elements the earlier values belong to.
+        // It is unknown to which of the elements with this identity the earlier values belong.
         if own.sample == self.sample {
             own.series = Series::new(stages);
             own.is_ambiguous = true;
@@ -295,13 +300,15 @@ impl FieldSlot {
         own.series.push(stages, mono_ns, raw, range)
     }
 
-    /// Starts to track an element. Returns its index, or `None` if there are too many.
+    /// Starts to track an element. Returns the position of the element, or `None` if there are too
+    /// many elements.
     fn add(&mut self, element: u32, mono_ns: u64, pause_ns: u64) -> Option<usize> {
         if element == NO_ELEMENT {
             return None;
         }
         let elements_max = self.plan.elements_max();
-        // Sweeping visits all elements, so a list that stays full is swept at most twice per pause.
+        // A sweep visits all elements, so a list that stays full is swept at most twice in the time
+        // `pause_ns`.
         if self.followed.len() >= elements_max && mono_ns.saturating_sub(self.swept_ns) > pause_ns / 2 {
             self.swept_ns = mono_ns;
             self.followed.retain(|own| mono_ns.saturating_sub(own.seen_ns) <= pause_ns);
@@ -311,7 +318,7 @@ impl FieldSlot {
             return None;
         }
         let series = Series::new(&self.plan.stages);
-        // No earlier sample contains it.
+        // The number 0 means that no earlier sample contains the element.
         let sample = 0;
         self.followed.push(TrackedElement { element, seen_ns: mono_ns, sample, is_ambiguous: false, series });
         self.places.insert(element, self.followed.len() - 1);
@@ -351,7 +358,8 @@ mod tests {
     }
 
     // Proves that the values of an element are compared with earlier values of the same element, in
-    // any order of elements, and that an element that was absent for long restarts.
+    // any order of elements. Also proves that the series of an element restarts after the element
+    // was absent for a long time.
     #[test]
     fn elements_have_a_past_of_their_own() {
         let mut slot = slot(2, true);
@@ -362,8 +370,9 @@ mod tests {
         assert_eq!(take(&mut slot, 15, &[(7, 20), (8, 27)]), [None, None]);
     }
 
-    // Proves that an element that is missing from a sample has ended, unless samples may omit it,
-    // and that elements with the same identity are unknown in that sample and the next.
+    // Proves that an element that is missing from a sample has ended, unless samples may omit the
+    // element. Also proves that the values of elements with the same identity are unknown in that
+    // sample and in the next sample.
     #[test]
     fn changes_do_not_span_an_absence() {
         for (is_sparse, after) in [(true, Some(4.0)), (false, None)] {
@@ -377,8 +386,8 @@ mod tests {
         }
     }
 
-    // Proves that elements beyond the limit are unknown and counted, and that ended elements free
-    // their place.
+    // Proves that elements beyond the limit are unknown and counted, and that elements that have
+    // ended no longer count toward the limit.
     #[test]
     fn followed_elements_are_bounded() {
         let fitting = 8;

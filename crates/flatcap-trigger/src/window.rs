@@ -1,11 +1,12 @@
-//! Aggregates over the samples of a time window, in amortized constant time per sample and without
-//! accumulating error.
+//! Aggregates over the samples of a time window. They take amortized constant time per sample, and
+//! do not accumulate errors.
 
 use std::collections::VecDeque;
 
 use flatcap_query::quantile_rank;
 
-/// An aggregate that can be combined from any two parts of a window.
+/// An aggregate. The aggregate of a window can be computed from the aggregates of any two parts of
+/// the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
     Sum,
@@ -31,10 +32,11 @@ impl Fold {
     }
 }
 
-/// The samples of a window as two stacks. The older samples are stored with the aggregate of
-/// themselves and all younger samples of their stack; the younger samples are on the other stack.
+/// The samples of a window as two stacks. One stack has the older samples. Each of them is stored
+/// with the aggregate of the sample itself and all younger samples of this stack. The other stack
+/// has the younger samples.
 #[derive(Debug, Clone)]
-// A running sum from which old samples are subtracted would drift.
+// A running sum from which old samples are subtracted would accumulate rounding errors.
 pub(crate) struct FoldedWindow {
     fold: Fold,
     older: Vec<(u64, f64)>, // the oldest last; value: the aggregate from here to the stack's bottom
@@ -57,8 +59,8 @@ impl FoldedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
-            // The older stack is refilled only when it is empty, so each sample moves once. This
-            // order keeps the cost per sample constant on average.
+            // The older stack is refilled only when it is empty, so each sample moves only one
+            // time. This keeps the time per sample constant on average.
             if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
                 return;
             }
@@ -75,7 +77,7 @@ impl FoldedWindow {
         self.older.len() + self.younger.len()
     }
 
-    /// Returns the aggregate. Without samples it is 0 or infinite.
+    /// Returns the aggregate of all samples. If there are no samples, it is 0 or infinite.
     pub(crate) fn aggregate(&self) -> f64 {
         let of_older = self.older.last().map_or(self.fold.start(), |(_, aggregate)| *aggregate);
         self.fold.combine(of_older, self.of_younger)
@@ -101,7 +103,7 @@ impl SortedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         while let Some((_, value)) = self.samples.front().copied().filter(|(time, _)| *time <= mono_ns) {
             self.samples.pop_front();
-            // Searched by value, since each insertion moves the positions.
+            // The sample is found by its value, because each insertion changes the positions.
             let at = self.sorted.partition_point(|other| other.total_cmp(&value).is_lt());
             if at < self.sorted.len() {
                 self.sorted.remove(at);
@@ -113,8 +115,8 @@ impl SortedWindow {
         self.samples.len()
     }
 
-    /// Returns the smallest value that a share of the samples does not exceed, or `None` without
-    /// samples.
+    /// Returns the smallest value that at least this share of the samples does not exceed. Returns
+    /// `None` if there are no samples.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         self.sorted.get(quantile_rank(share, self.sorted.len()) - 1).copied()
     }

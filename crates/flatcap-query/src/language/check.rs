@@ -1,4 +1,5 @@
-//! Conditions bound to fields, and their evaluation: of rules per sample, of `--where` per row.
+//! Conditions that are bound to fields, and their evaluation. Conditions of rules are evaluated for
+//! each sample, and conditions of `--where` for each row.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,38 +12,39 @@ use super::decimal::Threshold;
 use super::dimension::Dimension;
 use super::logic::{Logic, Truth};
 
-/// A bound part of a condition. `V` is a value, `O` a test that is no comparison.
+/// A bound part of a condition. `V` is the type of a value, and `O` the type of a test that is not
+/// a comparison.
 #[derive(Debug)]
 pub enum Check<V, O> {
     /// A comparison.
     Compare(Comparison<V>),
     /// A condition on the elements of a list.
     Elements(Box<ElementsCheck<V, O>>),
-    /// Another test.
+    /// A test of another kind.
     Other(O),
 }
 
 /// A comparison of two values.
 #[derive(Debug)]
 pub struct Comparison<V> {
-    /// The comparison as written.
+    /// The comparison as the user wrote it.
     pub text: Arc<str>,
     pub(super) left: Term<V>,
     pub(super) sign: CompareSign,
     pub(super) right: Term<V>,
-    /// The dimension of the left value; `None` if it is a string.
+    /// The dimension of the left value. `None` if the left value is a string.
     pub dimension: Option<Dimension>,
 }
 
 /// A condition on each element of a list.
 #[derive(Debug)]
 pub struct ElementsCheck<V, O> {
-    /// Whether it must hold for all elements, or for any of them.
+    /// Whether the condition must hold for all elements. Otherwise, it must hold for any of them.
     pub is_every: bool,
-    /// Whether `any` is not written. In a row that is an element of the list, the condition is
-    /// about this element.
+    /// Whether the user did not write `any`. In this case, in a row that is an element of the list,
+    /// the condition applies to this element.
     pub is_implicit: bool,
-    /// A value of the list.
+    /// A value of the list, which identifies the list.
     pub anchor: V,
     /// Whether the result is unknown if the list has no elements.
     pub needs_element: bool,
@@ -50,7 +52,7 @@ pub struct ElementsCheck<V, O> {
     pub inner: Logic<Check<V, O>>,
 }
 
-/// A number, in base units.
+/// A number, in base units, that a comparison computes.
 #[derive(Debug)]
 pub(super) enum Term<V> {
     Number(f64),
@@ -58,17 +60,17 @@ pub(super) enum Term<V> {
     Pair(Arithmetic, Box<(Self, Self)>),
 }
 
-/// A test of a value of a payload, whose result is read as the number 1 or 0.
+/// A test of a value of a payload, whose result is the number 1 or 0.
 #[derive(Debug, Clone)]
 pub struct ValueTest(pub(super) TestKind);
 
 #[derive(Debug, Clone)]
 pub(super) enum TestKind {
-    /// The string equals this one.
+    /// The string equals this string.
     Text(Box<str>),
-    /// The string matches.
+    /// The string matches this expression.
     Expression(Regex),
-    /// The number meets a comparison.
+    /// The number passes a comparison.
     Number(NumberTest),
 }
 
@@ -79,7 +81,7 @@ pub(super) struct NumberTest {
     pub(super) threshold: Threshold,
 }
 
-/// The possible results of a part of a condition, apart from unknown.
+/// The possible results of a part of a condition. The result `Unknown` is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Possible {
     pub(in super::super) is_true: bool,
@@ -87,12 +89,12 @@ pub(in super::super) struct Possible {
 }
 
 impl<V> Comparison<V> {
-    /// Returns the left value; NaN if it is unknown.
+    /// Returns the left value, which is NaN if it is unknown.
     pub fn left_value(&self, value: &impl Fn(&V) -> f64) -> f64 {
         self.left.value(value)
     }
 
-    /// Evaluates the comparison. It is unknown if a value is NaN.
+    /// Evaluates the comparison. The result is unknown if a value is NaN.
     #[inline]
     pub fn evaluate(&self, value: &impl Fn(&V) -> f64) -> Truth {
         // NaN has no order, so a comparison with an absent value is neither true nor false.
@@ -102,7 +104,7 @@ impl<V> Comparison<V> {
 }
 
 impl<V, O> ElementsCheck<V, O> {
-    /// Returns the result for all elements from the results for each.
+    /// Returns the result for the list, given the result for each element.
     pub fn joined(&self, elements: impl Iterator<Item = Truth>) -> Truth {
         let mut elements = elements.peekable();
         if self.needs_element && elements.peek().is_none() {
@@ -113,7 +115,7 @@ impl<V, O> ElementsCheck<V, O> {
 }
 
 impl<V> Term<V> {
-    /// Returns the number; NaN if it is unknown.
+    /// Returns the number, which is NaN if it is unknown.
     #[inline]
     fn value(&self, value: &impl Fn(&V) -> f64) -> f64 {
         match self {
@@ -123,16 +125,16 @@ impl<V> Term<V> {
         }
     }
 
-    /// Computes an operation.
+    /// Computes an operation on two numbers.
     fn combined(operation: Arithmetic, (left, right): &(Self, Self), value: &impl Fn(&V) -> f64) -> f64 {
-        // Separate from `value`, which can be inlined only because it does not recurse. A
-        // condition mostly compares a field with a number.
+        // This function is separate from `value`, because `value` can be inlined only if it does
+        // not recurse. A condition mostly compares a field with a number.
         let (left, right) = (left.value(value), right.value(value));
         match operation {
             Arithmetic::Add => left + right,
             Arithmetic::Subtract => left - right,
             Arithmetic::Multiply => left * right,
-            // The quotient would be infinite, and any `>` would hold.
+            // An infinite quotient would make any `>` hold.
             Arithmetic::Divide if right == 0.0 => f64::NAN,
             Arithmetic::Divide => left / right,
         }
@@ -140,7 +142,8 @@ impl<V> Term<V> {
 }
 
 impl ValueTest {
-    /// Returns whether a value passes, or `None` for an absent value and one of another type.
+    /// Returns whether a value passes the test, or `None` for an absent value and for a value of
+    /// another type.
     #[inline]
     pub fn passes(&self, value: FieldValue<'_>) -> Option<bool> {
         match (&self.0, value) {
@@ -167,22 +170,23 @@ impl ValueTest {
 impl Possible {
     /// Both results are possible.
     pub(in super::super) const BOTH: Self = Self { is_true: true, is_false: true };
-    /// The result is unknown.
+    /// Neither result is possible, so the result is unknown.
     pub(in super::super) const NONE: Self = Self { is_true: false, is_false: false };
 
-    /// Returns the set with one result.
+    /// Returns the set that contains only one result.
     pub(in super::super) fn of(result: Truth) -> Self {
         Self { is_true: result == Truth::True, is_false: result == Truth::False }
     }
 
-    /// Returns the results of either set.
+    /// Returns the results that are in at least one of the two sets.
     pub(in super::super) fn or(self, other: Self) -> Self {
         Self { is_true: self.is_true || other.is_true, is_false: self.is_false || other.is_false }
     }
 }
 
 impl<V> Comparison<V> {
-    /// Returns the value that is compared with a constant, or `None` for another comparison.
+    /// Returns the value that is compared with a constant. Returns `None` if the comparison has
+    /// another form.
     pub(in super::super) fn compared(&self) -> Option<&V> {
         match (&self.left, &self.right) {
             (Term::Value(value), Term::Number(_)) => Some(value),
@@ -190,7 +194,8 @@ impl<V> Comparison<V> {
         }
     }
 
-    /// Returns the possible results if its only value is the result of a test of values in a range.
+    /// Returns the possible results of a comparison whose only value is the result of a test. The
+    /// tested values are in a range.
     pub(in super::super) fn possible(
         &self,
         test: Option<&ValueTest>,
@@ -199,8 +204,8 @@ impl<V> Comparison<V> {
         let Some(ValueTest(TestKind::Number(test))) = test else { return Possible::BOTH };
         let bounds = (test.threshold.order(lowest), test.threshold.order(highest));
         let (Some(low), Some(high)) = bounds else { return Possible::BOTH };
-        // Between two adjacent values there may be no equal value. The result `Equal` then only
-        // widens the set.
+        // The range may contain values below and above the threshold, but no equal value. In this
+        // case, the result `Equal` only widens the set.
         let orders = [Ordering::Less, Ordering::Equal, Ordering::Greater].into_iter();
         orders.filter(|order| low <= *order && *order <= high).fold(Possible::NONE, |all, order| {
             let passes = f64::from(u8::from(test.sign.accepts(order)));
@@ -211,8 +216,8 @@ impl<V> Comparison<V> {
 
 impl<L> Logic<L> {
     /// Returns whether the condition may have this result, given the possible results of each leaf.
-    // Parts may depend on each other. This assumes that they do not, so it may accept an impossible
-    // result.
+    // Parts may depend on each other. This function assumes that they do not, so it may return true
+    // for an impossible result.
     pub(in super::super) fn may_be(&self, result: bool, leaf: &impl Fn(&L) -> Possible) -> bool {
         match self {
             Self::All(parts) | Self::Any(parts) => {

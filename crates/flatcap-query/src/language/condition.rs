@@ -30,37 +30,37 @@ use super::transform::Transform;
 /// transform  = ":" name [ "(" [share ","] duration ")" ]
 /// ```
 ///
-/// Paths are written as in queries, and strings in double quotes. An operator `-` after a path
-/// needs spaces around it. An absent value, a window that is not filled, or a division by zero
-/// makes a comparison unknown, and an unknown condition never fires a rule.
+/// Paths are written as in queries, and strings in double quotes. The operator `-` after a path
+/// must be surrounded by spaces. An absent value, a window that is not filled, or a division by
+/// zero makes a comparison unknown, and an unknown condition never fires a rule.
 #[derive(Debug, Clone)]
 pub struct SampleCondition {
     pub(super) text: Box<str>,
     pub(super) root: Logic<Test>,
-    /// Its fields, in the order of the text.
+    /// The fields of the condition, in the order in which they are written.
     pub operands: Vec<FieldOperand>,
-    /// The position of the first part that needs more than one sample.
+    /// The position in the condition of the first part that needs more than one sample.
     pub(super) needs_samples: Option<usize>,
 }
 
-/// A field with its transforms.
+/// A field and its transforms.
 #[derive(Debug, Clone)]
 pub struct FieldOperand {
     /// The field.
     pub path: FieldPath,
-    /// The transforms, in the order of the text.
+    /// The transforms, in the order in which they are written.
     pub transforms: Vec<Transform>,
-    /// Whether it is an alias for the same field of all elements, which needs no `any`.
+    /// Whether the operand is an alias for the same field of all elements. An alias needs no `any`.
     pub(super) is_alias: bool,
-    /// The operand as written, with transforms.
+    /// The operand as the user wrote it, with its transforms.
     pub text: Box<str>,
 }
 
-/// A condition without `and`, `or` and `not` around it.
+/// A part of a condition that contains no `and`, `or` and `not`.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     Compare(CompareClause),
-    /// A condition on the elements of one list: on each of them, or on any of them.
+    /// A condition on the elements of one list. It must hold for each element, or for any element.
     Elements {
         is_every: bool,
         inner: Box<Logic<Test>>,
@@ -73,10 +73,10 @@ pub(super) enum Test {
     Rule(RuleTest),
 }
 
-/// A test that only rules have, since it needs more than one sample.
+/// A test that only rules have, because it needs more than one sample.
 #[derive(Debug, Clone)]
 pub enum RuleTest {
-    /// A source has no sample for this time.
+    /// A source has had no sample for this time.
     Absent {
         /// The source's name.
         source: Box<str>,
@@ -87,9 +87,9 @@ pub enum RuleTest {
     Exited(ExitTests),
     /// A marker matches.
     Mark {
-        /// The expression for the whole text.
+        /// The expression that the whole string of the marker must match.
         expression: Regex,
-        /// The test as written.
+        /// The test as the user wrote it.
         text: Arc<str>,
     },
 }
@@ -133,12 +133,12 @@ pub(super) enum ValueTerm {
     Pair(Arithmetic, Box<(ValueTerm, ValueTerm)>),
 }
 
-/// A number as written, with its unit.
+/// A number as the user wrote it, with its unit.
 #[derive(Debug, Clone)]
 pub(super) struct NumberTerm {
     /// The number of base units.
     pub(super) amount: Decimal,
-    /// `None` without a unit.
+    /// The dimension of the unit. `None` if the number has no unit.
     pub(super) dimension: Option<Dimension>,
     pub(super) text: Box<str>,
 }
@@ -152,21 +152,21 @@ pub(super) enum Arithmetic {
     Divide,
 }
 
-/// Selects ends of processes.
+/// Selects the ends of processes for which a rule fires.
 #[derive(Debug, Clone)]
 pub struct ExitTests {
-    /// The processes, as a path to their ids; `None` for any process.
+    /// The selected processes, as a path to their ids. `None` selects any process.
     pub processes: Option<FieldPath>,
-    /// The ends, as a path to the ids of ended processes.
+    /// The selected ends, as a path to the ids of ended processes.
     pub exits: FieldPath,
     /// Whether a test refers to how the process ended.
     pub needs_events: bool,
-    /// The test as written.
+    /// The test as the user wrote it.
     pub text: Arc<str>,
 }
 
 impl CompareSign {
-    // Longer operators first, because `<` is a prefix of `<=`.
+    // Longer operators come first, because `<` is a prefix of `<=`.
     pub(super) const ALL: [(&'static str, Self); 8] = [
         ("<=", Self::LessOrEqual),
         (">=", Self::GreaterOrEqual),
@@ -182,7 +182,7 @@ impl CompareSign {
         Self::ALL.iter().rfind(|(_, operator)| *operator == self).map_or("", |(text, _)| text)
     }
 
-    /// Returns the operator for exchanged sides.
+    /// Returns the operator that is equivalent if the two sides are exchanged.
     pub(super) fn flipped(self) -> Self {
         match self {
             Self::Less => Self::Greater,
@@ -193,7 +193,8 @@ impl CompareSign {
         }
     }
 
-    /// Returns whether a value of this order to another one meets the comparison.
+    /// Returns whether the comparison holds if the left value has this order relative to the right
+    /// value.
     #[inline]
     pub(super) fn accepts(self, order: Ordering) -> bool {
         match self {
@@ -206,14 +207,14 @@ impl CompareSign {
         }
     }
 
-    /// Returns whether the operator compares by order.
+    /// Returns whether the operator compares the order of values.
     pub(super) fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 }
 
 impl SampleCondition {
-    /// Returns the condition as written.
+    /// Returns the condition as the user wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -226,9 +227,9 @@ impl Display for SampleCondition {
 }
 
 impl PartialEq for SampleCondition {
-    /// Conditions are equal if their text is equal.
+    /// Conditions are equal if they are written in the same way.
     fn eq(&self, other: &Self) -> bool {
-        // Compiled expressions have no equality, and the text determines all other parts.
+        // Compiled expressions cannot be compared, and the string determines all other parts.
         self.text == other.text
     }
 }

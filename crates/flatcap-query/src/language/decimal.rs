@@ -1,4 +1,4 @@
-//! Numbers as written in conditions, and exact comparisons with integers.
+//! Numbers as users write them in conditions, and exact comparisons of these numbers with integers.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,11 @@ use flatcap_format::schema::FieldValue;
 
 use super::units::Unit;
 
-/// Maximum exponent of 10: beyond it, each number is 0 or infinite as a 64-bit float.
+/// Maximum absolute value of the exponent of 10. Beyond the maximum, each number is 0 or infinite
+/// as a 64-bit float.
 const EXPONENT_MAX: i32 = 400;
 
-/// A decimal number: `mantissa` times 10 to the power of `exponent`.
+/// A decimal number, which is `mantissa` times 10 to the power of `exponent`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decimal {
     mantissa: i128,
@@ -24,19 +25,20 @@ pub(super) enum Threshold {
 }
 
 impl Decimal {
-    /// Parses a number, or returns `None` for another text or a number with too many digits.
+    /// Parses a number. Returns `None` for a string that is not a number, or a number with too many
+    /// digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let exponent: i32 = exponent.parse().ok()?;
         let places = i32::try_from(fraction.len()).ok()?;
-        // The limit keeps the powers of 10 below small: a text such as 1e999999999 would otherwise
-        // take minutes and gigabytes to compute.
+        // The limit keeps the powers of 10 that are computed later small. Without the limit, a
+        // number such as 1e999999999 would take minutes and gigabytes to compute.
         let exponent = exponent.checked_sub(places).filter(|all| all.abs() <= EXPONENT_MAX)?;
         Some(Self { mantissa: format!("{whole}{fraction}").parse().ok()?, exponent })
     }
 
-    /// Returns a number of some unit in its base unit, or `None` if it has too many digits.
+    /// Returns a number of some unit in its base unit, or `None` if the result has too many digits.
     pub(super) fn in_base(self, unit: &Unit) -> Option<Self> {
         let mantissa = self.mantissa.checked_mul(unit.scale.into())?;
         Some(Self { mantissa, exponent: self.exponent - i32::from(unit.decimals) })
@@ -48,12 +50,12 @@ impl Decimal {
 
     /// Returns the nearest 64-bit float.
     pub(super) fn float(self) -> f64 {
-        // The parser of the standard library rounds once. A product of floats would round twice, so
-        // that 0.3 ms would not equal 300 us.
+        // The parser of the standard library rounds only one time. A product of floats would round
+        // two times, so 0.3 ms would not be equal to 300 us.
         format!("{}e{}", self.mantissa, self.exponent).parse().unwrap_or(f64::NAN)
     }
 
-    /// Returns this number of base units as a number of `unit`.
+    /// Returns this number of base units as a number of the unit `unit`.
     pub(super) fn in_unit(self, unit: Option<&Unit>) -> Threshold {
         let (scale, decimals) = unit.map_or((1, 0), |unit| (unit.scale, i32::from(unit.decimals)));
         let exponent = self.exponent + decimals;
@@ -66,7 +68,7 @@ impl Decimal {
         };
         match (number, divisor) {
             // A threshold that is a whole number in the field's unit is compared exactly with
-            // integers, also above 2^53.
+            // integers, even above 2^53.
             (Some(number), Some(divisor)) if number % divisor == 0 => Threshold::Integer(number / divisor),
             #[allow(clippy::cast_precision_loss, reason = "scales are powers of 2 or less than 2^32")]
             _ => Threshold::Float(Self { exponent, ..self }.float() / scale as f64),
@@ -75,9 +77,9 @@ impl Decimal {
 }
 
 impl Threshold {
-    /// Returns the order of a number relative to the threshold. It is exact if both are integers.
-    /// Otherwise it compares 64-bit floats. Returns `None` for NaN and for values that are no
-    /// numbers.
+    /// Returns the order of a number relative to the threshold. The comparison is exact if both
+    /// numbers are integers. Otherwise, 64-bit floats are compared. Returns `None` for NaN and for
+    /// values that are not numbers.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub(super) fn order(self, value: FieldValue<'_>) -> Option<Ordering> {
         let float = |number: f64| match self {
@@ -102,7 +104,8 @@ impl Threshold {
 mod tests {
     use super::*;
 
-    // Proves that numbers are converted between units exactly, and integers compared exactly.
+    // Proves that numbers are converted between units exactly, and that integers are compared
+    // exactly.
     #[test]
     fn numbers_are_exact() {
         let unit = |name| Unit::of_field(Some(name)).unwrap();

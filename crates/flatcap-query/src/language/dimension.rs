@@ -1,11 +1,11 @@
-//! Dimensions of values: which values can be compared, and how they are printed.
+//! Dimensions of values. They determine which values can be compared, and how values are printed.
 
 use std::fmt::{self, Display};
 
 use super::units::{SHARE, Unit};
 
-/// The dimension of a value, in base units: bytes, seconds, counts, or another unit of a schema,
-/// divided by a power of seconds. A share (20 %) is seconds per second.
+/// The dimension of a value. It is a base unit (bytes, seconds, counts, or another unit of a
+/// schema), divided by a power of seconds. A share, such as 20 %, is seconds per second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dimension {
     base: DimensionBase,
@@ -17,17 +17,17 @@ enum DimensionBase {
     Count,
     Bytes,
     Seconds,
-    /// Another unit, in the spelling of [`CommonUnit`](super::CommonUnit): `degC`, `W`.
+    /// Another unit, spelled as in [`CommonUnit`](super::CommonUnit), such as `degC` or `W`.
     Other(Box<str>),
 }
 
-/// A value with its unit, for people: `34.2 %`, `12.5 ms`.
+/// A value with its unit, in the form for people, such as `34.2 %` or `12.5 ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitValue {
-    /// The value, in the unit.
+    /// The value, as a number of this unit.
     pub value: f64,
-    /// The unit that [`CommonUnit`](super::CommonUnit) uses: `%`, `s`, `B/s`; empty for a plain
-    /// number.
+    /// The unit, spelled as in [`CommonUnit`](super::CommonUnit), such as `%`, `s` or `B/s`. Empty
+    /// for a plain number.
     pub unit: Box<str>,
 }
 
@@ -48,7 +48,8 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of a number with a unit, or of one per second.
+    /// Returns the dimension of a number with a unit. `is_rate` means that the number is divided by
+    /// seconds.
     pub(super) fn of_written(unit: Option<&Unit>, is_rate: bool) -> Self {
         match unit.map_or("", |unit| unit.base) {
             SHARE => Self { per_s: 1 + i8::from(is_rate), ..Self::SHARE },
@@ -56,12 +57,12 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of a change per second.
+    /// Returns the dimension of the change per second of values with this dimension.
     #[must_use]
     pub fn per_second(&self) -> Self {
         match &self.base {
-            // The kernel's sensors report power in W, so the rate of an energy must have this unit
-            // to be compared with them.
+            // The kernel's sensors report power in W, so the rate of an energy must have the unit W
+            // to be compared with power.
             DimensionBase::Other(name) if **name == *"J" && self.per_s == 0 => {
                 Self { base: DimensionBase::Other("W".into()), per_s: 0 }
             }
@@ -69,13 +70,15 @@ impl Dimension {
         }
     }
 
-    /// Returns whether a number without a unit can be compared with it.
+    /// Returns whether a number without a unit can be compared with values of this dimension.
     pub(super) fn is_plain(&self) -> bool {
-        // A bare number of bytes or seconds is refused, because its author may mean KiB or ms.
+        // A number of bytes or seconds without a unit is rejected, because its author may mean KiB
+        // or ms.
         matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
     }
 
-    /// Returns the dimension of a product, or `None` if it is not supported.
+    /// Returns the dimension of the product of two values, or `None` if the product is not
+    /// supported.
     pub(super) fn times(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (one, share) | (share, one) if *share == Self::SHARE => Some(one.clone()),
@@ -91,7 +94,8 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of a quotient, or `None` if it is not supported.
+    /// Returns the dimension of the quotient of two values, or `None` if the quotient is not
+    /// supported.
     pub(super) fn over(&self, other: &Self) -> Option<Self> {
         // The quotient of equal dimensions is a share, which users compare with a percentage.
         if self == other {
@@ -107,7 +111,7 @@ impl Dimension {
         }
     }
 
-    /// Converts a value in base units to the unit that views show.
+    /// Converts a value in base units to the unit in which views show it.
     pub fn quantity(&self, value: f64) -> UnitValue {
         if *self == Self::SHARE {
             return UnitValue { value: value * 100.0, unit: "%".into() };
@@ -115,7 +119,7 @@ impl Dimension {
         UnitValue { value, unit: self.to_string().into() }
     }
 
-    /// Returns an example of a number with this dimension, for messages.
+    /// Returns an example of a number with this dimension, for error messages.
     pub(super) fn example(&self) -> String {
         match (&self.base, self.per_s) {
             _ if *self == Self::SHARE => "20%".to_owned(),
@@ -158,7 +162,7 @@ impl Display for Dimension {
     }
 }
 
-/// Prefixes of times and bytes, the largest first.
+/// Prefixes of times and bytes, the largest prefix first.
 const SHOWN_TIMES: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 const SHOWN_BYTES: [(f64, &str); 5] = [
     (1_099_511_627_776.0, "TiB"),
@@ -169,7 +173,7 @@ const SHOWN_BYTES: [(f64, &str); 5] = [
 ];
 
 impl Display for UnitValue {
-    /// Writes three significant digits and a unit that suits the size.
+    /// Writes three significant digits, and a unit that suits the size of the value.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, rate) = self.unit.strip_suffix("/s").map_or((&*self.unit, ""), |base| (base, "/s"));
         let scales: &[(f64, &str)] = match base {

@@ -1,11 +1,12 @@
-//! Three-valued logic (Kleene): an unknown result is neither true nor false.
+//! Three-valued logic (Kleene). In this logic, a result can also be unknown, which is neither true
+//! nor false.
 
 /// The result of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
     /// The condition does not hold.
     False,
-    /// The result is unknown: a value is absent, or a window is not filled.
+    /// The result is unknown, because a value is absent, or because a window is not filled.
     Unknown,
     /// The condition holds.
     True,
@@ -14,23 +15,24 @@ pub enum Truth {
 /// Conditions joined by `and`, `or` and `not`.
 #[derive(Debug, Clone)]
 pub enum Logic<L> {
-    /// True if all parts are true, false if one part is false.
+    /// True if all parts are true, false if at least one part is false, and otherwise unknown.
     All(Box<[Self]>),
-    /// True if one part is true, false if all parts are false.
+    /// True if at least one part is true, false if all parts are false, and otherwise unknown.
     Any(Box<[Self]>),
     /// The negation. The negation of unknown is unknown.
     Not(Box<Self>),
-    /// A condition without such words.
+    /// A condition that is not joined.
     Leaf(L),
 }
 
 impl Truth {
-    /// Returns the result for known values.
+    /// Returns the result of a condition whose values are all known.
     pub fn known(holds: bool) -> Self {
         if holds { Self::True } else { Self::False }
     }
 
-    /// Returns whether all results are true, or any of them is.
+    /// Joins results. With `is_every`, the condition holds if all results are true. Otherwise, it
+    /// holds if any result is true.
     pub(super) fn joined(results: impl Iterator<Item = Self>, is_every: bool) -> Self {
         let decisive = Self::known(!is_every);
         let mut joined = Self::known(is_every);
@@ -69,7 +71,7 @@ impl<L> Logic<L> {
         }
     }
 
-    /// Visits the leaves in the order of the text.
+    /// Visits the leaves in the order in which they are written.
     pub fn visit<'l>(&'l self, leaf: &mut impl FnMut(&'l L)) {
         match self {
             Self::All(parts) | Self::Any(parts) => parts.iter().for_each(|part| part.visit(leaf)),
@@ -78,7 +80,7 @@ impl<L> Logic<L> {
         }
     }
 
-    /// Returns the condition with other leaves, or the first error of `leaf`.
+    /// Replaces the leaves by the results of `leaf`. Returns the first error of `leaf`, if any.
     pub(super) fn try_map<M, E>(&self, leaf: &mut impl FnMut(&L) -> Result<M, E>) -> Result<Logic<M>, E> {
         let mut mapped = |parts: &[Self]| -> Result<Box<[Logic<M>]>, E> {
             parts.iter().map(|part| part.try_map(leaf)).collect()

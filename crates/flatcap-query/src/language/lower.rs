@@ -1,5 +1,6 @@
-//! Binds a parsed condition to fields: types and units of comparisons, and the elements that they
-//! are about. The rules' compiler and the conditions on rows use it.
+//! Binds a parsed condition to fields. Checks the types and units of comparisons, and determines
+//! the elements to which the comparisons apply. The compiler of rules and the conditions on rows
+//! use this module.
 
 use std::sync::Arc;
 
@@ -21,19 +22,19 @@ use super::units::Unit;
 pub trait Binder {
     /// A value of a sample.
     type Value: Copy;
-    /// A test that is no comparison.
+    /// A test that is not a comparison.
     type Other;
     /// The error of a condition that does not fit the fields.
     type Error: From<ConditionError>;
 
-    /// Whether the condition is about rows. In a row that is an element of a list, a field of the
-    /// list is the one of this element.
+    /// Whether the condition is a condition on rows. In a row that is an element of a list, a field
+    /// of the list means the field of this element.
     const IS_OF_ROWS: bool;
 
     /// Finds the field of an operand.
     ///
     /// # Errors
-    /// There is no such field, or there are several.
+    /// There is no such field, or there are several such fields.
     fn locate(&mut self, operand: usize) -> Result<LocatedField, Self::Error>;
 
     /// Returns the dimension of an operand after its transforms.
@@ -42,8 +43,8 @@ pub trait Binder {
     /// A transform does not fit the field.
     fn dimension(&mut self, operand: usize, field: &LocatedField) -> Result<Dimension, Self::Error>;
 
-    /// Returns the value of an operand, or the result of a test of it. `is_element` means that it
-    /// is within `any` or `all`.
+    /// Returns the value of an operand. With `test`, returns the result of this test of the value.
+    /// `is_element` means that the operand is within `any` or `all`.
     ///
     /// # Errors
     /// A transform does not fit the field.
@@ -67,27 +68,29 @@ pub trait Binder {
     /// The test does not fit the sources.
     fn other(&mut self, test: &RuleTest) -> Result<Self::Other, Self::Error>;
 
-    /// Returns `Ok` if a comparison with this error is unknown instead.
+    /// Decides whether a comparison with this error is unknown instead of invalid. Returns `Ok` if
+    /// it is unknown.
     ///
     /// # Errors
-    /// The error, if it is one.
+    /// The error, if the comparison is invalid.
     fn tolerate(&self, error: Self::Error) -> Result<(), Self::Error> {
         Err(error)
     }
 }
 
-/// The condition, bound to the values of a binder.
+/// The condition after binding. It reads the values of the binder.
 type Bound<B> = Logic<Check<<B as Binder>::Value, <B as Binder>::Other>>;
 
-/// The list that the conditions in `any` or `all` apply to.
+/// The list to which the conditions in `any` or `all` apply.
 struct ElementScope<V> {
-    /// The position of the source, the path including the selection of elements, and a value.
+    /// The position of the source, the path including the selection of elements, and a value of the
+    /// list.
     list: Option<(usize, Box<str>, V)>,
     is_every_element: bool,
     is_explicit: bool,
 }
 
-/// A value with its dimension; `None` for a number without a unit.
+/// A value with its dimension. The dimension is `None` for a number without a unit.
 struct TypedTerm<V> {
     term: Term<V>,
     dimension: Option<Dimension>,
@@ -134,12 +137,13 @@ impl<'c, B: Binder> Lowering<'c, B> {
             Test::Changed { operand, text } => self.about_elements(text, elements, |own, scope| {
                 let left = Term::Value(own.value(*operand, None, scope)?.0);
                 let (text, sign) = (Arc::clone(text), CompareSign::Equal);
-                // A changed value reads as 1, an unchanged one as 0, and the first sample as
+                // A changed value is read as 1, an unchanged value as 0, and the first sample as
                 // absent. So `not changed(FIELD)` is unknown for the first sample, too.
                 Ok(Comparison { text, left, sign, right: Term::Number(1.0), dimension: None })
             }),
             Test::Elements { is_every, inner, text } => {
-                // Evaluation has one current element, so a second list inside would have none.
+                // The evaluation has only one current element, so an inner list would have no
+                // current element.
                 if elements.is_some() {
                     return Err(mismatch(
                         text,
@@ -151,7 +155,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
                 let Some((.., anchor)) = scope.list else {
                     return Err(mismatch(text, "no field in it is of a list; leave out any() or all()"));
                 };
-                // `all` is vacuously true for a list without elements, which is no reason to fire.
+                // `all` is true for a list without elements, but an empty list is no reason to
+                // fire.
                 let needs_element = *is_every || !scope.is_every_element;
                 let (is_every, is_implicit) = (*is_every, false);
                 Ok(Check::Elements(Box::new(ElementsCheck {
@@ -166,8 +171,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         }
     }
 
-    /// Binds a comparison. If it refers to selected elements outside of `any` and `all`, it holds
-    /// if it holds for any of them.
+    /// Binds a comparison. A comparison outside of `any` and `all` may refer to selected elements.
+    /// Such a comparison holds if it holds for any of these elements.
     fn about_elements(
         &mut self,
         text: &Arc<str>,
@@ -181,8 +186,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             Ok(comparison) => comparison,
             Err(error) => {
                 self.binder.tolerate(error)?;
-                // A comparison with NaN is unknown. The other comparisons of the condition still
-                // decide, as they would if this field were absent in a sample.
+                // A comparison with NaN is unknown. The other comparisons of the condition then
+                // decide, as if this field were absent in a sample.
                 let (left, right) = (Term::Number(f64::NAN), Term::Number(f64::NAN));
                 let (text, sign) = (Arc::clone(text), CompareSign::Equal);
                 Comparison { text, left, sign, right, dimension: None }
@@ -190,8 +195,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         };
         let inner = Check::Compare(comparison);
         let Some((.., anchor)) = own.list.filter(|_| !is_inside) else { return Ok(inner) };
-        // `[*]` names all elements on purpose. Whether one or each of them must match decides how
-        // often a rule fires, so the user has to write it.
+        // `[*]` selects all elements on purpose. It depends on `any` or `all` how often a rule
+        // fires, so the user has to write one of these words.
         if own.is_every_element && !B::IS_OF_ROWS {
             return Err(mismatch(
                 text,
@@ -243,7 +248,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
         };
         let located = self.binder.locate(*operand)?;
         let expected = if read_as.is_some() { ColumnType::Text } else { ColumnType::Bool };
-        // A comparison of different types would be unknown for every sample: better an error now
+        // A comparison of different types would be unknown for every sample. An error now is better
         // than a rule that never fires.
         if located.column_type != expected {
             let with = match located.column_type {
@@ -261,15 +266,15 @@ impl<'c, B: Binder> Lowering<'c, B> {
             return Err(mismatch(text, "a text, true or false is compared without transforms"));
         }
         let left = Term::Value(self.value(*operand, read_as, scope)?.0);
-        // A text reads as 1 if it equals the wanted one, else as 0. So `!=` becomes `= 0`, and an
-        // absent text stays unknown instead of counting as different.
+        // A string is read as 1 if it equals the wanted string, and as 0 otherwise. So `!=` becomes
+        // `= 0`, and the comparison with an absent string is unknown, not true.
         let is_equal = sign != CompareSign::NotEqual;
         let right = Term::Number(if wanted == is_equal { 1.0 } else { 0.0 });
         Ok(Comparison { text, left, sign: CompareSign::Equal, right, dimension: None })
     }
 
-    /// Returns an error that shows the right text if a text or bool is compared with a bare word or
-    /// with a number.
+    /// Checks a comparison of a string or bool field. If the field is compared with a word without
+    /// quotes or with a number, returns an error that shows what to write instead.
     fn check_text(&mut self, compare: &CompareClause, right: &ValueTerm) -> Result<(), B::Error> {
         let ValueTerm::Field(left) = &compare.left else { return Ok(()) };
         let right = match right {
@@ -294,7 +299,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
     }
 
     /// Returns the operand, its test and its dimension for a comparison of a field with a number in
-    /// a condition on rows. In the unit of the field, no value of it has to be rounded.
+    /// a condition on rows. The number is converted to the unit of the field, so that no value of
+    /// the field has to be rounded.
     fn number_test(
         &mut self,
         compare: &CompareClause,
@@ -378,8 +384,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             match &scope.list {
                 None => scope.list = Some((located.source, list.clone(), value)),
                 Some((source, known, _)) if (*source, known) == (located.source, list) => {}
-                // Elements of different lists have no order in common, so nothing says which two of
-                // them to compare.
+                // Elements of different lists have no order in common, so it is undefined which two
+                // elements to compare.
                 Some((_, known, _)) => {
                     return Err(mismatch(
                         &operand.text,
@@ -401,7 +407,7 @@ fn common<V>(
     left: &TypedTerm<V>,
     right: &TypedTerm<V>,
 ) -> Result<Option<Dimension>, ConditionError> {
-    // Zero is the same amount in each unit, so it needs none.
+    // Zero is the same amount in each unit, so zero needs no unit.
     let is_zero = |value: &TypedTerm<V>| matches!(value.term, Term::Number(number) if number == 0.0);
     match (&left.dimension, &right.dimension) {
         (None, None) => Err(mismatch(text, "compares two numbers; one side must have a field")),
@@ -440,7 +446,8 @@ fn computed<V>(
     };
     match (operation, &left.dimension, &right.dimension) {
         (_, None, None) => Ok(None),
-        // A number times or divided by a value is a factor and needs no unit; in a sum it does.
+        // A number that multiplies or divides a value is a factor, and needs no unit. A number in a
+        // sum needs a unit.
         (Arithmetic::Add | Arithmetic::Subtract, ..) => common(text, left, right),
         (Arithmetic::Multiply, Some(one), None) | (Arithmetic::Multiply, None, Some(one)) => {
             Ok(Some(one.clone()))
@@ -452,7 +459,8 @@ fn computed<V>(
     }
 }
 
-/// Returns an error that shows the unit to write if a number without a unit is ambiguous.
+/// Checks whether a number without a unit is ambiguous. If so, returns an error that shows the unit
+/// to write.
 fn check_bare(
     compare: &CompareClause,
     (number, dimension): (&NumberTerm, &Dimension),
@@ -462,7 +470,8 @@ fn check_bare(
     let Some(unit) = unit.filter(|_| number.dimension.is_none() && !number.amount.is_zero()) else {
         return Ok(());
     };
-    // A rule reads a bare number of degrees as degrees, and `dump` prints the field's own unit.
+    // A rule reads a number without a unit as degrees, but `dump` prints values in the field's own
+    // unit, such as millidegrees.
     let is_ambiguous = is_of_rows && unit.name != unit.base;
     if dimension.is_plain() && !is_ambiguous {
         return Ok(());

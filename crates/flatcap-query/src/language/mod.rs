@@ -1,8 +1,9 @@
-//! The language of conditions, which rules, `check-trigger` and `--where` share: scanner, parser,
-//! units, and an evaluation in three values. docs/ARCHITECTURE.md describes it.
+//! The language of conditions, which rules, `check-trigger` and `--where` share. It consists of a
+//! scanner, a parser, units, and an evaluation in three-valued logic. docs/ARCHITECTURE.md
+//! describes the language.
 //!
-//! [`SampleCondition::bind`] binds a parsed condition to fields. Rules bind it to values of samples
-//! over time, `--where` to the columns of a batch.
+//! [`SampleCondition::bind`] binds a parsed condition to fields. Rules bind the condition to values
+//! of samples over time, and `--where` binds it to the columns of a batch.
 
 mod check;
 mod condition;

@@ -15,13 +15,14 @@ use super::logic::Logic;
 use super::scanner::Scanner;
 use super::transform::{TRANSFORM_NAMES, Transform};
 
-/// Aliases for the same field of all sources, which rules about the recorder itself need.
+/// Aliases for the same field of all sources. Rules about the recorder itself need these aliases.
 const ALIASES: [(&str, &str); 2] = [
     ("self.lateness_p99", "self.sources[*].lateness.p99_ns"),
     ("self.lateness_max", "self.sources[*].lateness.max_ns"),
 ];
 
-/// Tests of `exited` that refer to how a process ended; all others refer to the process.
+/// Tests of `exited` that refer to the way in which a process ended. All other tests refer to the
+/// process.
 const TESTS_OF_ENDS: [&str; 2] = ["signal", "exit_code"];
 
 impl FromStr for SampleCondition {
@@ -34,7 +35,7 @@ impl FromStr for SampleCondition {
 }
 
 impl SampleCondition {
-    /// Parses a condition of at most this many bytes and fields.
+    /// Parses a condition that has at most this many bytes and fields.
     pub(super) fn parse(text: &str, bytes_max: usize, operands_max: usize) -> Result<Self, ConditionError> {
         let text = text.trim();
         if text.len() > bytes_max {
@@ -57,7 +58,7 @@ impl SampleCondition {
     }
 }
 
-/// The result of an expression in parentheses.
+/// A parsed expression, which may be in parentheses.
 enum Parsed {
     Value(ValueTerm),
     Clause(Logic<Test>),
@@ -72,7 +73,7 @@ struct ConditionReader<'t> {
 }
 
 impl ConditionReader<'_> {
-    /// Returns a part as a condition, or an error if it is a value.
+    /// Returns a parsed part as a condition. Returns an error if the part is a value.
     fn clause(&self, parsed: Parsed, start: usize) -> Result<Logic<Test>, ConditionError> {
         match parsed {
             Parsed::Clause(clause) => Ok(clause),
@@ -102,7 +103,7 @@ impl ConditionReader<'_> {
         self.joined(depth, "and", Self::single, Logic::All)
     }
 
-    /// Parses parts separated by a word.
+    /// Parses parts that are separated by a word, and joins them.
     fn joined(
         &mut self,
         depth: usize,
@@ -171,7 +172,7 @@ impl ConditionReader<'_> {
             .error(format!("more than {} parentheses and nots around each other", limits::NESTING_MAX)))
     }
 
-    /// Parses a function that is a condition by itself.
+    /// Parses a function that is a condition on its own.
     fn function(&mut self, start: usize) -> Result<Option<Test>, ConditionError> {
         let clause = if self.scanner.take_function("changed") {
             let begin = self.scanner.start();
@@ -206,7 +207,7 @@ impl ConditionReader<'_> {
         Ok(Some(clause))
     }
 
-    /// Parses the tests of `exited`, which have the syntax of an element selection.
+    /// Parses the tests of `exited`, which have the same syntax as a selection of elements.
     fn exit_tests(&mut self) -> Result<ExitTests, ConditionError> {
         let (mut of_process, mut of_end) = (Vec::new(), Vec::new());
         while !self.scanner.take(")") {
@@ -260,7 +261,7 @@ impl ConditionReader<'_> {
         self.computed(depth, signs, Self::factor)
     }
 
-    /// Parses values separated by one of two operators.
+    /// Parses values that are separated by one of two operators.
     fn computed(
         &mut self,
         depth: usize,
@@ -292,8 +293,8 @@ impl ConditionReader<'_> {
             return Ok(Parsed::Value(ValueTerm::Lateness(source)));
         }
         let rest = self.scanner.rest();
-        // A minus begins a number only here, where a factor is expected. After a value it is an
-        // operator.
+        // A minus begins a number only here, where a factor is expected. After a value, a minus is
+        // an operator.
         let is_number = rest.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
         if is_number {
             self.scanner.number().map(ValueTerm::Number).map(Parsed::Value)
@@ -310,7 +311,7 @@ impl ConditionReader<'_> {
             path = meant.parse()?;
         }
         let mut transforms = Vec::new();
-        // Without skipping spaces: a transform directly follows its field.
+        // Spaces are not skipped here, because a transform must directly follow its field.
         while self.scanner.text.get(self.scanner.at..).unwrap_or_default().starts_with(':') {
             if transforms.len() == limits::TRANSFORMS_MAX {
                 return Err(self

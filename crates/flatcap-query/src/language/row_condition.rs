@@ -1,4 +1,5 @@
-//! Conditions on rows, as `--where` takes them: the part of the language that is about one sample.
+//! Conditions on rows, which `--where` accepts. They are the part of the language that needs only
+//! one sample.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -7,15 +8,16 @@ use super::super::error::ConditionError;
 use super::condition::SampleCondition;
 use super::limits;
 
-/// The answer to a part that rows cannot have.
+/// The error for a part that is not allowed in a condition on rows.
 const REFUSAL: &str = "this needs earlier samples, and a row is one; only rules and check-trigger accept it";
 
-/// A condition on the rows of a source: a [`SampleCondition`] without transforms, and without tests
-/// of anything but the values of one sample.
+/// A condition on the rows of a source. It is a [`SampleCondition`] that has no transforms, and
+/// that tests only the values of one sample.
 ///
-/// It selects the rows for which it is true. In a row that is an element of a list, a comparison
-/// outside of `any` and `all` that picks no elements is about this element. In other rows, it holds
-/// if it holds for any element.
+/// The condition selects the rows for which it is true. A comparison with a field of a list may be
+/// outside of `any` and `all`, and select no elements. In a row that is an element of the list,
+/// such a comparison applies to this element. In other rows, the comparison holds if it holds for
+/// any element.
 #[derive(Debug, Clone)]
 pub struct RowCondition {
     pub(in super::super) condition: SampleCondition,
@@ -46,8 +48,9 @@ impl Display for RowCondition {
 mod tests {
     use super::*;
 
-    // Proves that a part that needs earlier samples is refused with its place and what accepts it,
-    // and that other mistakes have their place too.
+    // Proves that a part that needs earlier samples is rejected. The error states the position of
+    // the part, and which commands accept it. Also proves that errors about other mistakes state a
+    // position.
     #[test]
     fn what_rows_cannot_have_is_refused() {
         let refused = |text: &str| text.parse::<RowCondition>().unwrap_err().to_string();

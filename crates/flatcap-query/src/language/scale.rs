@@ -1,14 +1,14 @@
 //! Scales values to base units.
 
-/// The factor that converts a value to base units.
+/// A factor that converts a value to base units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// The value is in base units.
+    /// The value is already in base units.
     One,
-    /// Multiplication.
+    /// The value is multiplied by this factor.
     Times(f64),
-    /// Division by a whole number: more often exact than multiplication by its reciprocal, as in
-    /// [`CommonUnit`](super::CommonUnit).
+    /// The value is divided by this whole number. The division is more often exact than a
+    /// multiplication by the reciprocal. [`CommonUnit`](super::CommonUnit) divides in the same way.
     Over(f64),
 }
 

@@ -12,7 +12,7 @@ use super::dimension::Dimension;
 use super::limits;
 use super::units::Unit;
 
-/// A text, and the position up to which it was read.
+/// A string, and the position up to which it was read.
 pub(super) struct Scanner<'t> {
     pub(super) text: &'t str,
     pub(super) at: usize,
@@ -27,7 +27,7 @@ impl<'t> Scanner<'t> {
         ConditionError::Syntax { text: self.text.to_owned(), at: self.at, what: what.into() }
     }
 
-    /// Returns the rest of the text, without leading space.
+    /// Returns the rest of the string, without leading spaces.
     pub(super) fn rest(&mut self) -> &'t str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();
@@ -41,7 +41,7 @@ impl<'t> Scanner<'t> {
         self.at
     }
 
-    /// Returns the text from `start` to the current position.
+    /// Returns the string from `start` to the current position.
     pub(super) fn since(&self, start: usize) -> &'t str {
         self.text.get(start..self.at).unwrap_or_default().trim()
     }
@@ -56,7 +56,8 @@ impl<'t> Scanner<'t> {
         if self.take(token) { Ok(()) } else { Err(self.error(format!("expected {token}"))) }
     }
 
-    /// Takes a word if it is not the prefix of a longer one. Ignores case.
+    /// Reads a word, unless it is the prefix of a longer word. Ignores case. Returns whether the
+    /// word was there.
     pub(super) fn take_word(&mut self, word: &str) -> bool {
         let rest = self.rest();
         let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
@@ -68,7 +69,7 @@ impl<'t> Scanner<'t> {
         is_next
     }
 
-    /// Takes the name of a function and its opening parenthesis.
+    /// Reads the name of a function and the opening parenthesis. Returns whether they were there.
     pub(super) fn take_function(&mut self, name: &str) -> bool {
         let start = self.at;
         let is_next = self.take_word(name) && self.take("(");
@@ -78,7 +79,7 @@ impl<'t> Scanner<'t> {
         is_next
     }
 
-    /// Reads a number and its unit: `20%`, `5ms`, `64 MiB/s`.
+    /// Reads a number and its unit, such as `20%`, `5ms` or `64 MiB/s`.
     pub(super) fn number(&mut self) -> Result<NumberTerm, ConditionError> {
         let (start, rest) = (self.at, self.rest());
         let mut digits = rest.len();
@@ -105,21 +106,21 @@ impl<'t> Scanner<'t> {
         Ok(NumberTerm { amount, dimension, text: self.since(start).into() })
     }
 
-    /// Takes the unit of a number, which a space may precede. Returns the unit, and whether it is
-    /// one per second.
+    /// Reads the unit of a number. A space may precede the unit. Returns the unit, and whether it
+    /// is divided by seconds.
     fn unit(&mut self) -> Result<(Option<&'static Unit>, bool), ConditionError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let spaced = rest.trim_start_matches(' ');
         let is_apart = spaced.len() < rest.len();
         let unit = Unit::at_start(spaced);
         let after = spaced.get(unit.map_or(0, |unit| unit.name.len())..).unwrap_or_default();
-        // A word after a space may be `and`.
+        // After a space, a word that is not a unit may be `and`.
         if unit.is_none() && !is_apart && after.starts_with(char::is_alphabetic) {
             let end = after.find(|next: char| !next.is_alphabetic()).unwrap_or(after.len());
             return Err(self.error(unknown_unit(after.get(..end).unwrap_or_default())));
         }
-        // `100/self.x` is a division by a field: only an `/s` at the end of a name is a unit. A
-        // slash that is separated from the number is a division.
+        // `100/self.x` is a division by a field, so `/s` belongs to a unit only if no further
+        // letter follows. A slash that is separated from the number is a division.
         let is_rate = !(is_apart && unit.is_none())
             && after.strip_prefix("/s").is_some_and(|after| {
                 !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
@@ -169,7 +170,7 @@ impl<'t> Scanner<'t> {
         Ok(name.into())
     }
 
-    /// Reads a quoted regular expression, which must match the whole text.
+    /// Reads a quoted regular expression, which must match the whole string.
     pub(super) fn expression(&mut self) -> Result<Regex, ConditionError> {
         let start = self.start();
         let text = self.quoted()?;
@@ -177,8 +178,8 @@ impl<'t> Scanner<'t> {
             self.at = start;
             let reason = match error {
                 regex::Error::CompiledTooBig(limit) => format!("more than {limit} bytes when compiled"),
-                // The lines before the last one repeat the expression with a caret below it, which
-                // an error of one line cannot show.
+                // The earlier lines of the error repeat the expression with a caret below it. An
+                // error of one line cannot show this, so only the last line is used.
                 other => other.to_string().lines().last().unwrap_or_default().trim().to_owned(),
             };
             self.error(format!("{text:?} is no regular expression: {reason}"))

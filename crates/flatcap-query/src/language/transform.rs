@@ -2,28 +2,28 @@
 
 use std::fmt::{self, Display};
 
-/// A transform as written after a field.
+/// A transform that is written after a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Transform {
-    /// `:rate`, `:rate(W)`: change per second since the previous sample, or over a window.
+    /// Change per second since the previous sample, or over a window (`:rate`, `:rate(W)`).
     Rate(Option<u64>),
-    /// `:delta`, `:delta(W)`: change since the previous sample, or over a window.
+    /// Change since the previous sample, or over a window (`:delta`, `:delta(W)`).
     Delta(Option<u64>),
-    /// `:avg(W)`: mean of the samples of a window.
+    /// Mean of the samples in a window (`:avg(W)`).
     Average(u64),
-    /// `:max(W)`: the largest value in a window.
+    /// Largest value in a window (`:max(W)`).
     Largest(u64),
-    /// `:min(W)`: the smallest value in a window.
+    /// Smallest value in a window (`:min(W)`).
     Smallest(u64),
-    /// `:sum(W)`: the sum of the values in a window.
+    /// Sum of the values in a window (`:sum(W)`).
     Sum(u64),
-    /// `:count(W)`: the number of samples with a value in a window.
+    /// Number of samples with a value in a window (`:count(W)`).
     Count(u64),
-    /// `:last(W)`: the last value, if it is within the window.
+    /// Last value, if it is within the window (`:last(W)`).
     Last(u64),
-    /// `:quantile(Q, W)`: the smallest value that this share of the samples does not exceed.
+    /// Smallest value that at least this share of the samples does not exceed (`:quantile(Q, W)`).
     Quantile(f64, u64),
-    /// `changed(FIELD)`: 1 if the value differs from the previous sample, else 0.
+    /// 1 if the value differs from the previous sample, and otherwise 0 (`changed(FIELD)`).
     Changed,
 }
 
@@ -32,9 +32,9 @@ pub(super) const TRANSFORM_NAMES: &str =
     ":rate, :delta, :avg(1s), :max(1s), :min(1s), :sum(1s), :count(1s), :last(1s) or :quantile(0.99, 1s)";
 
 impl Transform {
-    /// Returns the transform with this name. `share` is the argument of `quantile`, `window_ns` the
-    /// window of the others, in nanoseconds. Returns `None` for an unknown name or arguments that
-    /// do not match.
+    /// Returns the transform with this name. `share` is the share of `quantile`, and `window_ns`
+    /// the length of the window, in nanoseconds. Returns `None` for an unknown name, or for
+    /// arguments that the transform does not have.
     pub(super) fn of(name: &str, share: Option<f64>, window_ns: Option<u64>) -> Option<Self> {
         Some(match (name, share, window_ns) {
             ("rate", None, window) => Self::Rate(window),
@@ -50,7 +50,8 @@ impl Transform {
         })
     }
 
-    /// Returns the length of its window in nanoseconds, or `None` without a window.
+    /// Returns the length of the transform's window in nanoseconds, or `None` if the transform has
+    /// no window.
     pub fn window_ns(self) -> Option<u64> {
         match self {
             Self::Rate(window) | Self::Delta(window) => window,
@@ -65,7 +66,7 @@ impl Transform {
         }
     }
 
-    /// Returns whether it keeps all samples of its window.
+    /// Returns whether the transform keeps all samples of its window.
     pub fn holds_samples(self) -> bool {
         self.window_ns().is_some() && !matches!(self, Self::Last(_))
     }

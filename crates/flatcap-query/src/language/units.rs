@@ -1,4 +1,5 @@
-//! The table of units: the units of schemas, and those that people write in conditions.
+//! The table of units. It contains the units of schemas, and the units that people write in
+//! conditions.
 
 use super::scale::Scale;
 
@@ -10,9 +11,10 @@ pub(super) struct Unit {
     /// `decimals`.
     pub(super) scale: u64,
     pub(super) decimals: u8,
-    /// `s`, `B`, [`SHARE`] or another unit.
+    /// The base unit, which is `s`, `B`, [`SHARE`] or another unit.
     pub(super) base: &'static str,
-    /// Whether values of a field with this unit are converted to the base unit for people.
+    /// Whether values of a field with this unit are converted to the base unit when people see
+    /// them.
     is_converted: bool,
 }
 
@@ -24,17 +26,17 @@ const fn written(name: &'static str, scale: u64, decimals: u8, base: &'static st
     Unit { name, scale, decimals, base, is_converted: false }
 }
 
-/// The base unit of a share, of which 100 % are 1: the share of a second is a duration per second.
+/// The base unit of a share. In this unit, 100 % is 1. A share of time is a duration per second.
 pub(super) const SHARE: &str = "s/s";
 
 /// All units.
-// Decimal prefixes of bytes are left out, because users confuse 1000 and 1024.
+// Decimal prefixes of bytes are not in the table, because users confuse 1000 and 1024.
 const UNITS: [Unit; 43] = [
     of_schemas("s", 1, 0, "s"),
     of_schemas("ms", 1, 3, "s"),
     of_schemas("us", 1, 6, "s"),
     of_schemas("ns", 1, 9, "s"),
-    // `USER_HZ` is 100 on every architecture that flatcap runs on.
+    // `USER_HZ` is 100 on every architecture on which flatcap runs.
     of_schemas("jiffies", 1, 2, "s"),
     written("min", 60, 0, "s"),
     written("h", 3600, 0, "s"),
@@ -45,9 +47,9 @@ const UNITS: [Unit; 43] = [
     written("MiB", 1 << 20, 0, "B"),
     written("GiB", 1 << 30, 0, "B"),
     written("TiB", 1 << 40, 0, "B"),
-    // The kernel counts sectors of this size for any device.
+    // The kernel counts sectors of this size for any device, whatever its physical sector size is.
     of_schemas("sectors", 512, 0, "B"),
-    // A recording does not contain the page size. x86-64 and most arm64 kernels use this one.
+    // A recording does not contain the page size. x86-64 and most arm64 kernels use this page size.
     of_schemas("pages", 4096, 0, "B"),
     of_schemas("%", 1, 2, SHARE),
     of_schemas("m%", 1, 5, SHARE),
@@ -84,7 +86,7 @@ impl Unit {
         UNITS.iter().find(|known| Some(known.name) == unit)
     }
 
-    /// Returns the longest unit with which a text begins.
+    /// Returns the longest unit with which the string begins.
     pub(super) fn at_start(text: &str) -> Option<&'static Self> {
         let starts = |unit: &&Self| {
             text.strip_prefix(unit.name)
@@ -100,19 +102,19 @@ impl Unit {
     }
 }
 
-/// A common unit. A value of the schema times the factor is in this unit.
+/// A common unit. A value in the unit of the schema, times the factor, is a value in this unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommonUnit {
     /// The factor.
     pub factor: f64,
-    /// The unit: `B`, `s`, `%`, `/s`; empty for a plain number.
+    /// The unit, such as `B`, `s`, `%` or `/s`. Empty for a plain number.
     pub name: String,
 }
 
 impl CommonUnit {
     /// Returns the unit to which a value of a schema is converted. `is_rate` means that the value
-    /// is a change per second. The rate of a time is a share in percent: for processor times, of a
-    /// core.
+    /// is a change per second. The rate of a time is a share in percent. For processor times, it is
+    /// a share of one core.
     pub fn of(unit: Option<&str>, is_rate: bool) -> Self {
         let known = Unit::of_field(unit).filter(|known| known.is_converted);
         let (factor, name) =
@@ -131,7 +133,7 @@ impl CommonUnit {
         Scale::of(self.factor).apply(value)
     }
 
-    /// Returns the schema's own unit, unconverted.
+    /// Returns the schema's own unit, without a conversion.
     pub fn own(unit: Option<&str>, is_rate: bool) -> Self {
         let unit = unit.unwrap_or_default();
         Self { factor: 1.0, name: if is_rate { format!("{unit}/s") } else { unit.to_owned() } }
@@ -142,8 +144,8 @@ impl CommonUnit {
 mod tests {
     use super::*;
 
-    // Proves that times as rates are percent, that sectors, pages and KiB are bytes, and that an
-    // unknown unit stays as it is.
+    // Proves that rates of times are in percent, that sectors, pages and KiB become bytes, and that
+    // an unknown unit does not change.
     #[test]
     fn values_become_common_units() {
         for (unit, is_rate, value, expected, name) in [
