@@ -376,7 +376,8 @@ impl CompressedSegment {
         Ok(())
     }
 
-    /// Calls `decompress` with the decoder, for a purpose other than reading this segment.
+    /// Calls `decompress` with the decoder, for work other than decompressing the block that is
+    /// being read.
     pub(in crate::segment) fn with_decoder<T>(&self, decompress: impl FnOnce(&mut BlockDecoder) -> T) -> T {
         decompress(&mut self.lock_cache().decoder)
     }
