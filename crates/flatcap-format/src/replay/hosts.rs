@@ -30,7 +30,7 @@ pub struct RecordedHost {
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHosts {
     hosts: Vec<RecordedHost>,
-    runs: BTreeMap<u64, usize>, // index of the host, by run
+    runs: BTreeMap<u64, usize>, // index in `hosts`, by run
 }
 
 /// The error for a string that names no host, or several hosts.

@@ -37,22 +37,22 @@ pub struct MergedReader {
     filter: ReplayFilter,
     run_id: Option<u64>, // segments of other runs are not read
     pending_segments: VecDeque<SelectedSegment>,
-    last_numbers: BTreeMap<(usize, u64), u64>, // read, by index in `paths` and run
+    last_numbers: BTreeMap<(usize, u64), u64>, // last read, by index in `paths` and run
     current: Option<SegmentReader>,
     is_live: bool,
     current_run: RunSelection,
-    reads: u64,                    // of the current segment
-    wanted_ns: Option<Range<u64>>, // wanted of the current segment, in monotonic time
-    end: Option<WantedEnd>,        // of the wanted part of the current segment
+    reads: u64,                    // number of reads in the current segment
+    wanted_ns: Option<Range<u64>>, // selected in the current segment, by monotonic time
+    end: Option<WantedEnd>,        // of the selected part of the current segment
     has_ended: bool,               // the current segment's trailer was read
-    refreshes: u64,                // the first finds existing segments, later ones follow
-    later_run_since: Option<u64>,  // refresh that found a later run
+    refreshes: u64,                // the first one finds existing segments, later ones new segments
+    later_run_since: Option<u64>,  // number of the refresh that found a later run
     header: Option<(SegmentHeader, Vec<u8>)>,
-    next_run: Option<(SegmentHeader, Vec<u8>)>, // once no frame of the previous run is held
+    next_run: Option<(SegmentHeader, Vec<u8>)>, // begins when no frame is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
     current_source: Option<(SourceInfo, Vec<u8>)>,
-    has_attachments: bool, // of the current run; each of its segments begins with the same
-    times: Option<WantedTimes>, // wanted of the current run
+    has_attachments: bool, // of the current run; all its segments begin with the same ones
+    times: Option<WantedTimes>, // selected in the current run
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,

@@ -42,7 +42,8 @@ impl TimeSpec {
     /// Parses `text`; `now_ns` is the current wall time, and `zone` is the time zone of dates that
     /// do not state a time zone.
     ///
-    /// # Errors The string is not a point in time. The error lists every valid form.
+    /// # Errors
+    /// The string is not a point in time. The error lists every valid form.
     pub fn parse(text: &str, now_ns: i64, zone: &TimeZone) -> Result<Self, TimeError> {
         let text = text.trim();
         let parsed = if let Some(seconds) = text.strip_prefix('@') {

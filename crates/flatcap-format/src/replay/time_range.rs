@@ -48,8 +48,9 @@ impl TimePoint {
     /// depends on the end of the recording. `now_ns` is the current wall time, and `zone` is the
     /// time zone of times that do not state a time zone.
     ///
-    /// # Errors The string is not a point in time (the error lists every valid form); `Segment` for
-    /// a path that is missing or unreadable.
+    /// # Errors
+    /// The string is not a point in time (the error lists every valid form); `Segment` for a path
+    /// that is missing or unreadable.
     pub fn parse(
         text: &str,
         paths: &[PathBuf],

@@ -37,13 +37,13 @@ const OPEN_MAX: usize = 2;
 #[derive(Debug)]
 pub struct CompressedSegment {
     file: Arc<dyn ReadAt>,
-    header: Option<SegmentHeader>, // of the file, or its footer's copy: without schemas
-    features: BlockFeatures,       // that its blocks may have
+    header: Option<SegmentHeader>, // of the file, or the copy in its footer, without schemas
+    features: BlockFeatures,       // features that the blocks may have
     sizes: Vec<SourceSize>,
     has_header: bool,
     has_table: bool,
     has_small_blocks: bool,
-    inner_sealed: OnceLock<bool>, // the raw segment has a footer
+    inner_sealed: OnceLock<bool>, // whether the raw segment has a footer
     cache: Mutex<BlockCache>,
 }
 
@@ -52,12 +52,12 @@ pub struct CompressedSegment {
 struct BlockCache {
     // The blocks are consecutive and begin at raw offset 0. Missing blocks have `bytes` 0.
     blocks: Vec<BlockEntry>,
-    end: u64, // of the last one, in the file
+    end: u64, // end of the last block, as an offset in the file
     may_grow: bool,
     decoder: BlockDecoder,
-    selector: Option<Arc<SourceSelector>>, // none: everything is decompressed
+    selector: Option<Arc<SourceSelector>>, // `None`: everything is decompressed
     frame: BlockFrame,
-    open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
+    open: Vec<(usize, Block)>, // the latest block first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
     checks_bounds: bool,
     wrong_bounds: BTreeMap<usize, String>,
@@ -68,7 +68,7 @@ struct BlockCache {
 #[derive(Default)]
 struct BlockFrame {
     bytes: Vec<u8>,
-    entry: Option<BlockEntry>, // the block of this frame; none if it is invalid
+    entry: Option<BlockEntry>, // the block of this frame; `None` if the frame is invalid
 }
 
 impl BlockFrame {
@@ -233,7 +233,7 @@ impl CompressedSegment {
     }
 
     /// Returns whether the segment was compressed while it was recorded. The blocks of such a
-    /// segment are smaller than those of a later compression.
+    /// segment are smaller than the blocks of a later compression.
     pub fn has_small_blocks(&self) -> bool {
         self.has_small_blocks
     }
@@ -685,8 +685,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that a segment opened without its index has the same content as one opened with
-        // the index, whether the file is intact or has one changed byte at any offset.
+        // Proves that a segment opened without its index has the same content as a segment opened
+        // with the index. Cases: an intact file, and a file with one changed byte at any offset.
         #[test]
         fn the_index_is_not_needed_to_read(
             acts in acts(),

@@ -1,5 +1,6 @@
-//! The frame of a block in a compressed segment: the limits and the checksum of the frame, and the
-//! block's entry in the table of blocks, which is read from the fields of the block.
+//! The frame of a block in a compressed segment, with the limits and the checksum kind of the
+//! frame. This module also reads the block's entry in the table of blocks from the fields of the
+//! block.
 
 use flatcap_stream::{ChecksumKind, KindDeframer};
 

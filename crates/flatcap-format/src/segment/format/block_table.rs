@@ -14,8 +14,8 @@ pub(in crate::segment) struct BlockTable {
     blocks: Vec<BlockEntry>,
     features: BlockFeatures,
     sizes: Vec<SourceSize>,
-    bytes: u64,        // of the file
-    lacks_sizes: bool, // of some blocks they are unknown
+    bytes: u64,        // length of the file
+    lacks_sizes: bool, // the sizes of some blocks are not known
     // Whether each block contains only the frames of one write, because the segment is compressed
     // while it is recorded.
     is_recording: bool,

@@ -1,6 +1,6 @@
 //! The index of a segment, which has one entry per interval. While the segment is written, each
-//! entry is in an Index frame. The footer of the segment has all entries (docs/FORMAT.md, "Index
-//! and digest").
+//! entry is in an Index frame. The footer of the segment contains all entries (docs/FORMAT.md,
+//! "Index and digest").
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 

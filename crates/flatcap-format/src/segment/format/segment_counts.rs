@@ -18,7 +18,7 @@ pub(in crate::segment) struct SegmentCounts {
     // Number of frames up to and including the last Index frame. Before the first Index frame, the
     // number of frames in the header and its attachments.
     indexed_frames: u64,
-    content_frames: u64, // the header and its attachments; content follows
+    content_frames: u64, // number of frames in the header and its attachments
     intervals: u64,
 }
 

@@ -19,12 +19,12 @@ const PREFETCH_BYTES: usize = 2 << 20;
 #[derive(Debug)]
 pub(in crate::segment) struct FileWindow {
     file: Arc<dyn ReadAt>,
-    step: usize, // least number of bytes per read
+    step: usize, // minimum number of bytes per read
     buffer: Vec<u8>,
     start: u64,                   // offset of buffer[0] in the file
     filled: usize,                // <= buffer.len()
-    map: Option<Arc<MappedFile>>, // replaces the buffer
-    prefetched: u64,              // of the map, up to here
+    map: Option<Arc<MappedFile>>, // used instead of the buffer
+    prefetched: u64,              // end of the prefetched part of the map
 }
 
 impl FileWindow {

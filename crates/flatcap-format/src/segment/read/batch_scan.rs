@@ -33,8 +33,8 @@ pub(in crate::segment) struct SampleBatch {
     pub(in crate::segment) bytes: u64,
     /// Number of samples; above 0.
     pub(in crate::segment) frames: u64,
-    headers: Range<usize>, // range in those of the scan
-    samples: Range<usize>, // likewise
+    headers: Range<usize>, // range in the headers of the scan
+    samples: Range<usize>, // range in the samples of the scan
 }
 
 /// The samples of one source in a batch.
@@ -56,7 +56,7 @@ pub(in crate::segment) struct BatchSamples {
 pub(in crate::segment) struct BatchScan {
     batches: Vec<SampleBatch>,
     headers: Vec<u8>,
-    samples: Vec<BatchSamples>, // of one batch, by first appearance
+    samples: Vec<BatchSamples>, // of each batch, in the order of first appearance
     end: u64,
 }
 
@@ -64,9 +64,9 @@ pub(in crate::segment) struct BatchScan {
 struct OpenBatch {
     offset: usize,
     frames: u64,
-    headers: usize, // start of its frame headers
-    samples: usize, // start of its samples
-    latest: usize,  // in the samples: the source of the last frame
+    headers: usize, // start of the batch's frame headers
+    samples: usize, // start of the batch's samples
+    latest: usize,  // index in `samples` of the last frame's source
 }
 
 impl SampleBatch {

@@ -49,11 +49,11 @@ pub enum Advance {
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
-    file: Option<Arc<File>>,                    // if it was opened here
-    compressed: Option<Arc<CompressedSegment>>, // the content of the windows, if not the file
+    file: Option<Arc<File>>,                    // if this reader opened it
+    compressed: Option<Arc<CompressedSegment>>, // read by the windows instead of the file
     pub(in crate::segment) frames: FrameFinder,
     offset: u64,
-    last_sample: Option<(u64, FrameHeader)>, // the last frame, if read by `next_sample`, by its offset
+    last_sample: Option<(u64, FrameHeader)>, // offset and header, if `next_sample` read the frame
     tail: Option<Damage>,
     skip: Option<SkipBefore>,
     lacks_header: bool, // no header was found at the file's start
@@ -69,8 +69,8 @@ enum FooterParts {
 /// The wall time before which samples are skipped, and the offset at which skipping ends.
 #[derive(Debug, Clone, Copy)]
 struct SkipBefore {
-    wall_ns: i64, // those older than this wall time
-    until: u64,   // offset after the last of them
+    wall_ns: i64, // samples older than this wall time are skipped
+    until: u64,   // offset after the last skipped sample
 }
 
 /// Error for a compressed segment that cannot be decompressed.
@@ -199,7 +199,8 @@ impl SegmentReader {
     /// during a read. Has no effect on a segment that is not sealed, is compressed, or was not
     /// opened by path.
     ///
-    /// # Errors The kernel refuses the memory map. After an error, the segment is read as before.
+    /// # Errors
+    /// The kernel refuses the memory map. After an error, the segment is read as before.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
             // Maps the opened file, not the path, because compression may have given the file's

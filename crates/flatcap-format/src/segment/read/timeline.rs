@@ -21,7 +21,7 @@ const EMPTY_SEGMENTS_MAX: usize = 16;
 /// The sealed segments of a run in order, and summaries of the footers that were read so far.
 pub(in crate::segment) struct Timeline<'a> {
     segments: &'a [&'a ListedSegment],
-    summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; none if its footer cannot be read
+    summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; `None` if it is unreadable
     // The latest result for each source: the segment at which the search began, and the first
     // segment with samples at or after it. The result is kept because successive searches are close
     // to each other.
@@ -33,8 +33,8 @@ struct FooterSummary(BTreeMap<u16, SourceTimes>);
 
 #[derive(Clone, Copy)]
 struct SourceTimes {
-    next_seq: u64,               // at the start of the segment
-    mono_ns: Option<(u64, u64)>, // first and last sample
+    next_seq: u64,               // next number at the start of the segment
+    mono_ns: Option<(u64, u64)>, // times of the first and the last sample
 }
 
 /// The next segment with samples of a source.

@@ -275,7 +275,7 @@ impl<'a> SegmentRecovery<'a> {
         let step = RecoveryStep { name: self.name };
         let stored = self.name.to_string();
         let mut reader = SegmentReader::over(Path::new(&stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
-        self.result.frames = 0; // only copied samples count
+        self.result.frames = 0; // count only samples that are copied
         if self.dry_run {
             self.preview_rewrite(reader)?;
             return Ok(false);

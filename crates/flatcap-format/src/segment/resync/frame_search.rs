@@ -8,27 +8,27 @@
 //! The first matching rule decides. The rules are in the order of the strength of their evidence:
 //!
 //! 1. 64 or more zero bytes are empty space. Reading continues after these bytes. If an intact
-//!   frame that can follow begins at one of the last three zero bytes, reading continues at this
-//!   frame.
+//!    frame that can follow begins at one of the last three zero bytes, reading continues at this
+//!    frame.
 //! 2. If the footer describes sources that the reader does not know yet, the reader adds these
-//!   sources, and checks the frame again.
+//!    sources, and checks the frame again.
 //! 3. If the checksum is correct for the length with one bit flipped (the lowest bit is tried
-//!   first), the frame is repaired. Its payload must have at least 8 bytes. The frame must end at
-//!   the end of the file, or before a frame with a known identifier (or with any identifier and a
-//!   possible length). A frame with a payload of at most 64 KiB and a checksum of at least 4 bytes
-//!   may end anywhere.
+//!    first), the frame is repaired. Its payload must have at least 8 bytes. The frame must end at
+//!    the end of the file, or before a frame with a known identifier (or with any identifier and a
+//!    possible length). A frame with a payload of at most 64 KiB and a checksum of at least 4 bytes
+//!    may end anywhere.
 //! 4. If the frame, according to its length, ends at the end of the file or before another intact
-//!   frame, its length counts as correct. The other frame must be able to follow, or must be of an
-//!   unknown kind (but not with the checksum kind none). The damaged frame is a damaged range, and
-//!   bytes in it that look like frames are part of its payload.
+//!    frame, its length counts as correct. The other frame must be able to follow, or must be of an
+//!    unknown kind (but not with the checksum kind none). The damaged frame is a damaged range, and
+//!    bytes in it that look like frames are part of its payload.
 //! 5. A search finds the next intact frame of a known kind that can follow. The bytes before this
-//!   frame are a damaged range.
+//!    frame are a damaged range.
 //! 6. If the search finds no frame, the rest of a sealed segment is damage, and the rest of an
-//!   unsealed segment is its torn tail.
+//!    unsealed segment is its torn tail.
 //!
-//! Rules 4 and 5 find an intact frame. If the damaged frame's checksum is correct for the bytes up
-//! to the found frame, or up to one of the next 16 ends of intact frames after it, the damaged
-//! frame is repaired, and ends at this offset.
+//! Rules 4 and 5 find an intact frame. The damaged frame is repaired if its checksum is correct for
+//! the bytes up to the found frame, or up to the end of one of the next 16 intact frames. The
+//! repaired frame ends there.
 //!
 //! The number of bytes that are hashed without finding a frame is limited to 64 MiB plus 8 bytes
 //! for each byte of the file before the current offset. Above this limit, only frames of up to 256
@@ -60,13 +60,13 @@ const HOLE_BYTES_MIN: usize = 64 << 10;
 #[derive(Debug)]
 pub(in crate::segment) struct FrameFinder {
     pub(in crate::segment) window: FileWindow,
-    pub(in crate::segment) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
+    pub(in crate::segment) probe_window: FileWindow, // for other offsets, so that `window` stays
     pub(in crate::segment) deframer: KindDeframer,
     pub(in crate::segment) state: ReadState,
     // Whether the reader is in resync after a damaged frame. It may then be inside a payload that
     // contains frames.
     pub(in crate::segment) is_resyncing: bool,
-    pub(in crate::segment) hash_budget: HashBudget, // since the file was opened
+    pub(in crate::segment) hash_budget: HashBudget, // spent since the file was opened
 }
 
 /// The result of a resync at an offset where no intact frame begins.

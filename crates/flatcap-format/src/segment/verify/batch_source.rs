@@ -15,8 +15,8 @@ pub(in crate::segment) struct BatchSource<'a> {
     pool: Option<&'a ScanPool>,
     limit: u64,
     scan: BatchScan,
-    next: usize,        // of its batches: those before it begin before the reader
-    refused_until: u64, // up to here the reader goes frame by frame
+    next: usize,        // index of the next batch; earlier ones begin before the reader
+    refused_until: u64, // offset up to which the reader reads frame by frame
 }
 
 impl<'a> BatchSource<'a> {

@@ -39,7 +39,7 @@ pub struct SourceCompleteness {
     pub removed: u64,
     /// Number of samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
-    segment: u64, // number of the last one that describes the source
+    segment: u64, // number of the last segment that describes the source
     next_seq: u64,
     waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
 }
@@ -71,7 +71,7 @@ pub struct CompletenessCheck {
     earlier: SourceCompleteness,        // sum of the entries that were dropped
     removed_segments: RemovedSegments,
     run_id: u64,         // of the last header
-    segment: u64,        // its number
+    segment: u64,        // number of that header's segment
     indexes: Vec<usize>, // indexes into `sources` by source id, for that run
 }
 

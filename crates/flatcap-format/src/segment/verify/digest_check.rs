@@ -15,12 +15,12 @@ const HEADERS_BYTES: usize = 8 << 10;
 #[derive(Debug)]
 pub struct DigestCheck {
     digest: Digest,
-    headers: Vec<u8>, // not hashed yet
-    bytes: u64,       // of the open interval, as found
+    headers: Vec<u8>, // headers that are not hashed yet
+    bytes: u64,       // length of the open interval so far
     frames: u64,
     is_damaged: bool,
-    start: u64,  // of the open interval, as its entry should say
-    number: u64, // of the next Index frame
+    start: u64,  // expected offset of the open interval
+    number: u64, // expected number of the next Index frame
 }
 
 impl Default for DigestCheck {

@@ -14,7 +14,7 @@ use crate::storage::Storage;
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
-/// Number of bytes of the list that readers read at most.
+/// Maximum number of bytes of the list that readers read.
 const LIST_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of a line, in bytes. A line has a run id of 16 digits, two numbers of up to 20
 /// digits, and three other characters.
@@ -25,7 +25,7 @@ const RANGES_MAX: usize = LIST_BYTES_MAX / LINE_BYTES_MAX;
 /// Removed segments by run and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedSegments {
-    runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number; with numbers between the ranges
+    runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number of ranges that do not touch
 }
 
 impl RemovedSegments {
@@ -274,8 +274,8 @@ mod tests {
     }
 
     // Proves that lists are read back as they were printed, that neighbouring ranges are joined,
-    // that incomplete lines are skipped, and that a list explains exactly the missing segments in
-    // it.
+    // and that incomplete lines are skipped. Also proves that a list explains exactly the missing
+    // segments in it.
     #[test]
     fn lists_are_read_back() {
         let mut removed = RemovedSegments::default();

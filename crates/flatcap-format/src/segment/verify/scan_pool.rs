@@ -53,7 +53,7 @@ pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<
 pub(in crate::segment) struct ScanPool {
     map: Arc<MappedFile>,
     deframer: KindDeframer,
-    chunks: Vec<Range<u64>>, // ascending
+    chunks: Vec<Range<u64>>, // in ascending order
     workers: usize,
     queue: Mutex<WorkQueue>,
     changed: Condvar,
@@ -62,8 +62,8 @@ pub(in crate::segment) struct ScanPool {
 /// The chunks that are claimed or scanned.
 #[derive(Debug, Default)]
 struct WorkQueue {
-    passed: usize,                // chunks that the reader has taken or skipped
-    states: VecDeque<ChunkState>, // of the claimed chunks from there on
+    passed: usize,                // number of chunks that the reader has taken or skipped
+    states: VecDeque<ChunkState>, // of the claimed chunks after the passed ones
     spare: Vec<BatchScan>,
     is_stopped: bool,
 }
@@ -81,8 +81,7 @@ enum ReaderAction {
     Wait,
 }
 
-/// A claimed chunk. When this value is dropped, the chunk is marked as done, even if the scan
-/// panics.
+/// A claimed chunk. Dropping this value marks the chunk as done, even if the scan panics.
 struct WorkItem<'a> {
     pool: &'a ScanPool,
     at: usize,

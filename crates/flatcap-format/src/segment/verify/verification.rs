@@ -261,7 +261,7 @@ impl Verification {
     /// Adds a file that cannot be read as a segment.
     pub fn add_unreadable(&mut self, path: &Path, bytes: u64, error: &SegmentError) {
         let error = error.to_string();
-        let path_first = format!("{}: ", path.display()); // a flaw has the path already
+        let path_first = format!("{}: ", path.display()); // a flaw already has the path
         self.add_flaw(path, 0, bytes, error.strip_prefix(&path_first).unwrap_or(&error).to_owned());
     }
 
