@@ -1,5 +1,5 @@
-//! The hosts of recordings: their names, their labels, and machine ids that distinguish hosts with
-//! the same name.
+//! The hosts of recordings, with their names, their labels, and the machine ids that distinguish
+//! hosts with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +99,7 @@ impl RecordedHosts {
         }
     }
 
-    /// Returns all hosts, or only the wanted one.
+    /// Returns all hosts, or only the host `wanted`.
     pub fn into_shown(self, wanted: Option<&HostIdentity>) -> Vec<RecordedHost> {
         let is_wanted = |host: &RecordedHost| wanted.is_none_or(|wanted| *wanted == host.identity);
         self.hosts.into_iter().filter(is_wanted).collect()

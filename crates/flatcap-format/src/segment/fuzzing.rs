@@ -155,7 +155,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Makes one to four changes: flips bits, truncates, removes, repeats or zeroes bytes.
+        /// Makes one to four changes. A change flips a bit, or truncates, removes, repeats or
+        /// zeroes bytes.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 let at = self.next() % bytes.len().max(1);

@@ -1,10 +1,10 @@
 //! Writes FlatBuffers whose tables have known fields. Each table is written in one piece.
 //!
 //! The builder of the FlatBuffers library collects the fields of each table, sorts them, and
-//! searches for an equal vtable. This module needs none of these steps. If all tables of a kind
-//! have the same fields, their vtable is written only one time, and a table is a row of bytes with
-//! each field at a known offset. Parents are written before their children, and the tables of a
-//! list follow each other, so that no bytes are moved.
+//! searches for an equal vtable. This module does not repeat these steps for each table. If all
+//! tables of a kind have the same fields, their vtable is written only one time, and a table is a
+//! row of bytes with each field at a known offset. Parents are written before their children, and
+//! the tables of a list follow each other, so that no bytes are moved.
 
 use std::cmp::Reverse;
 

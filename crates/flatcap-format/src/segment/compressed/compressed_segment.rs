@@ -29,8 +29,8 @@ use crate::segment::open::header_copy::HeaderCopy;
 use crate::segment::open::torn_tail::is_empty_after;
 use crate::storage::ReadAt;
 
-/// Number of decompressed blocks that are kept: one for sequential reading, and one for reads at
-/// other offsets.
+/// Number of decompressed blocks that are kept. One block is for sequential reading, and the other
+/// block is for reads at other offsets.
 const OPEN_MAX: usize = 2;
 
 /// The raw bytes of a compressed segment.
@@ -659,7 +659,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that reading a compressed segment gives the bytes of the raw one, for random
+        // Proves that reading a compressed segment returns the bytes of the raw segment, for random
         // segments and random ranges.
         #[test]
         fn a_compressed_segment_reads_as_the_raw_one(

@@ -10,10 +10,12 @@
 //! - An Index: it is at the end of the interval that it describes.
 //! - A `SourceDescriptor` or `ClockSync`: if there is a footer, the footer contains the same
 //!   descriptor or pairing. A footer with 1,024 pairings need not contain the pairing.
-//! - A Footer or Trailer: it belongs to this segment and is at the correct offset. A Header: the
-//!   segment has no footer, and the header belongs to another run.
-//! - A Marker or Attachment: it can always follow. Directly after an intact frame, a reader in
-//!   resync also accepts Index frames and frames of unknown kinds that do not meet these rules.
+//! - A Footer or Trailer: it belongs to this segment and is at the correct offset.
+//! - A Header: the segment has no footer, and the header belongs to another run.
+//! - A Marker or Attachment: no condition, it can always follow.
+//!
+//! Directly after an intact frame, a reader in resync also accepts Index frames and frames of
+//! unknown kinds that do not meet these rules.
 
 use crate::segment::format::control_frames::{ClockSync, Gap};
 use crate::segment::format::footer::{Footer, Trailer};

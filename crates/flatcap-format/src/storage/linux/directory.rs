@@ -523,8 +523,8 @@ mod tests {
         assert_eq!(std::fs::read(path("victim")).unwrap(), b"victim");
     }
 
-    // Proves that root has the owner's rights in another user's directory: new files belong to the
-    // user, and files closed to the user stay closed. Needs root.
+    // Proves that root has the owner's rights in another user's directory, so that new files belong
+    // to that user, and root cannot open files that the user cannot open. Needs root.
     #[test]
     fn root_acts_as_the_owner() {
         let Some(folder) = foreign_folder() else { return };
