@@ -2,7 +2,7 @@
 //!
 //! Within a segment, frames of different sources step back in time by at most the reorder window.
 //! So a frame can be returned after the reader has read another frame that is newer by at least
-//! this window. The frames of one window are the limit of the memory used.
+//! this window. The memory used is bounded by the frames of one window.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
