@@ -8,19 +8,20 @@ use crate::segment::{Elapsed, SegmentHeader};
 /// Selects the parts of a recording to read. Everything by default.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayFilter {
-    /// Names of the sources; empty for all.
+    /// Names of the selected sources. If empty, all sources are selected.
     pub sources: BTreeSet<String>,
-    /// Frames not before this wall time, in nanoseconds.
+    /// Selects frames at or after this wall time, in nanoseconds.
     pub since_ns: Option<i64>,
-    /// Frames before this wall time, in nanoseconds.
+    /// Selects frames before this wall time, in nanoseconds.
     pub until_ns: Option<i64>,
-    /// Frames within this range of time after the first sample.
+    /// Selects frames within this range of time, relative to the first sample.
     pub elapsed: Option<Elapsed>,
-    /// Frames of this host; `None` for all hosts.
+    /// Selects frames of this host. `None` selects all hosts.
     pub host: Option<HostIdentity>,
 }
 
-/// The identity of a host. A name alone is not enough, because several hosts may have it.
+/// The identity of a host. A name alone is not enough, because several hosts may have the same
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostIdentity {
     /// The host's name.
@@ -37,7 +38,7 @@ impl HostIdentity {
 }
 
 impl ReplayFilter {
-    /// Returns whether the filter excludes some times.
+    /// Returns whether the filter selects by time.
     pub(super) fn has_times(&self) -> bool {
         self.since_ns.is_some() || self.until_ns.is_some() || self.elapsed.is_some()
     }
@@ -51,7 +52,7 @@ impl ReplayFilter {
     }
 }
 
-/// Whether the frames of a run are wanted.
+/// Whether the filter selects the frames of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RunSelection {
     #[default]
@@ -65,27 +66,27 @@ impl RunSelection {
     }
 }
 
-/// The wanted times of one run.
+/// The times that a filter selects from one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedTimes {
-    /// In wall nanoseconds.
+    /// The range of wall time, in nanoseconds.
     pub wall_ns: Range<i64>,
-    /// In monotonic nanoseconds.
+    /// The range of monotonic time, in nanoseconds.
     pub mono_ns: Range<u64>,
 }
 
 impl WantedTimes {
-    /// Returns the times that a filter wants of the run with this header.
+    /// Returns the times that a filter selects from the run with this header.
     pub fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
         let wall_ns = filter.since_ns.unwrap_or(i64::MIN)..filter.until_ns.unwrap_or(i64::MAX);
         let mono_ns = filter.elapsed.as_ref().map_or(0..u64::MAX, |elapsed| elapsed.mono_ns(header));
         Self { wall_ns, mono_ns }
     }
 
-    /// Returns whether a time is wanted by both clocks.
+    /// Returns whether both ranges contain a time.
     #[inline]
     pub fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
-        // The highest time that a clock can show belongs to a range without an end.
+        // A range without an end also contains the highest time that a clock can show.
         let is_after = |is_before: bool, is_open: bool| !is_before && !is_open;
         wall_ns >= self.wall_ns.start
             && mono_ns >= self.mono_ns.start
@@ -93,7 +94,7 @@ impl WantedTimes {
             && !is_after(mono_ns < self.mono_ns.end, self.mono_ns.end == u64::MAX)
     }
 
-    /// Returns whether all times are wanted.
+    /// Returns whether the ranges contain all times.
     pub fn are_all(&self) -> bool {
         (self.wall_ns.clone(), self.mono_ns.clone()) == (i64::MIN..i64::MAX, 0..u64::MAX)
     }

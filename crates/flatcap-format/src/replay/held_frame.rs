@@ -1,4 +1,4 @@
-//! Frames that wait for their turn in the order of time.
+//! Frames that are held back until all earlier frames have been returned.
 
 /// A frame that is held back. Frames are ordered by time, then by arrival, so frames of one source
 /// keep their order.

@@ -1,5 +1,5 @@
-//! The hosts of recordings: their names, their labels, and machine ids that distinguish hosts with
-//! the same name.
+//! The hosts of recordings, with their names, their labels, and the machine ids that distinguish
+//! hosts with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use super::filter::HostIdentity;
 use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, runs};
 
-/// Characters of a machine id that are shown to distinguish hosts with the same name.
+/// Number of characters of a machine id that are shown to distinguish hosts with the same name.
 const MACHINE_CHARS: usize = 8;
 
 /// A host of the recordings.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecordedHost {
-    /// The host's name. If several hosts have the name, the start of the machine id follows: `db1
-    /// (1a2b3c4d)`.
+    /// The host's name. If several hosts have the name, the start of the machine id follows the
+    /// name, for example `db1 (1a2b3c4d)`.
     pub name: String,
     /// The host's machine id, if it is known.
     pub machine_id: Option<String>,
-    /// The labels of the host in its last run.
+    /// The labels that the host had in its last run.
     pub labels: BTreeMap<String, String>,
     /// The identity of the host.
     #[serde(skip)]
@@ -30,14 +30,14 @@ pub struct RecordedHost {
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHosts {
     hosts: Vec<RecordedHost>,
-    runs: BTreeMap<u64, usize>, // index of the host, by run
+    runs: BTreeMap<u64, usize>, // index in `hosts`, by run
 }
 
-/// The error of a text that names no host, or several hosts.
+/// The error for a string that names no host, or several hosts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted}: {why}; they have {}", self.names())]
 pub struct HostError {
-    /// The text.
+    /// The string.
     pub wanted: String,
     /// The reason.
     pub why: &'static str,
@@ -52,8 +52,8 @@ impl HostError {
 }
 
 impl RecordedHosts {
-    /// Returns the hosts of these segments, in the order of their first runs. Segments that cannot
-    /// be read are skipped: their readers report them.
+    /// Returns the hosts of these segments, in the order of their first runs. Skips segments that
+    /// cannot be read, because the readers of the segments report the error.
     pub fn of(listings: &[ListedSegment]) -> Self {
         let mut found = Self::default();
         for run in runs(listings) {
@@ -99,7 +99,7 @@ impl RecordedHosts {
         }
     }
 
-    /// Returns all hosts, or only the wanted one.
+    /// Returns all hosts, or only the host `wanted`.
     pub fn into_shown(self, wanted: Option<&HostIdentity>) -> Vec<RecordedHost> {
         let is_wanted = |host: &RecordedHost| wanted.is_none_or(|wanted| *wanted == host.identity);
         self.hosts.into_iter().filter(is_wanted).collect()
@@ -110,7 +110,7 @@ impl RecordedHosts {
         self.hosts.len() > 1
     }
 
-    /// Returns the name of the host of a run; empty if unknown.
+    /// Returns the name of the host of a run, or an empty string if the host is not known.
     pub fn name_of(&self, run_id: u64) -> &str {
         let host = self.runs.get(&run_id).and_then(|place| self.hosts.get(*place));
         host.map_or("", |host| host.name.as_str())
@@ -139,7 +139,7 @@ impl RecordedHosts {
 }
 
 impl RecordedHost {
-    /// Adds the start of the machine id to the name.
+    /// Adds the start of the machine id to each name that several hosts have.
     fn distinguish(&mut self) {
         let start = |id: &String| id.chars().take(MACHINE_CHARS).collect();
         let machine: String = self.machine_id.as_ref().map_or_else(|| "no machine id".to_owned(), start);

@@ -8,20 +8,21 @@ use crate::segment::{
     Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader, SegmentReader, SourceInfo,
 };
 
-/// The next part of a recording. Frames have the bytes of the file.
+/// The next part of a recording. The bytes of a frame are the same as in the file.
 #[derive(Debug)]
 pub enum ReplayItem<'a> {
-    /// The header that describes the samples after it, and its frame.
+    /// The header that describes the following samples, and the header's frame.
     Header(&'a SegmentHeader, &'a [u8]),
-    /// A source of the same run that was not in the header, and its descriptor's frame.
+    /// A source of the same run that was not in the header, and the frame of the source's
+    /// descriptor.
     Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
     Sample(ReplaySample<'a>),
     /// Known losses, with their frame.
     Gap(Gap, &'a [u8]),
-    /// A note at a point in time, and its frame.
+    /// A note at a point in time, and the note's frame.
     Marker(Marker, &'a [u8]),
-    /// A clock sync or an attachment: kind and frame.
+    /// The kind and the frame of a clock sync or an attachment.
     Other(FrameKind, &'a [u8]),
     /// A problem with a file, for the user.
     Notice(Notice),
@@ -54,16 +55,16 @@ pub enum Notice {
     /// A file that cannot be read at all.
     #[error(transparent)]
     Unreadable(SegmentError),
-    /// A segment of a killed run that was not recovered in time. A later recovery adds frames to it
-    /// that are not read.
+    /// A segment of a killed run that was not recovered in time. If a later recovery adds frames to
+    /// the segment, these frames are not read.
     #[error(
         "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, \
          without the samples that recovery adds",
         .0.display()
     )]
     Unrecovered(PathBuf),
-    /// The recorder took back an incomplete write: data returned from this offset on is no longer
-    /// in the file.
+    /// The recorder undid an incomplete write. The data that was returned from this offset on is no
+    /// longer in the file.
     #[error(
         "{}: the recorder undid an incomplete write: samples already output from offset {} on are not \
          in the file",
@@ -85,26 +86,26 @@ impl Notice {
     }
 }
 
-/// A part of a recording, for a reader that takes sealed segments as a whole.
+/// A part of a recording, for a caller that accepts sealed segments as a whole.
 #[derive(Debug)]
 pub enum ReplayPart<'a> {
     /// An item of an open segment, or a header.
     Item(ReplayItem<'a>),
-    /// A sealed segment, unread.
+    /// A sealed segment whose frames were not read.
     Segment(Box<WholeSegment>),
 }
 
-/// A sealed segment of one run. The header of the segment was returned.
+/// A sealed segment of one run. The header of the segment was already returned.
 #[derive(Debug)]
 pub struct WholeSegment {
-    /// A reader at the first wanted frame.
+    /// A reader that is positioned at the first selected frame.
     pub reader: SegmentReader,
-    /// The times that are wanted.
+    /// The selected times.
     pub times: WantedTimes,
-    /// The range of monotonic time outside of which nothing is wanted.
+    /// The selected range of monotonic time. Nothing outside of the range is selected.
     pub mono_ns: Option<Range<u64>>,
-    /// From this offset on, every sample is at or after the end of that range.
+    /// Offset from which on every sample is at or after the end of `mono_ns`.
     pub end_offset: u64,
-    /// Frames of different sources step back in time by at most this, in nanoseconds.
+    /// Largest step back in time between frames of different sources, in nanoseconds.
     pub window_ns: u64,
 }

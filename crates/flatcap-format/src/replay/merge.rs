@@ -1,8 +1,8 @@
 //! Merges the frames of many segments in the order of time.
 //!
 //! Within a segment, frames of different sources step back in time by at most the reorder window.
-//! So a frame can be returned once the reader has read a frame that is newer by that window. Memory
-//! is bounded by the frames of one window.
+//! So a frame can be returned after the reader has read another frame that is newer by at least
+//! this window. The memory used is bounded by the frames of one window.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,13 +20,14 @@ use crate::segment::{
     SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
-/// Maximum number of held frames; if there are more, the oldest is returned, so that a wrong window
-/// does not exhaust memory.
+/// Maximum number of held frames. If there are more, the oldest one is returned, so that a wrong
+/// reorder window does not exhaust the memory.
 const HELD_FRAMES_MAX: usize = 1 << 20;
-/// Maximum bytes of held frames, for the same reason.
+/// Maximum total length of held frames in bytes, for the same reason.
 const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// Number of refreshes without new data to wait for the recovery of a killed run's segment.
+/// Number of refreshes without new data after which the reader no longer waits for the recovery of
+/// a killed run's segment.
 const RECOVERY_REFRESHES: u64 = 100;
 
 /// Reads segments one after the other and returns their frames in the order of time.
@@ -36,22 +37,22 @@ pub struct MergedReader {
     filter: ReplayFilter,
     run_id: Option<u64>, // segments of other runs are not read
     pending_segments: VecDeque<SelectedSegment>,
-    last_numbers: BTreeMap<(usize, u64), u64>, // read, by index in `paths` and run
+    last_numbers: BTreeMap<(usize, u64), u64>, // last read, by index in `paths` and run
     current: Option<SegmentReader>,
     is_live: bool,
     current_run: RunSelection,
-    reads: u64,                    // of the current segment
-    wanted_ns: Option<Range<u64>>, // wanted of the current segment, in monotonic time
-    end: Option<WantedEnd>,        // of the wanted part of the current segment
+    reads: u64,                    // number of reads in the current segment
+    wanted_ns: Option<Range<u64>>, // selected in the current segment, by monotonic time
+    end: Option<WantedEnd>,        // of the selected part of the current segment
     has_ended: bool,               // the current segment's trailer was read
-    refreshes: u64,                // the first finds existing segments, later ones follow
-    later_run_since: Option<u64>,  // refresh that found a later run
+    refreshes: u64,                // the first one finds existing segments, later ones new segments
+    later_run_since: Option<u64>,  // number of the refresh that found a later run
     header: Option<(SegmentHeader, Vec<u8>)>,
-    next_run: Option<(SegmentHeader, Vec<u8>)>, // once no frame of the previous run is held
+    next_run: Option<(SegmentHeader, Vec<u8>)>, // begins when no frame is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
     current_source: Option<(SourceInfo, Vec<u8>)>,
-    has_attachments: bool, // of the current run; each of its segments begins with the same
-    times: Option<WantedTimes>, // wanted of the current run
+    has_attachments: bool, // of the current run; all its segments begin with the same ones
+    times: Option<WantedTimes>, // selected in the current run
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -61,7 +62,7 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// The wanted part of a segment ends at the first sample that is at or after both values.
+/// The end of the selected part of a segment: the first sample at or after both values.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
@@ -87,8 +88,8 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Opens a reader of one run: of the run's segments in `paths` and of `segments`. Also reads
-    /// files without a segment's name, with all runs in them.
+    /// Opens a reader of one run. The reader reads the segments of the run in `paths`, and
+    /// `segments`. It also reads all runs in the files that do not have the name of a segment.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -103,13 +104,13 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Creates a reader of these segments alone.
+    /// Creates a reader that reads only these segments.
     pub fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
         Self { pending_segments: segments.into(), filter, ..Self::default() }
     }
 
-    /// Looks for new segments, to follow a running recorder. Segments are read one after the other,
-    /// so following several directories requires one reader for each.
+    /// Searches for new segments, to follow a running recorder. A reader reads one segment after
+    /// the other, so following several directories requires one reader for each directory.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -118,7 +119,8 @@ impl MergedReader {
         self.refreshes += 1;
         let mut new = Vec::new();
         for (index, path) in self.paths.iter().enumerate() {
-            // A path to a file is read to its end. A new name of that file is not a new segment.
+            // If the path leads to a file, the file is read to its end. A new name of this file is
+            // not a new segment.
             if !is_first && !path.is_dir() {
                 continue;
             }
@@ -142,7 +144,7 @@ impl MergedReader {
         Ok(())
     }
 
-    /// Adds a segment, to be read after all others.
+    /// Adds a segment that is read after all others.
     pub fn push_segment(&mut self, segment: SelectedSegment) {
         self.pending_segments.push_back(segment);
     }
@@ -152,8 +154,8 @@ impl MergedReader {
         self.current.is_some() && self.is_live && !self.has_ended
     }
 
-    /// Returns the next item, or `None` at the end. May be called again after
-    /// [`refresh`](Self::refresh), or when the last segment has grown.
+    /// Returns the next item, or `None` at the end. The caller may call this function again after
+    /// [`refresh`](Self::refresh), or after the last segment has grown.
     ///
     /// # Errors
     /// `Io`.
@@ -165,8 +167,8 @@ impl MergedReader {
         })
     }
 
-    /// Returns the next part, or `None` at the end. With `takes_segments`, returns sealed segments
-    /// as a whole instead of their frames.
+    /// Returns the next part, or `None` at the end. If `takes_segments` is true, returns each
+    /// sealed segment as a whole instead of its frames.
     ///
     /// # Errors
     /// `Io`.
@@ -191,7 +193,7 @@ impl MergedReader {
                 return Ok(Some(ReplayPart::Item(ReplayItem::Header(header, frame))));
             }
             if takes_segments && self.can_be_taken() {
-                // Frames of earlier segments must be returned first.
+                // The frames of earlier segments must be returned before this segment.
                 if self.held.is_empty() {
                     return Ok(self.take_segment().map(|segment| ReplayPart::Segment(Box::new(segment))));
                 }
@@ -213,7 +215,7 @@ impl MergedReader {
     fn can_be_taken(&self) -> bool {
         let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
         let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };
-        // A file of several segments ends with the footer of the last one.
+        // A file that contains several segments ends with the footer of the last segment.
         let (own, header) = (reader.footer().map(|footer| &footer.header), reader.header());
         own.is_some_and(|own| (own.run_id, own.segment) == (header.run_id, header.segment))
     }
@@ -238,7 +240,7 @@ impl MergedReader {
         self.held_bytes -= held.frame.len();
         self.free_buffers.push(std::mem::replace(&mut self.current_frame, held.frame));
         let payload = self.current_frame.get(held.header_bytes..).unwrap_or_default();
-        // Both were decoded before they were held, so decoding succeeds again.
+        // Samples and gaps were decoded before they were held, so decoding them again succeeds.
         match held.kind {
             HeldKind::Sample => Some(ReplayItem::Sample(ReplaySample {
                 telemetry: SampleView::read(payload)?,
@@ -256,13 +258,14 @@ impl MergedReader {
         self.reads += 1;
         let Some(reader) = &mut self.current else {
             let Some(selected) = self.pending_segments.front() else { return Ok(ReadStep::End) };
-            // The reader needs the index only to find times.
+            // The reader needs the index only for a search by time.
             let has_times = selected.mono_ns.is_some() || self.filter.has_times();
             let open = if has_times { ListedSegment::open } else { ListedSegment::open_without_index };
             return Ok(match open(&selected.listing) {
                 Ok(Some(reader)) => self.begin_segment(reader),
                 Ok(None) => return Ok(ReadStep::End),
-                // The recorder was killed just after it had created the segment. Nothing is lost.
+                // The recorder was killed directly after it had created the segment. Nothing is
+                // lost.
                 Err(SegmentError::Empty { .. }) if selected.listing.is_active() => {
                     self.pending_segments.pop_front();
                     ReadStep::Continue
@@ -281,7 +284,7 @@ impl MergedReader {
                 self.later_run_since = None;
                 match at.kind {
                     FrameKind::Trailer => self.has_ended = true,
-                    // A stream of several runs, as written by a replay.
+                    // The file is a stream of several runs, which a replay writes.
                     FrameKind::Header if at.offset > 0 => {
                         let mut frame = Vec::new();
                         reader.copy_frame(at, &mut frame);
@@ -320,13 +323,13 @@ impl MergedReader {
         }
     }
 
-    /// Decides how to continue at the end of the segment being read, or `None` if the segment is
-    /// complete.
+    /// Decides how to continue at the end of the segment that is being read. Returns `None` if the
+    /// segment is complete.
     fn at_segment_end(&mut self) -> Option<ReadStep> {
         let Some(next) = self.pending_segments.front() else { return Some(ReadStep::End) };
         match next.listing.open() {
             Ok(None) => Some(ReadStep::End),
-            // The recorder could not begin this segment, and continues the previous one.
+            // The recorder could not begin this segment, so it continues the previous segment.
             Err(SegmentError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 self.pending_segments.pop_front();
                 Some(ReadStep::Continue)
@@ -352,7 +355,7 @@ impl MergedReader {
         let Some(SelectedSegment { listing, mono_ns }) = self.pending_segments.pop_front() else {
             return ReadStep::End;
         };
-        // Only a file that is not named as a segment can contain runs of several hosts.
+        // Only a file without the name of a segment can contain runs of several hosts.
         let is_of_other_host = listing.name.is_some() && !self.filter.wants_host(reader.header());
         if is_of_other_host || !self.overlaps(&reader) {
             return ReadStep::Continue;
@@ -361,7 +364,7 @@ impl MergedReader {
             .as_ref()
             .map(|range| WantedEnd { mono_ns: range.end, offset: reader.offset_after_time(range.end) });
         // A reader that follows the recording waits until the next run has recovered the segment of
-        // a killed one.
+        // a killed run.
         let is_live = listing.live || (self.refreshes > 1 && listing.is_active());
         reader.select_sources(&self.filter.sources);
         let header = reader.header().clone();
@@ -372,8 +375,8 @@ impl MergedReader {
                 frame
             }
             Ok(Some(Advance::Damage(damage))) => {
-                // The footer's copy has replaced the header. Framing it again gives the bytes that
-                // were written.
+                // The reader uses the footer's copy instead of the damaged header. Framing this
+                // copy gives the same bytes that were written.
                 self.start(reader, is_live, header.clone(), framed(header.checksum, &header.encode()));
                 return self.damaged(damage);
             }
@@ -393,8 +396,8 @@ impl MergedReader {
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: SegmentHeader, frame: Vec<u8>) {
         self.times = Some(WantedTimes::of(&self.filter, &header));
         self.reads = 0;
-        // A reader that begins later, or a damaged descriptor, would otherwise miss sources that
-        // the header lacks.
+        // The footer also describes the sources that the header lacks. The reader would miss these
+        // sources if it began after their descriptors, or if a descriptor is damaged.
         let footer = reader.footer().map(|footer| footer.header.clone());
         self.is_live = is_live;
         self.has_ended = false;
@@ -416,7 +419,8 @@ impl MergedReader {
         }
     }
 
-    /// Queues the descriptors of sources that this header has and the run's first header lacks.
+    /// Queues the descriptors of the sources that are in this header but not in the run's first
+    /// header.
     fn queue_new_sources(&mut self, header: &SegmentHeader) {
         let run = self.next_run.as_mut().or(self.header.as_mut());
         let Some((known, _)) = run.filter(|(known, _)| known.run_id == header.run_id) else { return };
@@ -434,11 +438,12 @@ impl MergedReader {
         ReadStep::Notice(Notice::Damaged(path.unwrap_or_default(), damage))
     }
 
-    /// Returns whether a segment may have samples in the wanted range of time.
+    /// Returns whether a segment may have samples in the selected range of time.
     fn overlaps(&self, reader: &SegmentReader) -> bool {
         let Some(footer) = reader.footer() else { return true };
         let elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(reader.header()));
-        // The wall times in totals are no bounds for a source if the clock was set.
+        // The wall times in the totals of a source are not bounds of its samples if the clock was
+        // set.
         let mut bounds = footer.index.iter().filter_map(|entry| entry.bounds).peekable();
         bounds.peek().is_none()
             || bounds.any(|bounds| {
@@ -450,8 +455,8 @@ impl MergedReader {
             })
     }
 
-    /// Returns whether no wanted frame can follow in this segment: all index intervals with wanted
-    /// samples were read, and this sample is later.
+    /// Returns whether no selected frame can follow in this segment, because all index intervals
+    /// with selected samples were read, and this sample is later.
     fn is_past_end(&self, at: crate::segment::FrameLocation) -> bool {
         let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
         at.kind == FrameKind::Telemetry
@@ -459,12 +464,13 @@ impl MergedReader {
             && reader.sample(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
     }
 
-    /// Returns whether a time in the current segment is wanted, by both clocks.
+    /// Returns whether a time in the current segment is selected according to both clocks.
     fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
         self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }
 
-    /// Holds a frame until its turn, if it is wanted.
+    /// Holds a frame until all earlier frames have been returned. Ignores a frame that is not
+    /// selected.
     fn hold(&mut self, at: crate::segment::FrameLocation) {
         let Some(reader) = &self.current else { return };
         let header = reader.header();
@@ -473,8 +479,8 @@ impl MergedReader {
         let (kind, mono_ns) = match at.kind {
             FrameKind::Telemetry => {
                 let Some(sample) = reader.sample(at) else { return };
-                // An unwanted sample also advances the time, so that held frames do not wait for a
-                // wanted one.
+                // A sample that is not selected also advances the time, so that held frames do not
+                // wait for a selected sample.
                 self.newest_ns = self.newest_ns.max(sample.mono_ns);
                 if !wants(sample.source) || !self.wants_time(sample.wall_ns, sample.mono_ns) {
                     return;
@@ -515,7 +521,7 @@ impl MergedReader {
     }
 }
 
-/// Makes a frame of the payload of a header or a descriptor.
+/// Returns the frame of a header or a descriptor with this payload.
 fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
     // A header read from a file is far shorter than 4 GiB, and writing to a vector cannot fail.

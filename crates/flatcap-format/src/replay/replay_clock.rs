@@ -1,4 +1,4 @@
-//! Computes when a replayed frame is due. The functions do not read a clock: the time is an
+//! Computes when a replayed frame is due. The functions do not read a clock, because the time is an
 //! argument.
 
 use std::fmt;
@@ -7,13 +7,14 @@ use std::str::FromStr;
 /// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// A multiple of the recorded speed; above 0.
+    /// A multiple of the recorded speed. The factor is above 0.
     Times(f64),
     /// The replay is as fast as the recording can be read and consumed.
     Max,
 }
 
-/// Lowest and highest factor: a second takes 11.6 days, or 11.6 days take a second.
+/// Lowest and highest factor. At the lowest, the replay of one second takes 11.6 days; at the
+/// highest, the replay of 11.6 days takes one second.
 const TIMES_RANGE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 impl FromStr for Speed {
@@ -39,7 +40,8 @@ impl fmt::Display for Speed {
     }
 }
 
-/// The clock of one replay: maps recorded monotonic time to the time a frame is due.
+/// The clock of one replay. It maps the recorded monotonic time of a frame to the time at which the
+/// frame is due.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayClock {
     speed: Speed,
@@ -58,8 +60,8 @@ impl ReplayClock {
         Self { speed, origin: None }
     }
 
-    /// Restarts the clock with the next frame: for another run, whose monotonic clock is unrelated,
-    /// or for the next round.
+    /// Restarts the clock with the next frame. This is necessary for the next round of the replay,
+    /// and for another run, whose monotonic clock is unrelated.
     pub fn restart(&mut self) {
         self.origin = None;
     }
@@ -85,7 +87,7 @@ impl ReplayClock {
 mod tests {
     use super::*;
 
-    // Proves that the distances between frames are kept, scaled or ignored, depending on the speed.
+    // Proves that the time between two frames is kept, scaled or ignored, depending on the speed.
     #[test]
     fn distances_follow_the_speed() {
         let due = |speed| {

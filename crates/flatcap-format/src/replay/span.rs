@@ -1,4 +1,4 @@
-//! The time that recordings span, from the first and the last segments of their runs.
+//! Determines the time that recordings span, from the first and the last segments of their runs.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -32,8 +32,9 @@ pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<Re
     Ok(None)
 }
 
-/// Returns the wall times of the first and the last sample, in nanoseconds, of all hosts or of one;
-/// `None` without samples. Reads an unsealed segment in full. Skips segments that cannot be read.
+/// Returns the wall times of the first and the last sample of one host, or of all hosts, in
+/// nanoseconds. Returns `None` if there are no samples. Reads an unsealed segment in full. Skips
+/// segments that cannot be read.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
@@ -52,7 +53,8 @@ pub fn recording_span(
 }
 
 /// Returns the wall time at which recordings end, in nanoseconds: `now_ns` while a recorder writes
-/// one of them, otherwise the time of the last sample. Returns `None` without samples.
+/// one of the recordings, otherwise the time of the last sample. Returns `None` if there are no
+/// samples.
 ///
 /// # Errors
 /// The same errors as [`recording_span`].
@@ -77,8 +79,8 @@ pub(super) fn recording_end(
     Ok(runs(&listings).filter_map(last).max())
 }
 
-/// Returns the wall time of the last sample of each run that has ended, by the run's id. Reads an
-/// unsealed segment in full.
+/// Returns the wall time of the last sample in nanoseconds, by run id, for each run that has ended.
+/// Reads an unsealed segment in full.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
@@ -96,9 +98,9 @@ pub fn run_ends(paths: &[PathBuf], host: Option<&HostIdentity>) -> Result<BTreeM
     Ok(ends)
 }
 
-/// Returns the wall times of the first and the last sample of a segment, or `None` without samples.
-/// The monotonic clock determines which sample is first and last, because a step of the wall clock
-/// does not affect it.
+/// Returns the wall times of the first and the last sample of a segment, or `None` if the segment
+/// has no samples. The monotonic clock determines which sample is first and which one is last,
+/// because a step of the wall clock does not affect the monotonic clock.
 fn segment_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<RangeInclusive<i64>> {
     run_span(listing, host).map(|(_, span)| span)
 }
@@ -117,7 +119,7 @@ fn run_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<(u64
         let last = spans().max_by_key(|span| span.last_mono_ns)?.last_wall_ns;
         return Some((run_id, first..=last));
     }
-    // The earliest and the latest sample: monotonic and wall time of each.
+    // The monotonic and the wall time of the earliest and of the latest sample.
     let mut span: Option<[(u64, i64); 2]> = None;
     while let Ok(Some(advance)) = reader.advance() {
         let Advance::Frame(at) = advance else { continue };

@@ -6,10 +6,11 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 use crate::duration::parse_duration;
 
-/// A bare number of at least this many digits is in nanoseconds, as `wall_ns` is printed: in
-/// seconds it would exceed the range.
+/// Minimum number of digits of a bare number in nanoseconds. The outputs print `wall_ns` in this
+/// form. In seconds, such a number would exceed the range.
 const NANOSECOND_DIGITS_MIN: usize = 16;
-/// A bare number of fewer digits is refused: `20261122` is a misspelt date, not a second of 1970.
+/// Minimum number of digits of a bare number in seconds. A shorter number is refused, because a
+/// number such as `20261122` is a misspelt date, not a second of 1970.
 const SECOND_DIGITS_MIN: usize = 9;
 
 /// A point in time, absolute or relative to the recording.
@@ -21,12 +22,12 @@ pub enum TimeSpec {
     FromStart(u64),
     /// Nanoseconds before the recording's end.
     BeforeEnd(u64),
-    /// A time on the day on which the recording ends, in this zone, or in the local one without a
-    /// zone.
+    /// A time of day on the day on which the recording ends, with the offset of its time zone.
+    /// `None` means the local time zone.
     TimeOfDay(Time, Option<Offset>),
 }
 
-/// The error for a text that is not a point in time.
+/// The error for a string that is not a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{text}\" is not a point in time; use 2026-11-21T14:03:07.25+01:00, 2026-11-21, 14:03:07 (of the last day \
@@ -38,11 +39,11 @@ pub struct TimeError {
 }
 
 impl TimeSpec {
-    /// Parses `text`; `now_ns` is the current wall time, and `zone` the time zone of dates without
-    /// one.
+    /// Parses `text`; `now_ns` is the current wall time, and `zone` is the time zone of dates that
+    /// do not state a time zone.
     ///
     /// # Errors
-    /// The text is not a point in time. The error lists every valid form.
+    /// The string is not a point in time. The error lists every valid form.
     pub fn parse(text: &str, now_ns: i64, zone: &TimeZone) -> Result<Self, TimeError> {
         let text = text.trim();
         let parsed = if let Some(seconds) = text.strip_prefix('@') {
@@ -70,8 +71,8 @@ impl TimeSpec {
         matches!(self, Self::BeforeEnd(_) | Self::TimeOfDay(..))
     }
 
-    /// Returns the wall time of a recording that ends at `end_ns`; `None` after its first sample,
-    /// or beyond the range of 64 bits.
+    /// Returns the wall time in nanoseconds, for a recording that ends at `end_ns`. Returns `None`
+    /// for a time relative to the first sample, and for a time outside of the range of 64 bits.
     pub fn wall_ns(self, end_ns: i64, zone: &TimeZone) -> Option<i64> {
         match self {
             Self::Wall(wall_ns) => Some(wall_ns),
@@ -90,7 +91,7 @@ fn duration_ns(text: &str) -> Option<i64> {
     i64::try_from(parse_duration(text).ok()?.as_nanos()).ok()
 }
 
-/// Adds the part of the text after `now`: nothing, or a sign and a duration.
+/// Adds the part of the string after `now`, which is empty, or a sign and a duration.
 fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
     if let Some(duration) = distance.strip_prefix('-') {
         return now_ns.checked_sub(duration_ns(duration)?);
@@ -101,7 +102,8 @@ fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
     }
 }
 
-/// Parses a bare number: nanoseconds or seconds since 1970, by the number of its digits.
+/// Parses a bare number. The number of its digits determines whether it is in nanoseconds or
+/// seconds since 1970.
 fn number(text: &str) -> Option<i64> {
     match text.find('.').unwrap_or(text.len()) {
         NANOSECOND_DIGITS_MIN.. => text.parse().ok(),
@@ -110,7 +112,7 @@ fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// Parses seconds with up to nine decimals, exactly: without floating point.
+/// Parses seconds with up to nine decimals. The result is exact, because no floating point is used.
 fn epoch_ns(text: &str) -> Option<i64> {
     let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -136,7 +138,8 @@ fn day(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
 /// Parses a time of day, with or without an offset from UTC.
 fn time_of_day(text: &str) -> Option<TimeSpec> {
     let (time, offset) = text.split_at(text.find(['Z', 'z', '+', '-']).unwrap_or(text.len()));
-    // The library also accepts hours alone and a leading T. Here both forms are refused.
+    // The library also accepts hours without minutes, and a leading T. This parser refuses both
+    // forms.
     if !time.starts_with(|first: char| first.is_ascii_digit()) || !time.contains(':') {
         return None;
     }
@@ -205,7 +208,7 @@ mod tests {
         assert_eq!(parse("-1h 30m"), Some(TimeSpec::BeforeEnd(5_400_000_000_000)));
     }
 
-    // Proves that a time of day is on the last day of the recording, in its own zone or in the
+    // Proves that a time of day is on the last day of the recording, in the stated zone or in the
     // caller's zone, and that -5m is relative to the end.
     #[test]
     fn the_end_of_a_recording_places_times() {
@@ -224,7 +227,7 @@ mod tests {
         assert!(["+5m", "now", "2023-11-14"].iter().all(|text| !parse(text).unwrap().depends_on_end()));
     }
 
-    // Proves that texts close to a valid one are rejected, and that the error names the value and
+    // Proves that strings close to a valid one are rejected, and that the error names the value and
     // the valid forms.
     #[test]
     fn near_misses_are_refused() {

@@ -1,4 +1,5 @@
-//! Times of a recording, parsed from texts that people write, and the range between two of them.
+//! Times of a recording, which are parsed from strings that people write, and the range between two
+//! times.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use super::span::{first_sample, recording_end};
 use super::time::{TimeError, TimeSpec};
 use crate::segment::{Elapsed, SegmentError};
 
-/// A point in time by one of the clocks.
+/// A point in time according to one of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimePoint {
     /// Wall time, in nanoseconds since 1970, UTC.
@@ -18,23 +19,23 @@ pub enum TimePoint {
     Elapsed(u64),
 }
 
-/// From one point, included, to another one, excluded. Without one of the points, the range is open
-/// at that end.
+/// A range from one point, which is included, to another point, which is excluded. If one of the
+/// points is missing, the range has no limit at that end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The begin.
+    /// The start of the range.
     pub since: Option<TimePoint>,
-    /// The end.
+    /// The end of the range.
     pub until: Option<TimePoint>,
 }
 
-/// The error of a text that does not name a time of a recording.
+/// The error for a string that does not name a time of a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum TimePointError {
-    /// The text is not a point in time.
+    /// The string is not a point in time.
     #[error(transparent)]
     Text(#[from] TimeError),
-    /// Nanoseconds in 64 bits cannot represent the time.
+    /// The time cannot be represented as nanoseconds in 64 bits.
     #[error("\"{0}\" is before 1678 or after 2261")]
     OutOfRange(String),
     /// The time depends on the end of the recording, and the recording cannot be read.
@@ -43,12 +44,12 @@ pub enum TimePointError {
 }
 
 impl TimePoint {
-    /// Parses a text in the notation of [`TimeSpec`]. If the time depends on the end of the
-    /// recording, reads the recording; otherwise does not. `now_ns` is the current wall time, and
-    /// `zone` the time zone of times without one.
+    /// Parses a string in the notation of [`TimeSpec`]. Reads the recording only if the time
+    /// depends on the end of the recording. `now_ns` is the current wall time, and `zone` is the
+    /// time zone of times that do not state a time zone.
     ///
     /// # Errors
-    /// The text is not a point in time (the error lists every valid form); `Segment` for a path
+    /// The string is not a point in time (the error lists every valid form); `Segment` for a path
     /// that is missing or unreadable.
     pub fn parse(
         text: &str,
@@ -65,8 +66,8 @@ impl TimePoint {
         wall_ns.map(Self::Wall).ok_or_else(|| TimePointError::OutOfRange(text.to_owned()))
     }
 
-    /// Returns the wall time, in nanoseconds. Returns `None` for a time after the first sample if
-    /// there are no samples.
+    /// Returns the wall time, in nanoseconds. Returns `None` for a time relative to the first
+    /// sample if there are no samples.
     ///
     /// # Errors
     /// A segment cannot be read.
@@ -87,7 +88,7 @@ impl TimePoint {
 }
 
 impl TimeRange {
-    /// Returns the range of `length_ns` around a point.
+    /// Returns the range of length `length_ns` whose middle is this point.
     pub fn around(middle: TimePoint, length_ns: u64) -> Self {
         let (before_ns, after_ns) = (length_ns / 2, length_ns - length_ns / 2);
         let (since, until) = match middle {
@@ -117,7 +118,7 @@ impl TimeRange {
         self.since.is_none() && self.until.is_none()
     }
 
-    /// Limits a filter for the recordings at these paths to the range.
+    /// Returns a filter for the recordings at these paths that is limited to the range.
     ///
     /// # Errors
     /// A segment cannot be read.
@@ -146,7 +147,7 @@ fn elapsed_ns(point: TimePoint) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Proves that a window lies around its middle, by the clock of the middle, within the range of
+    // Proves that a range around a point uses the clock of the point, and ends at the limits of the
     // representable times.
     #[test]
     fn a_window_lies_around_its_middle() {
@@ -162,8 +163,8 @@ mod tests {
         assert!(TimeRange::default().is_all() && !long(0).is_all());
     }
 
-    // Proves that a filter gets the points of wall time, and that points after the first sample
-    // select nothing if a recording has no samples.
+    // Proves that a filter gets the points in wall time, and that points relative to the first
+    // sample select nothing if a recording has no samples.
     #[test]
     fn a_filter_is_limited() {
         let range = TimeRange { since: Some(TimePoint::Wall(5)), until: Some(TimePoint::Elapsed(7)) };

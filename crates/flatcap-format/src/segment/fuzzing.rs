@@ -1,8 +1,8 @@
-//! Properties that must hold for any input: the entry points of `fuzz/` and of the tests that run
-//! its corpus.
+//! Checks properties that must hold for any input. The fuzz targets in `fuzz/`, and the tests that
+//! run their corpus, call the functions of this module.
 //!
-//! Each entry point takes untrusted bytes and panics if this module violates a property. Only tests
-//! and the feature `fuzzing` compile this module; releases do not.
+//! Each of these functions accepts untrusted bytes, and panics if the code under test violates a
+//! property. Only tests and the feature `fuzzing` compile this module. Releases do not contain it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use super::{
 use crate::storage::{ReadAt, Storage};
 use crate::testing::memory::MemoryStorage;
 
-/// Opens `data` as a segment, reads and verifies it. Frames and damaged ranges must cover the file
-/// without overlap, and the verifier must give the same result for batches and frame by frame.
+/// Opens `data` as a segment, reads the segment, and verifies it. Frames and damaged ranges must
+/// cover the file without overlap, and the verifier must give the same result whether it reads
+/// batches or single frames.
 ///
 /// # Panics
 /// A property of the reader or the verifier is violated.
@@ -55,10 +56,12 @@ pub fn segment(data: &[u8]) {
     }
     if let Some(tail) = reader.tail() {
         assert_eq!(tail.offset, end, "a tail follows the last frame");
-        // Blocks without frames of this segment may be longer than the file.
+        // If the blocks contain no frames of this segment, their raw bytes are the tail, which may
+        // be longer than the file.
         let most = reader.compressed().map_or(0, CompressedSegment::raw_bytes).max(data.len() as u64);
         assert!(tail.length > 0 && tail.length <= most, "a tail is not empty");
-        // A tail after the last block is measured in the file: its raw length is unknown.
+        // A tail after the last block is measured in bytes of the file, because its raw length is
+        // not known.
         let is_after_blocks = reader.compressed().is_some_and(|compressed| compressed.raw_bytes() == end);
         end += if is_after_blocks { 0 } else { tail.length };
     }
@@ -81,8 +84,8 @@ pub fn segment(data: &[u8]) {
     assert!(is_sealed || !verdict.is_intact(), "an unsealed segment is not intact");
 }
 
-/// Recovers `data` as a segment left by a crash. A recovered segment must be sealed, intact and
-/// complete, and all other bytes must be set aside.
+/// Recovers `data` as a segment that a crash has left. The recovered segment must be sealed, intact
+/// and complete. All bytes that it does not contain must be set aside in other files.
 ///
 /// # Panics
 /// A property of the recovery is violated.
@@ -113,7 +116,7 @@ pub fn complete(data: &[u8]) {
     assert_eq!(verdict.frames, recovered.frames, "the recovery reports the right number of samples");
 }
 
-/// Reads `data` as a file name. A name that is accepted must print as it was read.
+/// Reads `data` as a file name. If the name is accepted, it must be printed exactly as it was read.
 ///
 /// # Panics
 /// A property of the parser is violated.
@@ -138,7 +141,8 @@ mod tests {
     use crate::testing::effort;
     use crate::testing::example;
 
-    /// Mutations per file: all files together take a few seconds in a debug build.
+    /// Number of mutations per file. With this number, all files together take a few seconds in a
+    /// debug build.
     const MUTATIONS: u64 = 60;
 
     struct SegmentMutator(u64);
@@ -151,7 +155,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Makes one to four changes: flips bits, truncates, removes, repeats or zeroes bytes.
+        /// Makes one to four changes. A change flips a bit, or truncates, removes, repeats or
+        /// zeroes bytes.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 let at = self.next() % bytes.len().max(1);
@@ -191,8 +196,8 @@ mod tests {
         }
     }
 
-    // Proves that recovery and verification begin a later source at the number in its descriptor:
-    // samples from there on are kept, samples below it are left out.
+    // Proves that recovery and verification begin a later source at the number in the source's
+    // descriptor. Samples at or above this number are kept, and samples below it are left out.
     #[test]
     fn described_sources_begin_where_they_say() {
         for (first, frames) in [(5, 3), (3, 1)] {
@@ -224,14 +229,14 @@ mod tests {
     }
 
     // Proves that the properties of reader and verifier hold for the golden segments and for
-    // mutations of them.
+    // mutations of these segments.
     #[test]
     fn segments_hold_near_the_corpus() {
         run("../../tests/corpus", segment);
     }
 
-    // Proves that recovered segments are intact and complete, with the golden segments and
-    // mutations of them as input.
+    // Proves that recovered segments are intact and complete. Method: recover the golden segments
+    // and mutations of these segments.
     #[test]
     fn recoveries_hold_near_the_corpus() {
         run("../../tests/corpus", complete);

@@ -1,9 +1,9 @@
-//! The segment file: a header, samples and gaps, and, once sealed, a footer and a trailer. Every
-//! byte belongs to a frame (docs/FORMAT.md).
+//! The segment file. A segment contains a header, samples and gaps. A sealed segment also contains
+//! a footer and a trailer. Every byte belongs to a frame (docs/FORMAT.md).
 //!
-//! This module never decides when to write, rotate, sync or delete. It knows neither slabs nor the
-//! meaning of a payload. It leaves no thread running: the workers of a verification end before the
-//! verification returns. Readers never write.
+//! This module never decides when to write, rotate, sync or delete. It does not use slabs, and does
+//! not interpret the payloads of samples. It leaves no thread running, because the workers of a
+//! verification end before the verification returns. Readers never write.
 
 mod compressed;
 mod format;

@@ -1,7 +1,7 @@
-//! The storage of segments: a directory, and the files in it.
+//! The storage of segments, which is a directory and the files in it.
 //!
-//! These are traits, so that a recorder can supply a directory with quotas and rights, and a test
-//! can supply one that fails or crashes.
+//! The directory and the files are traits. A recorder can thus supply a directory with quotas and
+//! rights, and a test can supply a directory that fails or crashes.
 //!
 //! Storage never interprets the contents of files.
 
@@ -24,9 +24,9 @@ pub use portable::{file_names, open_regular};
 /// Name of the lock file in a data directory.
 pub const LOCK_NAME: &str = "flatcap.lock";
 
-/// A directory that segments are written to.
+/// A directory to which segments are written.
 pub trait Storage: Debug + Send + Sync {
-    /// Creates a file that must not exist, for appending.
+    /// Creates a file for appending. The file must not exist yet.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -44,17 +44,17 @@ pub trait Storage: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Exchanges the names of two files atomically: at no time is one of the names missing or
-    /// incomplete.
+    /// Exchanges the names of two files in one atomic step. Both names always exist, and each name
+    /// always refers to one of the two complete files.
     ///
     /// # Errors
-    /// `NotFound` if either is missing; `Unsupported` if the file system cannot exchange names; or
-    /// any error of the underlying system call.
+    /// `NotFound` if either file is missing; `Unsupported` if the file system cannot exchange
+    /// names; or any error of the underlying system call.
     fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
 
-    /// Renames a file over another one, which is removed. Only for a directory that no other
-    /// process changes: this method may recreate a name that another process has removed.
-    /// [`exchange`](Self::exchange) never replaces a file.
+    /// Renames a file. Removes another file that has the new name. Only for a directory that no
+    /// other process changes, because this method may recreate a name that another process has
+    /// removed. In contrast, [`exchange`](Self::exchange) never replaces a file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -72,21 +72,21 @@ pub trait Storage: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Returns the files in the directory, in no particular order. Skips names that are not UTF-8;
-    /// they are not ours.
+    /// Returns the files in the directory, in no particular order. Skips names that are not UTF-8,
+    /// because this project does not create such files.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn entries(&self) -> io::Result<Vec<FileEntry>>;
 
-    /// Returns total and available disk space.
+    /// Returns the total and the available disk space.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn space(&self) -> io::Result<DiskSpace>;
 
-    /// Returns whether `name` in the directory's path still refers to an open file: neither was
-    /// removed, renamed or replaced.
+    /// Returns whether `name` in the directory's path still refers to an open file. It does not if
+    /// the directory or the file was removed, renamed or replaced.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -94,8 +94,8 @@ pub trait Storage: Debug + Send + Sync {
         Ok(true)
     }
 
-    /// Switches to the directory that is now at the path, if it is another directory. Returns
-    /// whether the directory has changed.
+    /// Switches to the directory that is now at the path, if that is not the open directory.
+    /// Returns whether the directory has changed.
     ///
     /// # Errors
     /// The new directory cannot be created, opened or locked. After an error, nothing has changed.
@@ -103,8 +103,8 @@ pub trait Storage: Debug + Send + Sync {
         Ok(false)
     }
 
-    /// Returns whether the storage is memory (tmpfs), where a reservation takes memory from the
-    /// whole host.
+    /// Returns whether the storage is in memory (tmpfs). Preallocation in such a storage takes
+    /// memory from the whole host.
     fn is_in_memory(&self) -> bool {
         false
     }
@@ -113,10 +113,10 @@ pub trait Storage: Debug + Send + Sync {
 /// A file in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Name.
+    /// The file's name.
     pub name: String,
-    /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
-    /// excludes sparse ranges.
+    /// Allocated space on disk, in bytes. It includes preallocated space after the end of the file,
+    /// and excludes sparse ranges.
     pub allocated: u64,
     /// Inode number. The number identifies the file even after a rename.
     pub identity: u64,
@@ -130,9 +130,9 @@ impl FileEntry {
 /// Disk space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Total.
+    /// The size of the file system.
     pub total: u64,
-    /// Available to this process.
+    /// The space that this process can use.
     pub available: u64,
 }
 
@@ -151,22 +151,23 @@ pub struct FileAttributes {
 
 /// A file that can be read at any offset.
 pub trait ReadAt: Debug + Send + Sync {
-    /// Reads up to the length of the buffer from `offset` on; may return less. Returns 0 at the
-    /// end.
+    /// Reads bytes from `offset` on into the buffer. Returns the number of bytes read, which may be
+    /// less than the length of the buffer. Returns 0 at the end of the file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Returns the current length, in bytes.
+    /// Returns the current length of the file, in bytes.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn length(&self) -> io::Result<u64>;
 
     /// Returns the offset of the next byte at or after `offset` that takes disk space. The bytes
-    /// before it are zeros: a file of a few stored bytes may be 64 GiB long. Returns `offset` if
-    /// its byte takes space, or if the file system does not report it.
+    /// before this byte are zeros. A file with only a few stored bytes may be 64 GiB long. Returns
+    /// `offset` if the byte at `offset` takes disk space, or if the file system does not provide
+    /// this information.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -193,19 +194,20 @@ pub trait ReadAt: Debug + Send + Sync {
     }
 }
 
-/// A file that one thread appends to and another one syncs.
+/// A file to which one thread appends, and which another thread syncs.
 pub trait StorageFile: ReadAt {
-    /// Appends the slices; may write only a part. Returns the number of bytes written.
+    /// Appends the slices. May write only a part of the bytes. Returns the number of bytes written.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Appends all bytes of the slices, and continues after short writes. Consumes the slices.
+    /// Appends all bytes of the slices, and continues after short writes. The slices are changed,
+    /// and the caller must not use them afterwards.
     ///
     /// # Errors
-    /// `WriteZero` if nothing more is written, or any error of the underlying system call. A part
-    /// may have been written.
+    /// `WriteZero` if a write accepts no more bytes, or any error of the underlying system call.
+    /// After an error, a part of the bytes may have been written.
     fn append_all(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
@@ -226,7 +228,7 @@ pub trait StorageFile: ReadAt {
     /// call.
     fn preallocate(&self, end: u64) -> io::Result<()>;
 
-    /// Truncates the file to `length` and frees any preallocation after it.
+    /// Truncates the file to `length` and frees the preallocated space after `length`.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -238,20 +240,20 @@ pub trait StorageFile: ReadAt {
     /// Any error of the underlying system call.
     fn allocated(&self) -> io::Result<u64>;
 
-    /// Returns owner, group, mode and times.
+    /// Returns the owner, the group, the mode and the times of the file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn attributes(&self) -> io::Result<FileAttributes>;
 
-    /// Sets owner, group, mode and times to the values of another file.
+    /// Sets the owner, the group, the mode and the times to the values of another file.
     ///
     /// # Errors
     /// `PermissionDenied` if the owner differs and this process may not change owners, or any error
     /// of the underlying system call.
     fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()>;
 
-    /// Returns device and inode.
+    /// Returns the device number and the inode number.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -262,12 +264,13 @@ pub trait StorageFile: ReadAt {
     /// Syncs the file's content to disk (fdatasync).
     ///
     /// # Errors
-    /// Any error of the underlying system call. After an error, earlier writes may be lost: never
-    /// retry.
+    /// Any error of the underlying system call. After an error, earlier writes may be lost, so the
+    /// caller must not retry.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Returns whether a recorder runs in this directory, that is, holds its lock. Does not write.
+/// Returns whether a recorder runs in this directory, that is, holds the lock of the directory.
+/// Does not write.
 pub fn is_recording(directory: &Path) -> bool {
     // A shared lock does not disturb other readers and leaves the file unchanged.
     open_regular(&directory.join(LOCK_NAME))
@@ -295,7 +298,7 @@ impl ReadAt for File {
     }
 }
 
-/// Bytes in memory.
+/// Reads bytes in memory like a file.
 impl ReadAt for Vec<u8> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);

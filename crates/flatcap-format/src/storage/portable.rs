@@ -1,4 +1,4 @@
-//! Opening files on systems other than Linux.
+//! Opens files on systems other than Linux.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,8 @@ use std::path::Path;
 /// # Errors
 /// The file is of another kind, or any error of the underlying system call.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Checks the kind before opening: opening a FIFO would wait for its writer.
+    // Checks the kind before opening the file, because opening a FIFO would wait for a writer of
+    // the FIFO.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file"));
     }
@@ -17,7 +18,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the names of the files in a directory, in no particular order. Skips names that are not
-/// UTF-8; they are not ours.
+/// UTF-8, because this project does not create such files.
 ///
 /// # Errors
 /// Any error of the underlying system call.

@@ -1,19 +1,21 @@
-//! The effort of a test: enough for `cargo test`; everything, for which scripts/damage.sh has time;
-//! or many minutes, for scripts/proofs.sh, which is run by hand.
+//! The effort of a test. There are three levels. The lowest level is for `cargo test`. The full
+//! level is for scripts/damage.sh. The highest level takes many minutes, and is for
+//! scripts/proofs.sh, which people run by hand.
 
-/// Returns `full` if `FLATCAP_FULL` is set, else `quick`.
+/// Returns `full` if `FLATCAP_FULL` is set, otherwise `quick`.
 pub fn of<T>(quick: T, full: T) -> T {
     if std::env::var_os("FLATCAP_FULL").is_some() { full } else { quick }
 }
 
-/// Returns the number of random cases: `full` if `FLATCAP_FULL` is set, else `quick`, or a fifth of
-/// it if `FLATCAP_BRIEF` is set, for emulated processors, which take twenty times as long.
+/// Returns the number of random cases. This is `full` if `FLATCAP_FULL` is set, otherwise `quick`.
+/// If `FLATCAP_BRIEF` is set, it is a fifth of `quick`. `FLATCAP_BRIEF` is for emulated processors,
+/// which take twenty times as long.
 pub fn cases(quick: u32, full: u32) -> u32 {
     let is_brief = std::env::var_os("FLATCAP_BRIEF").is_some();
     of(if is_brief { quick.div_ceil(5) } else { quick }, full)
 }
 
-/// Returns `long` if `FLATCAP_LONG` is set, else `quick`: for proofs that take many minutes.
+/// Returns `long` if `FLATCAP_LONG` is set, otherwise `quick`. For proofs that take many minutes.
 pub fn by_hand<T>(quick: T, long: T) -> T {
     if std::env::var_os("FLATCAP_LONG").is_some() { long } else { quick }
 }

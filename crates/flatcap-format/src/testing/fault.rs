@@ -1,13 +1,14 @@
-//! Faults of a simulated storage: operations fail, processes and hosts crash.
+//! Faults of a simulated storage, which are failing operations, and crashes of the process or the
+//! host.
 
 use std::io;
 
 /// The extent of a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashKind {
-    /// Only the process dies: everything that the kernel accepted is kept.
+    /// Only the process is killed. All changes that the kernel has accepted are kept.
     ProcessKilled,
-    /// The kernel dies too: unsynced changes may be lost.
+    /// The whole host loses power. Changes that were not synced may be lost.
     PowerCut,
 }
 
@@ -16,10 +17,10 @@ pub enum CrashKind {
 pub enum CrashPoint {
     /// The crash happens before the operation has any effect.
     Before,
-    /// The crash happens within the operation, which may have had an effect, an append in part. No
-    /// result is returned.
+    /// The crash happens within the operation. The operation may have had an effect, and an append
+    /// may have written a part of its bytes. The caller gets no result.
     Within,
-    /// The operation has taken effect, and its caller has the result.
+    /// The crash happens after the operation has taken effect and its caller has the result.
     After,
 }
 
@@ -27,9 +28,10 @@ pub enum CrashPoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFailure {
     Kind(io::ErrorKind),
-    /// An errno, such as 5 for EIO.
+    /// An errno, for example 5 for EIO.
     Code(i32),
-    /// An errno of an append that has written all of its bytes. Other operations fail as usual.
+    /// An errno that an append returns although it has written all of its bytes. Other operations
+    /// fail as usual.
     Late(i32),
 }
 

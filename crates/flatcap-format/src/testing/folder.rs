@@ -1,4 +1,5 @@
-//! A directory without a lock, quotas or rights of its own: enough to write segments anywhere.
+//! A directory without a lock, quotas and special rights. It is sufficient to write segments
+//! anywhere.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -50,7 +51,8 @@ impl Storage for Folder {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        // Windows cannot sync a directory; its file systems order the changes of names themselves.
+        // Windows cannot sync a directory. Its file systems keep the order of the changes of names
+        // themselves.
         if cfg!(unix) { File::open(&self.0)?.sync_all() } else { Ok(()) }
     }
 
@@ -108,7 +110,7 @@ impl StorageFile for FolderFile {
         Ok(FileAttributes { times, ..FileAttributes::default() })
     }
 
-    /// Sets only the times: owners and permissions are not portable.
+    /// Sets only the times, because owners and permissions are not portable.
     fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
         self.0.set_times(attributes.times)
     }

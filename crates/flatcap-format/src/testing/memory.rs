@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
-/// A storage in memory.
+/// A storage in memory that never fails. Holds the files by name.
 #[derive(Debug, Default)]
 pub struct MemoryStorage(Mutex<BTreeMap<String, Arc<MemoryFile>>>);
 

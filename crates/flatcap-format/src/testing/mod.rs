@@ -1,5 +1,6 @@
-//! For tests of programs that write or read segments: a simulated storage, a plain directory,
-//! payloads and recordings of known content, and the effort of a test.
+//! Helpers for tests of programs that write or read segments. The module provides a simulated
+//! storage, a plain directory, payloads and recordings with known content, and the effort of a
+//! test.
 
 #![allow(
     missing_docs,

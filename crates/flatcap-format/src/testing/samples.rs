@@ -12,7 +12,7 @@ use crate::segment::{
     Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
 
-/// A sample, and its time.
+/// A sample and the time of the sample.
 #[derive(Debug)]
 pub struct TimedSample {
     pub source: u16,
@@ -50,7 +50,8 @@ pub fn write_samples(
     writer
 }
 
-/// Writes payloads of one source as a sealed segment, one sample per microsecond. Returns its path.
+/// Writes payloads of one source as a sealed segment, with one sample per microsecond. Returns the
+/// path of the segment.
 pub fn write_source(folder: &Path, (name, root): (&str, &str), schema: &[u8], bodies: &[Vec<u8>]) -> PathBuf {
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: 1_700_000_000_000_000_000 };
     let source = SourceInfo {

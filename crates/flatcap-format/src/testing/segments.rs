@@ -1,4 +1,4 @@
-//! A header and a compressed segment, as tests of readers need them.
+//! Provides a header and a compressed segment for tests of readers.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::block::SourceCompression;
 use crate::host::{ClockReading, HostName};
 use crate::segment::{Advance, CompressedWriter, SegmentHeader, SegmentReader, SourceInfo, SourceKind};
 
-/// A header with two sources, in which every field differs from its default.
+/// Returns a header with two sources. Every field of the header differs from its default.
 pub fn example() -> SegmentHeader {
     SegmentHeader {
         segment: 7,
@@ -44,7 +44,7 @@ pub fn example() -> SegmentHeader {
     }
 }
 
-/// Compresses the file of a segment in blocks of about `block_bytes`.
+/// Compresses the file of a segment into blocks of about `block_bytes`.
 pub fn compressed(path: &Path, block_bytes: usize) -> Vec<u8> {
     let raw = std::fs::read(path).unwrap();
     let mut reader = SegmentReader::open(path).unwrap();

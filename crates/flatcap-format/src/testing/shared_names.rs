@@ -1,5 +1,6 @@
-//! Random recordings whose sources and elements share names, and what is in them: each sample by
-//! run and id, each element by its identity. Every output is compared with the known samples.
+//! Writes random recordings in which several sources and several elements have the same name. Also
+//! returns all samples of a recording, each with its run and the id of its source, and the identity
+//! of each element. Tests compare every output with these known samples.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -16,9 +17,9 @@ use crate::segment::{
 };
 use crate::testing::Folder;
 
-/// The names of the sources of each run, by id. Each has its id as the label `thread`.
+/// The names of the sources of each run, by id. Each source has its id as the label `thread`.
 pub const NAMES: [&str; 4] = ["app", "app", "other", "app"];
-/// Wall time between two samples of a recording.
+/// Wall time between two samples of a recording, in nanoseconds.
 pub const STEP_NS: i64 = 10_000_000;
 const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 const ROOT: &str = "Root";
@@ -31,7 +32,7 @@ pub struct KnownSample {
     pub source: u16,
     pub seq: u64,
     pub mono_ns: u64,
-    /// No other sample of the recording has this time.
+    /// The wall time of the sample. No other sample of the recording has the same wall time.
     pub wall_ns: i64,
     /// A number that no other sample has.
     pub level: u64,
@@ -41,7 +42,7 @@ pub struct KnownSample {
 /// An element of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownDevice {
-    /// Identifies it, with its source.
+    /// The number that identifies the element within its source.
     pub pid: u64,
     /// The device's name in this sample, which may be invalid UTF-8.
     pub name: Vec<u8>,
@@ -61,21 +62,21 @@ impl KnownDevice {
     pub fn printed_name(&self) -> String {
         match str::from_utf8(&self.name) {
             Ok(name) => name.to_owned(),
-            // The names below have one invalid byte each.
+            // Each name below that is not valid UTF-8 has exactly one invalid byte.
             Err(_) => "b\\xc3".to_owned(),
         }
     }
 
-    /// Returns the begin of the device's label.
+    /// Returns the start of the device's label.
     pub fn label(&self) -> String {
         let (name, pid) = (self.printed_name(), self.pid);
         if name.is_empty() { pid.to_string() } else { format!("{name}[{pid}]") }
     }
 }
 
-/// Writes a recording of one to three runs, and returns its samples in the order of time. Sources
-/// begin, pause and end; elements too, and they are renamed. The unit of their counter differs
-/// between runs.
+/// Writes a recording of one to three runs, and returns the samples of the recording in the order
+/// of time. Sources and elements begin, pause and end, and elements are also renamed. The unit of
+/// the elements' counter differs between runs.
 pub fn write_recording(folder: &Path, seed: u64) -> Vec<KnownSample> {
     let mut random = SimulationRandom::new(seed);
     let mut samples = Vec::new();
@@ -95,7 +96,7 @@ fn random_run(random: &mut SimulationRandom, run_id: u64, before: u64) -> Vec<Kn
     let mut next_seqs = [0; NAMES.len()];
     let mut counts = [[0_u64; 5]; NAMES.len()];
     for _ in 0..random.below(7) {
-        // One source alone, or two at the same time.
+        // In each part of the run, there are samples of only one source, or of two sources.
         let first = random.below(NAMES.len());
         let second = if random.below(2) == 0 { first } else { random.below(NAMES.len()) };
         for _ in 0..=random.below(6) {

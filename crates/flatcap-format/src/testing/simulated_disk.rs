@@ -1,25 +1,27 @@
-//! The state of a simulated disk: for files and for a directory, the content that a process sees,
-//! the content that is durable, and the changes between them that may have reached the disk.
+//! The state of a simulated disk. For files and for a directory, this is the content that a process
+//! sees, the content that is durable, and the changes between these two that may have reached the
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The unit that the disk writes atomically, except for the one being written at a power cut.
+/// Size of the unit that the disk writes atomically, in bytes. The only exception is the unit that
+/// is being written at a power cut.
 const SECTOR_BYTES: usize = 512;
-/// The unit of allocation.
+/// Size of the unit of allocation, in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A file's content, in the page cache and on disk.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedInode {
     content: Vec<u8>,
-    zeros: usize, // after the content: a file that is truncated to a large size takes no memory
+    zeros: usize, // number after `content`, so that a file of large size takes no memory
     durable: Vec<u8>, // state after the last sync
     unsynced: Vec<ContentChange>,
     dropped: BTreeSet<usize>,    // sectors dropped by a failed sync
     pub(super) reserved: u64,    // end of the preallocation
-    pub(super) handles: Arc<()>, // strong count: open files + 1
+    pub(super) handles: Arc<()>, // strong count: number of open handles + 1
 }
 
 #[derive(Debug, Clone)]
@@ -28,7 +30,7 @@ enum ContentChange {
     Truncate(usize),
 }
 
-/// Directory entries: names and the files they refer to.
+/// Directory entries, which are names and the files to which they refer.
 #[derive(Debug)]
 pub(super) struct SimulatedDirectory {
     pub(super) names: BTreeMap<String, usize>,
@@ -39,19 +41,19 @@ pub(super) struct SimulatedDirectory {
 #[derive(Debug, Clone)]
 struct EntryChange {
     inode: usize,
-    from: Option<String>, // none: created
-    to: Option<String>,   // none: removed
+    from: Option<String>, // `None` if the file is created
+    to: Option<String>,   // `None` if the file is removed
     displaced: Displaced,
 }
 
-/// The effect of a rename on the file that already had the new name.
+/// The effect of a rename on another file that already had the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Displaced {
-    /// No file contained the name.
+    /// No other file had the name.
     Nothing,
-    /// The file is removed.
+    /// The other file is removed.
     Removed,
-    /// The file gets the old name, in the same step.
+    /// The other file gets the old name, in the same step.
     Swapped(usize),
 }
 
@@ -72,7 +74,7 @@ impl SimulatedInode {
         bytes
     }
 
-    /// Reads from an offset on. Returns the number of bytes.
+    /// Reads from an offset on. Returns the number of bytes read.
     pub(super) fn read(&self, buffer: &mut [u8], offset: usize) -> usize {
         let count = self.length().saturating_sub(offset).min(buffer.len());
         let stored = self.content.get(offset..).unwrap_or_default();
@@ -91,7 +93,8 @@ impl SimulatedInode {
         self.content.resize(offset, 0);
         self.zeros = 0;
         self.content.extend_from_slice(bytes);
-        // A sector that is written to again is written back completely.
+        // A dropped sector that is written to again becomes dirty, and is then written back
+        // completely.
         self.dropped.retain(|sector| !sectors(offset, bytes.len()).contains(sector));
         self.unsynced.push(ContentChange::Append(bytes.to_vec()));
     }
@@ -116,15 +119,15 @@ impl SimulatedInode {
         self.dropped.clear();
     }
 
-    /// Drops some dirty sectors: the kernel reports a failed sync once and may forget data that it
-    /// could not write.
+    /// Drops some dirty sectors. This simulates the kernel, which reports a failed sync only one
+    /// time, and may forget data that it could not write.
     pub(super) fn fail_sync(&mut self, random: &mut SimulationRandom) {
         let (_, dirty) = self.changed(self.unsynced.len(), 0);
         self.dropped.extend(dirty.into_iter().filter(|_| random.below(2) == 1));
     }
 
     /// Returns the content after the first `count` unsynced changes and `part` bytes of the next
-    /// one, and the sectors that they wrote to.
+    /// change. Also returns the sectors to which these changes wrote.
     fn changed(&self, count: usize, part: usize) -> (Vec<u8>, BTreeSet<usize>) {
         let mut content = self.durable.clone();
         let mut dirty = BTreeSet::new();
@@ -145,8 +148,8 @@ impl SimulatedInode {
         (content, dirty)
     }
 
-    /// Returns a possible content after a power cut: the length follows a prefix of the changes,
-    /// and any subset of the dirty sectors has been written.
+    /// Returns a possible content after a power cut. The length is the length after a prefix of the
+    /// changes, and any subset of the dirty sectors has been written.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> Vec<u8> {
         let all = self.unsynced.len();
         let count = if random.below(2) == 1 { all } else { random.below(all + 1) };
@@ -212,12 +215,12 @@ impl SimulatedDirectory {
         self.unsynced.clear();
     }
 
-    /// Returns possible entries after a power cut. Changes of one file's entry persist in order, up
-    /// to any one of the changes. Changes of different files persist independently, except that a
-    /// name must be free before it is reused.
+    /// Returns possible entries after a power cut. The changes of one file's entry persist in
+    /// order, up to any one of the changes. The changes of different files persist independently,
+    /// except that a name must be free before another file gets the name.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> BTreeMap<String, usize> {
         let mut names = self.synced.clone();
-        // Files whose later changes did not persist.
+        // Files whose remaining changes do not persist.
         let mut stalled: BTreeSet<usize> = BTreeSet::new();
         let odds = random.below(5);
         for EntryChange { inode, from, to, displaced: goes } in &self.unsynced {
@@ -262,7 +265,8 @@ pub struct SimulationRandom(u64);
 
 impl SimulationRandom {
     pub fn new(seed: u64) -> Self {
-        // Mixed so that adjacent seeds start differently; the state must not be 0.
+        // The bits of the seed are mixed so that adjacent seeds result in different states. The
+        // state must not be 0.
         let mixed = (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Self((mixed ^ (mixed >> 31)).max(1))
     }

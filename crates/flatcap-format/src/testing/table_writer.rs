@@ -1,32 +1,33 @@
-//! Writes FlatBuffers whose tables have known fields: each table in one piece.
+//! Writes FlatBuffers whose tables have known fields. Each table is written in one piece.
 //!
-//! A builder collects the fields of each table, sorts them, and looks for an equal vtable. If all
-//! tables of a kind have the same fields, their vtable is written once, and a table is a row of
-//! bytes whose fields are at known places. Parents come first, and tables of a list follow each
-//! other, so that nothing is moved.
+//! The builder of the FlatBuffers library collects the fields of each table, sorts them, and
+//! searches for an equal vtable. This module does not repeat these steps for each table. If all
+//! tables of a kind have the same fields, their vtable is written only one time, and a table is a
+//! row of bytes with each field at a known offset. Parents are written before their children, and
+//! the tables of a list follow each other, so that no bytes are moved.
 
 use std::cmp::Reverse;
 
 use crate::frame::{Scalar, TemplateError};
 use crate::schema::{CompiledSchema, SlotContent, TableSlot};
 
-/// Bytes of an offset, and of the length of a list.
+/// Size of an offset, and of the length of a list, in bytes.
 const OFFSET_BYTES: usize = 4;
-/// Bytes of an entry of a vtable.
+/// Size of an entry of a vtable, in bytes.
 const SLOT_BYTES: usize = 2;
-/// The alignment of structs: the largest that a struct may need.
+/// The alignment of structs in bytes, which is the largest alignment that a struct may need.
 const STRUCT_ALIGNMENT: usize = 8;
-/// Maximum length of a buffer: offsets to vtables are signed.
+/// Maximum length of a buffer, in bytes. The limit is needed because offsets to vtables are signed.
 const BUFFER_BYTES_MAX: usize = i32::MAX as usize;
 
-/// The fields that all tables of one kind have, and where they are.
+/// The fields that all tables of one kind have, and the offsets of these fields.
 ///
 /// See [`TableWriter`] for an example.
 #[derive(Debug, Clone)]
 pub struct TableLayout {
     vtable: Box<[u8]>,
     fields: Box<[(Box<str>, TableField)]>, // as named by the caller
-    bytes: usize,                          // of a table; a multiple of the alignment
+    bytes: usize,                          // length of a table, a multiple of the alignment
     alignment: usize,
     references: usize,
 }
@@ -59,12 +60,12 @@ impl TableList {
 }
 
 impl TableLayout {
-    /// Lays out a table with the fields of these names. Other fields are omitted, and readers get
-    /// their defaults. `schema` is the schema of the table: [`CompiledSchema::compile`] takes the
-    /// name of any table as the root.
+    /// Creates the layout of a table that has the fields with these names. Other fields are
+    /// omitted, and readers get their defaults. `schema` is a schema whose root is the table.
+    /// [`CompiledSchema::compile`] accepts the name of any table as the root.
     ///
     /// # Errors
-    /// `Path` if the table has no such field.
+    /// `Path` if the table lacks one of the fields.
     pub fn new(schema: &CompiledSchema, names: &[&str]) -> Result<Self, TemplateError> {
         let slots: Vec<TableSlot<'_>> = schema.root_slots().collect();
         let mut chosen = Vec::with_capacity(names.len());
@@ -73,7 +74,8 @@ impl TableLayout {
             let known = || slots.iter().map(|slot| slot.name);
             chosen.push(slot.ok_or_else(|| TemplateError::unknown_path(name, known()))?);
         }
-        // The largest alignment first, so that there is padding in front of the first one alone.
+        // The field with the largest alignment comes first, so that there is padding only before
+        // the first field.
         let mut by_alignment: Vec<usize> = (0..chosen.len()).collect();
         let alignment = |slot: &TableSlot<'_>| size_and_alignment(slot.content).1;
         by_alignment.sort_by_key(|index| Reverse(chosen.get(*index).map(|slot| alignment(slot))));
@@ -99,7 +101,7 @@ impl TableLayout {
         Ok(Self { vtable: vtable.into(), fields, bytes, alignment: largest, references })
     }
 
-    /// Returns the handle of a field that the layout was created with.
+    /// Returns the handle of a field of the layout.
     ///
     /// # Errors
     /// `Path` if the layout does not contain the field.
@@ -116,7 +118,7 @@ impl TableField {
     }
 }
 
-/// Returns length and alignment of a field in its table, in bytes.
+/// Returns the length and the alignment of a field in its table, in bytes.
 fn size_and_alignment(content: SlotContent) -> (usize, usize) {
     match content {
         SlotContent::Value { bytes } => (bytes, bytes),
@@ -125,8 +127,8 @@ fn size_and_alignment(content: SlotContent) -> (usize, usize) {
     }
 }
 
-/// Stores a place in a vtable. Tables end below 64 KiB: their schema has at most that many bytes of
-/// fields.
+/// Stores a 16-bit value in a vtable. All values are below 64 KiB, because a schema has at most
+/// that many bytes of fields per table.
 fn store_short(vtable: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX);
     if let Some(slot) = vtable.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -134,7 +136,7 @@ fn store_short(vtable: &mut [u8], at: usize, value: usize) {
     }
 }
 
-/// Writes one FlatBuffer after the other, in memory that is reused.
+/// Writes one FlatBuffer after the other, and reuses the memory.
 ///
 /// ```
 /// use flatcap_format::testing::{TableLayout, TableWriter};
@@ -171,17 +173,18 @@ fn store_short(vtable: &mut [u8], at: usize, value: usize) {
 #[derive(Debug, Clone, Default)]
 pub struct TableWriter {
     bytes: Vec<u8>,
-    vtables: Vec<(usize, usize)>, // start and end of each
-    missing: usize,               // references of tables that lead nowhere yet
+    vtables: Vec<(usize, usize)>, // start and end of each vtable
+    missing: usize,               // number of references that do not lead to anything yet
 }
 
 impl TableWriter {
-    /// Creates a writer without memory of its own. Later buffers reuse the memory of earlier ones.
+    /// Creates a writer that has not allocated memory yet. Later buffers reuse the memory of
+    /// earlier buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a buffer with its root table.
+    /// Starts a buffer, and appends the root table of the buffer.
     pub fn start(&mut self, layout: &TableLayout) -> TablePosition {
         self.bytes.clear();
         self.vtables.clear();
@@ -192,8 +195,8 @@ impl TableWriter {
         TablePosition(root)
     }
 
-    /// Returns the finished buffer; `None` if a text, list or table of the layouts was not written,
-    /// or if the buffer is longer than the 2 GiB that FlatBuffers allows.
+    /// Returns the finished buffer. Returns `None` if a string, list or table of the layouts was
+    /// not written, or if the buffer is longer than the 2 GiB that FlatBuffers allows.
     pub fn finished(&self) -> Option<&[u8]> {
         (self.missing == 0 && self.bytes.len() <= BUFFER_BYTES_MAX).then_some(&self.bytes)
     }
@@ -201,7 +204,7 @@ impl TableWriter {
     /// Sets a number, a bool, or the bytes of a struct.
     ///
     /// # Panics
-    /// If the field is not of this length.
+    /// The length of the field differs from the length of the value.
     #[inline]
     pub fn set<T: Scalar>(&mut self, table: TablePosition, field: TableField, value: T) {
         let bytes = match field.content {
@@ -215,10 +218,10 @@ impl TableWriter {
         }
     }
 
-    /// Writes a text.
+    /// Writes a string.
     ///
     /// # Panics
-    /// If the field is not a string.
+    /// The field is not a string.
     #[inline]
     pub fn text(&mut self, table: TablePosition, field: TableField, text: &str) {
         assert_eq!(field.content, SlotContent::Text, "the type of the field");
@@ -226,10 +229,10 @@ impl TableWriter {
         self.refer(table.0 + field.place, at);
     }
 
-    /// Writes a list of texts.
+    /// Writes a list of strings.
     ///
     /// # Panics
-    /// If the field is not a list of strings.
+    /// The field is not a list of strings.
     pub fn texts(&mut self, table: TablePosition, field: TableField, texts: &[&str]) {
         assert_eq!(field.content, SlotContent::Texts, "the type of the field");
         let at = self.append_length(texts.len(), OFFSET_BYTES);
@@ -242,10 +245,10 @@ impl TableWriter {
         }
     }
 
-    /// Writes a list of numbers, of bools, or of structs as their bytes.
+    /// Writes a list of numbers, of bools, or of structs. A struct is passed as its bytes.
     ///
     /// # Panics
-    /// If the field is not a list of elements of this length.
+    /// The field is not a list of elements of this length.
     pub fn values<T: Scalar>(&mut self, table: TablePosition, field: TableField, values: &[T]) {
         let stride = size_of::<T>();
         let (expected, alignment) = match field.content {
@@ -262,10 +265,10 @@ impl TableWriter {
         self.refer(table.0 + field.place, at);
     }
 
-    /// Writes a table below another. The fields of the table are zero until they are set.
+    /// Writes a child table of another table. The fields of the child are zero until they are set.
     ///
     /// # Panics
-    /// If the field is not a table.
+    /// The field is not a table.
     pub fn table(&mut self, table: TablePosition, field: TableField, layout: &TableLayout) -> TablePosition {
         assert_eq!(field.content, SlotContent::Table, "the type of the field");
         let at = self.append_tables(layout, 1);
@@ -273,10 +276,10 @@ impl TableWriter {
         TablePosition(at)
     }
 
-    /// Writes a list of tables, whose fields are zero until they are set.
+    /// Writes a list of tables. The fields of the tables are zero until they are set.
     ///
     /// # Panics
-    /// If the field is not a list of tables.
+    /// The field is not a list of tables.
     pub fn tables(
         &mut self,
         table: TablePosition,
@@ -296,8 +299,8 @@ impl TableWriter {
         list
     }
 
-    /// Appends tables one after the other, and before them their vtable if it is new. Returns where
-    /// the first one starts.
+    /// Appends tables one after the other. If their vtable is new, appends it before the tables.
+    /// Returns the offset of the first table.
     fn append_tables(&mut self, layout: &TableLayout, count: usize) -> usize {
         let known =
             self.vtables.iter().find(|(start, end)| self.bytes.get(*start..*end) == Some(&layout.vtable));
@@ -313,13 +316,14 @@ impl TableWriter {
         self.missing += layout.references * count;
         for index in 0..count {
             let table = first + layout.bytes * index;
-            // From the table back to its vtable; longer buffers are refused at the end.
+            // The offset leads from the table back to its vtable. If the buffer is too long for
+            // this offset, `finished` refuses the buffer.
             self.store(table, u32::try_from(table - vtable).unwrap_or_default());
         }
         first
     }
 
-    /// Appends a text and its zero byte. Returns where its length is.
+    /// Appends a string and its terminating zero byte. Returns the offset of the string's length.
     #[inline]
     fn append_text(&mut self, text: &str) -> usize {
         let at = self.append_length(text.len(), 1);
@@ -328,8 +332,8 @@ impl TableWriter {
         at
     }
 
-    /// Appends the length of a list so that its elements, which follow, are aligned. Returns where
-    /// the length is.
+    /// Appends the length of a list so that the elements, which the caller appends next, are
+    /// aligned. Returns the offset of the length.
     #[inline]
     fn append_length(&mut self, length: usize, alignment: usize) -> usize {
         self.align(alignment.max(OFFSET_BYTES), OFFSET_BYTES);
@@ -338,14 +342,14 @@ impl TableWriter {
         at
     }
 
-    /// Appends zeros until what follows `distance` bytes later is aligned.
+    /// Appends zeros until the offset that is `distance` bytes after the end is aligned.
     #[inline]
     fn align(&mut self, alignment: usize, distance: usize) {
         let end = self.bytes.len() + distance;
         self.bytes.resize(end.next_multiple_of(alignment) - distance, 0);
     }
 
-    /// Lets the reference at `at` lead to `to`.
+    /// Makes the reference at offset `at` lead to offset `to`.
     #[inline]
     fn refer(&mut self, at: usize, to: usize) {
         let is_new = self.bytes.get(at..at + OFFSET_BYTES) == Some(&[0; OFFSET_BYTES]);
@@ -390,8 +394,8 @@ mod tests {
         String::from_utf8(json).unwrap()
     }
 
-    // Proves that each type of field is written so that flatbuffers accepts and reads it, in a
-    // writer that was used before.
+    // Proves that flatbuffers accepts and reads each type of field. Method: a writer that was used
+    // before writes the fields.
     #[test]
     fn every_type_is_written() {
         let shapes = layout(
@@ -445,7 +449,8 @@ mod tests {
         }
     }
 
-    // Proves that a name that the table does not have is refused with those that it has.
+    // Proves that the name of an unknown field is refused, and that the error lists the fields of
+    // the table.
     #[test]
     fn unknown_fields_are_refused() {
         let schema = CompiledSchema::compile(FILE, "flatcap.host.File").unwrap();
@@ -455,7 +460,8 @@ mod tests {
         assert!(error.contains("skipped"), "{error}");
     }
 
-    // Proves that a field of another length is refused instead of written over its neighbour.
+    // Proves that a value whose length differs from the length of the field is refused, and does
+    // not overwrite the next field.
     #[test]
     #[should_panic(expected = "the length of the field")]
     fn another_length_is_refused() {
@@ -466,8 +472,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that readers see what flatbuffers' builder would write, and that flatbuffers
-        // accepts it.
+        // Proves that readers read the same content as from a buffer of the builder in flatbuffers,
+        // and that flatbuffers accepts the buffer.
         #[test]
         fn reads_as_built(series in prop::collection::vec(("[a-z]{0,9}", "\\PC{0,20}", -1e9..1e9_f64), 0..20), skipped: u64) {
             let mut builder = FlatBufferBuilder::new();

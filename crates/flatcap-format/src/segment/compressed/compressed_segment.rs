@@ -1,8 +1,8 @@
-//! A compressed segment, read as the raw segment from which it was made (docs/FORMAT.md, section
-//! 11): offsets are raw offsets, and blocks are decompressed one by one.
+//! Reads a compressed segment as the raw segment from which it was made (docs/FORMAT.md, section
+//! 11). Therefore all offsets are raw offsets. Blocks are decompressed one by one.
 //!
 //! A damaged block reads as zeros; [`CompressedSegment::damage_at`] reports it. A file without a
-//! footer may grow: a read past the last block looks for new blocks.
+//! footer may grow. Therefore a read past the last block searches for new blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,46 +29,46 @@ use crate::segment::open::header_copy::HeaderCopy;
 use crate::segment::open::torn_tail::is_empty_after;
 use crate::storage::ReadAt;
 
-/// Number of decompressed blocks that are kept: one for sequential reading, and one for reads at
-/// other offsets.
+/// Number of decompressed blocks that are kept. One block is for sequential reading, and the other
+/// block is for reads at other offsets.
 const OPEN_MAX: usize = 2;
 
 /// The raw bytes of a compressed segment.
 #[derive(Debug)]
 pub struct CompressedSegment {
     file: Arc<dyn ReadAt>,
-    header: Option<SegmentHeader>, // of the file, or its footer's copy: without schemas
-    features: BlockFeatures,       // that its blocks may have
+    header: Option<SegmentHeader>, // of the file, or the copy in its footer, without schemas
+    features: BlockFeatures,       // features that the blocks may have
     sizes: Vec<SourceSize>,
     has_header: bool,
     has_table: bool,
     has_small_blocks: bool,
-    inner_sealed: OnceLock<bool>, // the raw segment has a footer
+    inner_sealed: OnceLock<bool>, // whether the raw segment has a footer
     cache: Mutex<BlockCache>,
 }
 
 /// The decoder, the table of blocks, and the decompressed blocks.
 #[derive(Default)]
 struct BlockCache {
-    // Consecutive from raw offset 0 on; missing blocks have `bytes` 0.
+    // The blocks are consecutive and begin at raw offset 0. Missing blocks have `bytes` 0.
     blocks: Vec<BlockEntry>,
-    end: u64, // of the last one, in the file
+    end: u64, // end of the last block, as an offset in the file
     may_grow: bool,
     decoder: BlockDecoder,
-    selector: Option<Arc<SourceSelector>>, // none: everything is decompressed
+    selector: Option<Arc<SourceSelector>>, // `None`: everything is decompressed
     frame: BlockFrame,
-    open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
+    open: Vec<(usize, Block)>, // the latest block first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
     checks_bounds: bool,
     wrong_bounds: BTreeMap<usize, String>,
 }
 
-/// The cached frame of a block: a seek first examines the payload of a block, and then the reader
-/// decompresses it.
+/// The cached frame of a block. The cache saves a second read, because a seek first examines the
+/// payload of a block, and then the reader decompresses the same payload.
 #[derive(Default)]
 struct BlockFrame {
     bytes: Vec<u8>,
-    entry: Option<BlockEntry>, // the block of this frame; none if it is invalid
+    entry: Option<BlockEntry>, // the block of this frame; `None` if the frame is invalid
 }
 
 impl BlockFrame {
@@ -95,7 +95,7 @@ impl fmt::Debug for BlockCache {
 }
 
 impl CompressedSegment {
-    /// Opens a file whose header announces blocks or whose footer lists them. If the table of
+    /// Opens a file whose header announces blocks or whose footer lists blocks. If the table of
     /// blocks is not intact, searches the file for blocks.
     pub(in crate::segment) fn open(file: Arc<dyn ReadAt>, ends: &HeaderAndFooter) -> io::Result<Self> {
         let file_bytes = file.length()?;
@@ -136,18 +136,18 @@ impl CompressedSegment {
 
     /// Sets whether the raw segment has a footer.
     pub(in crate::segment) fn set_inner_sealed(&self, is_sealed: bool) {
-        // The value is set once, when the file is opened.
+        // The value is set only one time, when the file is opened.
         let _said = self.inner_sealed.set(is_sealed);
     }
 
-    /// The features that the blocks may have.
+    /// Returns the features that the blocks may have.
     pub fn features(&self) -> BlockFeatures {
         self.features
     }
 
     /// Returns the header of the compressed file, for use if the raw header cannot be read. The
-    /// header has no schemas, so samples cannot be decoded. Returns `None` without an intact
-    /// header, or without an intact block.
+    /// header has no schemas, so samples cannot be decoded. Returns `None` if the file has no
+    /// intact header or no intact block.
     pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
         let Some(header) = &self.header else { return Ok(None) };
         let mut frame = Vec::new();
@@ -161,8 +161,8 @@ impl CompressedSegment {
         Ok(None)
     }
 
-    /// Uses a copy of the raw header's frame instead of the first block, which consists of this
-    /// frame, if the first block is damaged. The last block refers to the first one. Returns
+    /// Replaces a damaged first block by a copy of the raw header's frame. The first block consists
+    /// of this frame, and the last block cannot be decompressed without the first one. Returns
     /// whether the copy can belong to this segment.
     pub(in crate::segment) fn replace_first_block(&self, copy: &HeaderCopy) -> bool {
         let mut cache = self.lock_cache();
@@ -178,7 +178,7 @@ impl CompressedSegment {
         is_own
     }
 
-    /// Compares, from now on, the bounds of columns with their values.
+    /// Enables the comparison of the bounds of columns with the values in the columns.
     pub(in crate::segment) fn check_bounds(&self) {
         let mut cache = self.lock_cache();
         cache.checks_bounds = true;
@@ -192,12 +192,12 @@ impl CompressedSegment {
         found.filter_map(|(at, what)| Some((*cache.blocks.get(*at)?, what.clone()))).collect()
     }
 
-    /// Known length of the raw segment, in bytes.
+    /// Returns the length of the known part of the raw segment, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         raw_end(&self.lock_cache().blocks)
     }
 
-    /// Length of the file, in bytes.
+    /// Returns the length of the file, in bytes.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -206,12 +206,14 @@ impl CompressedSegment {
         self.file.length()
     }
 
-    /// The blocks of the file, in the order of their raw offsets. Missing blocks have `bytes` 0.
+    /// Returns the blocks of the file, in the order of their raw offsets. Missing blocks have
+    /// `bytes` 0.
     pub fn blocks(&self) -> Vec<BlockEntry> {
         self.lock_cache().blocks.clone()
     }
 
-    /// Raw and stored size of each source. Empty if the sizes are unknown.
+    /// Returns the raw and the stored size of each source, or an empty slice if the sizes are
+    /// unknown.
     pub fn sizes(&self) -> &[SourceSize] {
         &self.sizes
     }
@@ -230,8 +232,8 @@ impl CompressedSegment {
         }
     }
 
-    /// Returns whether the segment was compressed while it was recorded, in blocks that are smaller
-    /// than a later compression would make.
+    /// Returns whether the segment was compressed while it was recorded. The blocks of such a
+    /// segment are smaller than the blocks of a later compression.
     pub fn has_small_blocks(&self) -> bool {
         self.has_small_blocks
     }
@@ -251,8 +253,8 @@ impl CompressedSegment {
         Ok(self.payload(&last, &mut Vec::new())?.is_ok().then_some(last))
     }
 
-    /// Returns the blocks up to a raw offset, for a file without a footer. Returns `None` unless no
-    /// block is missing and one of them ends at this offset.
+    /// Returns the blocks up to a raw offset, for a file without a footer. Returns `None` if a
+    /// block is missing, or if no block ends at this offset.
     pub(in crate::segment) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
         let mut blocks = self.blocks();
         blocks.truncate(blocks.partition_point(|entry| entry.raw_end() <= raw_offset));
@@ -284,8 +286,8 @@ impl CompressedSegment {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decompresses, from now on, only the selected fields of samples. The other parts have the
-    /// bytes of another sample of the same source and shape.
+    /// Restricts the decompression of later blocks to the selected fields of samples. The other
+    /// parts of a sample have the bytes of another sample of the same source and shape.
     pub(in crate::segment) fn set_selector(&self, selector: Arc<SourceSelector>) {
         let mut cache = self.lock_cache();
         cache.selector = Some(selector);
@@ -326,7 +328,7 @@ impl CompressedSegment {
         let next = if let Some((_, block)) = state.open.iter().find(|(open, _)| *open == at) {
             block.next_from(from, wall_ns)
         } else {
-            // A seek skips most blocks completely, and decompresses only their times.
+            // A seek skips most blocks completely. It decompresses only the times in these blocks.
             let Ok(payload) = self.cached_payload(&entry, &mut state.frame)? else { return other };
             let Ok(next) = state.decoder.next_from(payload, from, wall_ns) else { return other };
             next
@@ -339,8 +341,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Gives the decoder the raw bytes of the first block if this block payload refers to the first
-    /// block.
+    /// Provides the raw bytes of the first block to the decoder if this payload of a block refers
+    /// to the first block.
     fn provide_first_block(
         &self,
         payload: &[u8],
@@ -354,7 +356,7 @@ impl CompressedSegment {
             return Ok(());
         };
         let mut raw = Vec::new();
-        // Reading the header has usually decompressed it already.
+        // The first block is usually in the cache, because reading the header has decompressed it.
         if let Some((_, block)) = open.iter().find(|(at, _)| *at == 0) {
             raw.resize(block.raw_bytes(), 0);
             block.copy(0, &mut raw);
@@ -362,7 +364,8 @@ impl CompressedSegment {
             return Ok(());
         }
         let mut frame = Vec::new();
-        // If the first block is damaged, opening the block that refers to it reports the error.
+        // A damaged first block is not an error here. The error is reported when the block that
+        // refers to the first block is opened.
         if let Ok(payload) = self.payload(first, &mut frame)?
             && let Ok(block) = decoder.open(payload, &ColumnSelection::ALL)
         {
@@ -373,7 +376,8 @@ impl CompressedSegment {
         Ok(())
     }
 
-    /// Uses the decoder for another purpose than the block that is being read.
+    /// Calls `decompress` with the decoder, for work other than decompressing the block that is
+    /// being read.
     pub(in crate::segment) fn with_decoder<T>(&self, decompress: impl FnOnce(&mut BlockDecoder) -> T) -> T {
         decompress(&mut self.lock_cache().decoder)
     }
@@ -390,7 +394,7 @@ impl CompressedSegment {
         if entry.bytes == 0 {
             return Ok(Err("neither the table of blocks nor a search found it"));
         }
-        // Old bytes in the buffer are not cleared: the read overwrites all of them.
+        // Old bytes in the buffer are not cleared, because the read overwrites all of them.
         frame.resize(entry.bytes as usize, 0);
         if self.file.read_all_at(frame, entry.offset)? < frame.len() {
             return Ok(Err("it ends beyond the file"));
@@ -423,12 +427,12 @@ impl CompressedSegment {
             }
             frame.entry = Some(*entry);
         }
-        // Never fails: the frame was just read.
+        // This never fails, because the frame was just read.
         Ok(frame.payload_of(entry).ok_or("it is not a block"))
     }
 
-    /// Sums up the sizes of sources that these blocks state. Returns `None` if one of the blocks
-    /// cannot be read.
+    /// Returns the size of each source, summed over these blocks. Returns `None` if one of the
+    /// blocks cannot be read.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -442,7 +446,7 @@ impl CompressedSegment {
         Ok(Some(sums))
     }
 
-    /// Looks for new blocks after the last one.
+    /// Searches for new blocks after the last one.
     fn grow(&self, state: &mut BlockCache) -> io::Result<()> {
         if !state.may_grow {
             return Ok(());
@@ -519,7 +523,7 @@ impl CompressedSegment {
 }
 
 impl ReadAt for CompressedSegment {
-    /// Reads at most up to the end of a block. A damaged block reads as zeros.
+    /// Reads at most up to the end of a block. Returns zeros for a damaged block.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.lock_cache();
         if state.block_at(offset).is_none() {
@@ -563,8 +567,8 @@ fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
     let (mut raw_end, mut end) = (0, 0);
     !blocks.is_empty()
         && blocks.iter().all(|entry| {
-            // Blocks must not share bytes of the file, so that a short file cannot claim a long
-            // segment.
+            // Blocks must not share bytes of the file, so that a short file cannot pretend to be a
+            // long segment.
             let follows = entry.raw_offset == raw_end && entry.offset >= end;
             (raw_end, end) = (entry.raw_end(), entry.offset.saturating_add(u64::from(entry.bytes)));
             follows && has_valid_lengths(entry) && end <= file_bytes
@@ -617,8 +621,8 @@ mod tests {
         verification.finish()
     }
 
-    // Proves that a reader reads the opened file to the end, even if the compressed file takes its
-    // name before the reader maps it.
+    // Proves that a reader reads the opened file to the end, even if the compressed file takes over
+    // the name of the opened file before the reader maps the file.
     #[test]
     fn a_segment_is_opened_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -655,7 +659,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that reading a compressed segment gives the bytes of the raw one, for random
+        // Proves that reading a compressed segment returns the bytes of the raw segment, for random
         // segments and random ranges.
         #[test]
         fn a_compressed_segment_reads_as_the_raw_one(
@@ -681,8 +685,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that a segment opened without its index reads the same as one opened with it,
-        // intact or with one changed byte at any offset.
+        // Proves that a segment opened without its index has the same content as a segment opened
+        // with the index. Cases: an intact file, and a file with one changed byte at any offset.
         #[test]
         fn the_index_is_not_needed_to_read(
             acts in acts(),
@@ -710,7 +714,8 @@ mod tests {
         }
     }
 
-    // Proves that damage to a block affects only the frames in it and is reported once.
+    // Proves that damage to a block affects only the frames in this block, and that the damage is
+    // reported exactly once.
     #[test]
     fn a_damaged_block_costs_its_own_frames() {
         let folder = tempfile::tempdir().unwrap();
@@ -783,8 +788,8 @@ mod tests {
     }
 
     // Proves that recovery completes a truncated compressed file in place, that the file stays
-    // compressed, and that its torn tail is kept. Method: truncate at and after the end of each
-    // block.
+    // compressed, and that the torn tail of the file is kept. Method: truncate the file at and
+    // after the end of each block.
     #[test]
     fn a_cut_compressed_file_is_recovered() {
         let folder = tempfile::tempdir().unwrap();
@@ -820,7 +825,8 @@ mod tests {
         }
     }
 
-    // Proves that impossible tables of blocks are rejected. This limits the cost of reading one.
+    // Proves that impossible tables of blocks are rejected. The rejection limits the cost of
+    // reading a table.
     #[test]
     fn impossible_tables_are_not_believed() {
         let entry = |raw_offset, offset| BlockEntry { raw_offset, offset, raw_bytes: 100, bytes: 50 };
@@ -841,8 +847,8 @@ mod tests {
         }
     }
 
-    // Proves that a block's frame is read once, and that the cache never returns another block or
-    // other bytes.
+    // Proves that a block's frame is read only one time, and that the cache never returns another
+    // block or other bytes.
     #[test]
     fn a_cached_frame_is_that_of_its_block() {
         let folder = tempfile::tempdir().unwrap();
@@ -892,9 +898,9 @@ mod tests {
         assert!(read == raw[start..start + read.len()]);
     }
 
-    // Proves that an error names the reason: blocks within blocks, or a damaged first block in a
-    // file without header and footer of its own. Without these two errors, the samples are still
-    // read.
+    // Proves that an error names the reason, which is blocks within blocks, or a damaged first
+    // block in a file that lacks its own header and footer. Without these two errors, the samples
+    // are still read.
     #[test]
     fn undecodable_blocks_are_errors() {
         let folder = tempfile::tempdir().unwrap();
@@ -929,8 +935,8 @@ mod tests {
         assert!(error.contains("neither the first block nor the header"), "{error}");
     }
 
-    // Proves that schemas are stored once: a footer that repeats them adds no bytes for them to a
-    // compressed file, and the raw bytes are restored.
+    // Proves that schemas are stored only one time. The raw footer repeats the schemas, but this
+    // adds no bytes to a compressed file, and the raw bytes are restored.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "the highest byte")]
     fn schemas_are_stored_once() {
@@ -971,8 +977,8 @@ mod tests {
         assert!(back == frames);
     }
 
-    // Proves that a wrong bound of a column is a flaw of its block. Method: the directory states a
-    // range of a column that is longer by one, in a file with correct checksums.
+    // Proves that a wrong bound of a column is a flaw of its block. Method: in a file with correct
+    // checksums, the directory of a block states a range of a column that is longer by one.
     #[test]
     fn wrong_bounds_are_flaws() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Compressed segments: their blocks are read as the raw frames that they contain.
+//! Reads compressed segments. A reader sees the raw frames that the blocks contain.
 
 pub(super) mod compressed_segment;
 pub(super) mod outer_footer;

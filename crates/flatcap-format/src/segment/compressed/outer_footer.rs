@@ -1,6 +1,6 @@
-//! Uses the footer of a compressed file instead of the raw footer, which is in the last block, for
-//! readers that need neither index nor histograms: decompressing these takes most of the time of
-//! opening a file.
+//! Uses the footer of a compressed file instead of the raw footer, which is in the last block. This
+//! is for readers that need neither the index nor the histograms, because decompressing these parts
+//! takes most of the time of opening a file.
 
 use std::path::Path;
 
@@ -12,9 +12,10 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::open::file_window::FileWindow;
 use crate::segment::open::header_and_footer::{HeaderAndFooter, find_leading_header};
 
-/// Returns header and footer of the raw segment that `window` shows. The footer has no index and no
-/// histograms. Returns `None` if something is damaged, or if the raw header lacks the schema of a
-/// source that was added later: then the raw footer has to be read. Afterwards the window is empty.
+/// Returns the header and the footer of the raw segment that `window` reads. The footer has no
+/// index and no histograms. Returns `None` if something is damaged, or if the raw header lacks the
+/// schema of a source that was added later. In both cases the caller must read the raw footer.
+/// Afterwards the window is empty.
 ///
 /// # Errors
 /// `Io`.
@@ -45,8 +46,8 @@ pub(in crate::segment) fn find_ends(
     Ok(Some(HeaderAndFooter::new(leading, (footer, last.raw_offset))))
 }
 
-/// Returns the header of the raw footer. Combines the header in the compressed file's footer with
-/// the checksum and the schemas of the raw segment's leading header.
+/// Returns the header that the raw footer contains. Combines the header in the compressed file's
+/// footer with the checksum kind and the schemas of the raw segment's leading header.
 fn raw_header(outer: &SegmentHeader, leading: &SegmentHeader) -> Option<SegmentHeader> {
     let with_schema = |source: &SourceInfo| {
         let SourceInfo { root, schema, .. } = leading.source(source.id)?.clone();

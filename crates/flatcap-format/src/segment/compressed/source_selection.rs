@@ -1,4 +1,4 @@
-//! Selection of sources: fields of other sources in a compressed segment are not decompressed.
+//! Selection of sources. The fields of other sources in a compressed segment are not decompressed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use crate::block::{FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope::{HEADER_AT, HEADER_BYTES};
 use crate::segment::format::header::SegmentHeader;
 
-/// Selects the fields that a reader needs of the samples of the source with this id.
+/// Returns the fields that a reader needs from the samples of the source with this id.
 pub(in crate::segment) type SourceSelector = dyn Fn(u16) -> FieldSelection + Send + Sync;
 
 /// Maximum length of a field reference, in bytes.
 const FIELD_BYTES_MAX: usize = 8;
 
-/// Selects the sources of these names. Of other sources, selects only the envelope.
+/// Returns a selector that selects all fields of the sources with these names, and only the
+/// envelope of other sources.
 pub(in crate::segment) fn source_selector(
     header: &SegmentHeader,
     sources: &BTreeSet<String>,
 ) -> Arc<SourceSelector> {
     let others = header.sources.iter().filter(|source| !sources.contains(&source.name));
     let others: BTreeSet<u16> = others.map(|source| source.id).collect();
-    // A source that was described after the header is read completely.
+    // All fields of a source are selected if the source was described after the header.
     Arc::new(move |source| if others.contains(&source) { envelope_only() } else { FieldSelection::All })
 }
 
@@ -56,8 +57,8 @@ pub(crate) mod tests {
 
     pub(crate) const SAMPLES: u64 = 200;
 
-    /// Writes a segment of two sources whose payloads are trailers; each sample has different
-    /// values.
+    /// Writes a segment of two sources. The payloads of the samples are trailers of segments, and
+    /// each sample has different values.
     pub(crate) fn raw_segment(folder: &std::path::Path) -> PathBuf {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();
         let mut header = example();
@@ -99,7 +100,8 @@ pub(crate) mod tests {
         folder.join(sealed.name().to_string())
     }
 
-    /// Reads number, source, `segment` and `run_id` of each sample, restricted to these sources.
+    /// Reads the number, the source, `segment` and `run_id` of each sample, with these sources
+    /// selected.
     fn read(path: &std::path::Path, sources: &[&str]) -> Vec<(u64, u16, u64, u64)> {
         let mut reader = SegmentReader::open(path).unwrap();
         reader.select_sources(&sources.iter().map(ToString::to_string).collect());
@@ -115,8 +117,8 @@ pub(crate) mod tests {
         samples
     }
 
-    // Proves that selected sources are correct and that the fields of others are not decompressed:
-    // those have the values of the first sample.
+    // Proves that selected sources are correct and that the fields of other sources are not
+    // decompressed, because these fields have the values of the first sample.
     #[test]
     fn selected_sources_are_right_and_others_stay_compressed() {
         let folder = tempfile::tempdir().unwrap();

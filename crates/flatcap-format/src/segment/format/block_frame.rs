@@ -1,5 +1,6 @@
-//! The frame of a block in a compressed segment: its limits, its checksum, and its table entry,
-//! read from its own fields.
+//! The frame of a block in a compressed segment, with the limits and the checksum kind of the
+//! frame. This module also reads the block's entry in the table of blocks from the fields of the
+//! block.
 
 use flatcap_stream::{ChecksumKind, KindDeframer};
 
@@ -8,18 +9,20 @@ use super::header::COMPRESSED_CHECKSUM;
 use crate::block::{RAW_BYTES_MAX, checksum_from_wire};
 use crate::schema::segment as wire;
 
-/// Maximum length of a block's frame, in bytes: enough for incompressible frames and their lengths.
+/// Maximum length of a block's frame, in bytes. The limit is high enough for incompressible frames
+/// and their lengths.
 pub(in crate::segment) const BLOCK_FRAME_BYTES_MAX: u64 = 2 * RAW_BYTES_MAX;
-/// Identifier in a block's frame.
+/// Identifier in the frame of a block.
 pub(in crate::segment) const IDENTIFIER: &[u8; 4] = b"FCBK";
 
-/// Returns a deframer for a compressed segment's own frames.
+/// Returns a deframer for the frames of a compressed file, not for the frames inside its blocks.
 pub(in crate::segment) fn deframer() -> KindDeframer {
     let limit = usize::try_from(BLOCK_FRAME_BYTES_MAX).unwrap_or(usize::MAX);
     KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
 }
 
-/// Reads the table entry of a block from its payload, or `None` if it is not a valid block.
+/// Reads the table entry of a block from the block's payload. Returns `None` if the payload is not
+/// a valid block.
 pub(in crate::segment) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
     if payload.get(4..8) != Some(IDENTIFIER) {
         return None;
@@ -43,7 +46,7 @@ pub(in crate::segment) fn has_valid_lengths(entry: &BlockEntry) -> bool {
         && u64::from(entry.bytes) <= BLOCK_FRAME_BYTES_MAX
 }
 
-/// Returns the checksum of the frames in a block with this payload.
+/// Returns the checksum kind of the frames in a block with this payload.
 pub(in crate::segment) fn block_checksum(payload: &[u8]) -> Option<ChecksumKind> {
     let block = flatbuffers::root::<wire::Block<'_>>(payload).ok()?;
     checksum_from_wire(block.checksum())

@@ -1,5 +1,5 @@
-//! The table of a compressed file's blocks while the file is written. It determines the offset of
-//! the next block, and has the entries for the file's own footer.
+//! The table of a compressed file's blocks while the file is written. The table determines the
+//! offset of the next block, and contains the entries for the footer of the compressed file.
 
 use std::io;
 
@@ -14,8 +14,8 @@ pub(in crate::segment) struct BlockTable {
     blocks: Vec<BlockEntry>,
     features: BlockFeatures,
     sizes: Vec<SourceSize>,
-    bytes: u64,        // of the file
-    lacks_sizes: bool, // of some blocks they are unknown
+    bytes: u64,        // length of the file
+    lacks_sizes: bool, // the sizes of some blocks are not known
     // Whether each block contains only the frames of one write, because the segment is compressed
     // while it is recorded.
     is_recording: bool,
@@ -27,8 +27,9 @@ impl BlockTable {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Continues the table of a file that contains these consecutive blocks, which may have these
-    /// features. `sizes` are the sizes of its sources, or `None` if they are unknown.
+    /// Continues the table of a file that contains these consecutive blocks. The blocks may have
+    /// these features. `sizes` are the sizes of the file's sources, or `None` if the sizes are
+    /// unknown.
     pub(in crate::segment) fn resume(
         blocks: Vec<BlockEntry>,
         features: BlockFeatures,
@@ -40,22 +41,22 @@ impl BlockTable {
         Self { blocks, features, bytes, lacks_sizes, is_recording: true, sizes }
     }
 
-    /// Features that the blocks may have.
+    /// Returns the features that the blocks may have.
     pub(in crate::segment) fn features(&self) -> BlockFeatures {
         self.features
     }
 
-    /// Length of the file so far, in bytes.
+    /// Returns the length of the file so far, in bytes.
     pub(in crate::segment) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     pub(in crate::segment) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Raw offset at which the next block begins.
+    /// Returns the raw offset at which the next block begins.
     pub(in crate::segment) fn raw_end(&self) -> u64 {
         self.blocks.last().map_or(0, BlockEntry::raw_end)
     }
@@ -65,8 +66,8 @@ impl BlockTable {
         self.bytes += bytes;
     }
 
-    /// Adds the next block, given its uncompressed length, the length of its frame, and what its
-    /// encoder reports.
+    /// Adds the next block, given its uncompressed length, the length of its frame, and the
+    /// features and the sizes of sources that its encoder reports.
     ///
     /// # Errors
     /// `InvalidInput` if either length does not fit 32 bits.
@@ -94,7 +95,7 @@ impl BlockTable {
     }
 
     /// Returns the footer of the compressed file, which follows the last block. The footer has no
-    /// latency histograms: they are in the raw footer, in the last block.
+    /// latency histograms, because they are in the raw footer, in the last block.
     pub(in crate::segment) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
         let mut totals = raw.totals.clone();
         totals.iter_mut().for_each(FooterTotals::clear_latencies);

@@ -1,5 +1,5 @@
-//! Control frames: gaps, clock pairings, markers and attachments, which a recorder writes between
-//! samples.
+//! Control frames, which a recorder writes between samples: gaps, clock pairings, markers and
+//! attachments.
 
 use super::payload_codec::{fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
 use crate::host::ClockReading;
@@ -7,28 +7,28 @@ use crate::schema::segment as wire;
 
 pub use wire::{ClockCause, MarkerOrigin};
 
-/// Lost samples of one source: they were begun and are not in the files.
+/// Lost samples of one source, that is, samples that were begun and are not in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// The source's id.
     pub source: u16,
-    /// First sequence number.
+    /// Sequence number of the first lost sample.
     pub first: u64,
-    /// Number of samples.
+    /// Number of lost samples.
     pub count: u64,
     /// Causes, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 without such a
-    /// sample.
+    /// Time at which the last recorded sample before the gap began, in monotonic nanoseconds; 0 if
+    /// there is no such sample.
     pub after_mono_ns: u64,
-    /// Begin of the first recorded sample after the gap, or end of the recording, in monotonic
-    /// nanoseconds.
+    /// Time at which the first recorded sample after the gap began, or end of the recording, in
+    /// monotonic nanoseconds.
     pub before_mono_ns: u64,
 }
 
 impl Gap {
     /// Returns whether the samples were left out on purpose, to record the source less often. Such
-    /// samples are not lost. A gap that also has another cause counts as lost.
+    /// samples are not lost. If the gap also has another cause, its samples count as lost.
     pub fn is_thinned(&self) -> bool {
         self.causes == wire::GapCause::Thinned.bits()
     }
@@ -51,8 +51,8 @@ impl Gap {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Gap frame, or `None` if it is malformed or its numbers exceed
-    /// `u64::MAX`.
+    /// Reads the payload of a Gap frame. Returns `None` if the payload is malformed or its sequence
+    /// numbers exceed `u64::MAX`.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let gap = verified::<wire::Gap<'_>>(payload)?;
         gap.first().checked_add(gap.count())?;
@@ -70,7 +70,7 @@ impl Gap {
 /// A new clock pairing, valid from its monotonic time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSync {
-    /// The clocks, read together.
+    /// The values of the clocks, which were read together.
     pub clocks: ClockReading,
     /// The reason why the clocks were read again.
     pub cause: ClockCause,
@@ -86,7 +86,7 @@ impl ClockSync {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `ClockSync` frame, or `None` if it is malformed.
+    /// Reads the payload of a `ClockSync` frame. Returns `None` if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let sync = verified::<wire::ClockSync<'_>>(payload)?;
         Some(Self { clocks: pairing_from_wire(sync.clocks()), cause: sync.cause() })
@@ -100,14 +100,14 @@ pub struct Marker {
     pub mono_ns: u64,
     /// The marker's time, in wall nanoseconds.
     pub wall_ns: i64,
-    /// The origin: who or what set the marker.
+    /// The person or program that set the marker.
     pub origin: MarkerOrigin,
     /// The note.
     pub text: String,
 }
 
 impl Marker {
-    /// Returns the name of the origin in outputs.
+    /// Returns the name that outputs print for the origin.
     pub fn origin_name(&self) -> &'static str {
         match self.origin {
             MarkerOrigin::Person => "person",
@@ -134,7 +134,7 @@ impl Marker {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Marker frame, or `None` if it is malformed.
+    /// Reads the payload of a Marker frame. Returns `None` if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let marker = verified::<wire::Marker<'_>>(payload)?;
         Some(Self {
@@ -151,11 +151,11 @@ impl Marker {
 pub struct Attachment {
     /// The attachment's name.
     pub name: String,
-    /// The attachment's MIME type; empty if unknown.
+    /// The attachment's MIME type; empty if the type is not known.
     pub media_type: String,
-    /// Time at which it was attached, in monotonic nanoseconds.
+    /// Time at which the file was attached, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// Time at which it was attached, in wall nanoseconds.
+    /// Time at which the file was attached, in wall nanoseconds.
     pub wall_ns: i64,
     /// The attachment's bytes.
     pub content: Vec<u8>,
@@ -182,7 +182,7 @@ impl Attachment {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Attachment frame, or `None` if it is malformed.
+    /// Reads the payload of an Attachment frame. Returns `None` if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let attachment = verified::<wire::Attachment<'_>>(payload)?;
         Some(Self {

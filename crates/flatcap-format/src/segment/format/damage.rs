@@ -5,21 +5,21 @@
 pub struct Damage {
     /// Offset in the file.
     pub offset: u64,
-    /// The length of the damage in bytes, up to the next intact frame or the end.
+    /// The length of the damage in bytes, up to the next intact frame or the end of the file.
     pub length: u64,
     /// A short description of the damage.
     pub what: &'static str,
 }
 
-/// Maximum number of damaged ranges that are listed one by one: a hostile file may have one every
-/// twenty bytes.
+/// Maximum number of damaged ranges that are listed one by one. The limit is needed because a
+/// hostile file may have a damaged range every twenty bytes.
 const DAMAGE_KEPT_MAX: usize = 1000;
-/// Description of the last range if there are more.
+/// Description of the last range of a list if there are more damaged ranges than the list may have.
 const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";
 
 impl Damage {
     /// Appends this range to a list of bounded length, in the order of offsets. If the list is
-    /// full, extends its last range to the end of this one.
+    /// full, extends the last range of the list to the end of this range.
     pub(in crate::segment) fn add_to(self, list: &mut Vec<Self>) {
         let is_full = list.len() >= DAMAGE_KEPT_MAX;
         match list.last_mut().filter(|_| is_full) {

@@ -1,24 +1,26 @@
-//! The digest that proves that exactly these frames follow in this order (docs/FORMAT.md, "Index
-//! and digest").
+//! The digest of a sequence of frames. It proves that exactly these frames follow each other in
+//! exactly this order (docs/FORMAT.md, "Index and digest").
 
 use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
-/// The running digest of an interval: XXH3-64 of the previous digest and of the headers of the
-/// interval's frames.
+/// The running digest of an interval. It is the XXH3-64 hash of the previous digest and of the
+/// headers of the interval's frames.
 #[derive(Clone)]
 pub(in crate::segment) struct Digest(XxHash3_64);
 
 impl Digest {
-    /// Starts the interval after one with this digest; 0 for the first interval.
+    /// Starts the digest of an interval, given the digest of the previous interval. `previous` is 0
+    /// for the first interval.
     pub(in crate::segment) fn after(previous: u64) -> Self {
         let mut hasher = XxHash3_64::with_seed(0);
         hasher.write(&previous.to_le_bytes());
         Self(hasher)
     }
 
-    /// Adds the concatenated headers (length and stored checksum) of frames.
+    /// Adds the concatenated headers of frames. A header consists of the length and the stored
+    /// checksum.
     pub(in crate::segment) fn add(&mut self, headers: &[u8]) {
         self.0.write(headers);
     }
@@ -42,8 +44,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that the digest is XXH3-64 as the format defines it, with any split of the input.
-        // Method: comparison with an independent implementation.
+        // Proves that the digest is the XXH3-64 hash that the format defines, for any split of the
+        // input. Method: comparison with an independent implementation.
         #[test]
         fn digests_are_plain_xxh3(previous: u64, heads in proptest::collection::vec(any::<u8>(), 0..5000), cut: usize) {
             let cut = cut % (heads.len() + 1);

@@ -1,16 +1,16 @@
 //! Reasons why a file cannot be read as a segment at all. Damage inside a readable segment is not
-//! an error; it is reported as a finding.
+//! an error. Readers report such damage as a finding.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// Lists the numbers of the bits that are set.
+/// Returns the numbers of the bits that are set, as a list.
 fn bit_numbers(bits: u64) -> String {
     let numbers = (0..u64::BITS).filter(|number| bits >> number & 1 == 1);
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns what to do about an error of the kernel.
+/// Returns advice for an error of the kernel.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "; name a segment, or a directory of segments",
@@ -23,7 +23,7 @@ fn remedy(error: &io::Error) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The kernel reports an error: check the path and its permissions.
+    /// The kernel reported an error. The user should check the path and its permissions.
     #[error("{}: {error}{}", path.display(), remedy(error))]
     Io {
         /// The file.
@@ -32,30 +32,31 @@ pub enum SegmentError {
         #[source]
         error: io::Error,
     },
-    /// Nothing was written yet, or the file lost its content.
+    /// The file is empty, because nothing was written yet, or because the file lost its content.
     #[error("{}: the file is empty", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The file has no header at its start and no footer at its end: it is another kind of file, or
-    /// damaged at both ends.
+    /// The file has no header at its start and no footer at its end. The file is not a segment, or
+    /// it is damaged at both ends.
     #[error("{}: not a flatcap segment: no header at its start and no footer at its end", path.display())]
     NotASegment {
         /// The file.
         path: PathBuf,
     },
-    /// The file was written by a later version: read it with that version.
+    /// The file was written by a later version. The user should read the file with that version.
     #[error("{}: written in format version {version}; this program reads up to version {known}", path.display())]
     FutureVersion {
         /// The file.
         path: PathBuf,
         /// The version in the header.
         version: u16,
-        /// The highest version this build reads.
+        /// The highest version that this build reads.
         known: u16,
     },
-    /// The file uses features that a reader must know: read it with the version that wrote it.
+    /// The file uses features that this build does not know. The user should read the file with a
+    /// later version.
     #[error(
         "{}: uses features that this program does not know (incompatible feature bits {}): read it with a later version",
         path.display(), bit_numbers(*bits)

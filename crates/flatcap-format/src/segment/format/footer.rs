@@ -1,4 +1,5 @@
-//! The end of a sealed segment: the footer, and the trailer that contains the footer's offset.
+//! The end of a sealed segment, which consists of the footer, and of the trailer that contains the
+//! footer's offset.
 
 use std::io;
 
@@ -9,12 +10,12 @@ use super::payload_codec::{fixed_size_builder, verified};
 use crate::block::{BlockFeatures, SourceSize};
 use crate::schema::segment as wire;
 
-/// The footer of a sealed segment. It is followed by the trailer.
+/// The footer of a sealed segment. The trailer follows the footer.
 #[derive(Debug, Clone)]
 pub struct Footer {
     /// A copy of the header.
     pub header: SegmentHeader,
-    /// One entry per source, in the order of the header.
+    /// The totals of each source, in the order of the header.
     pub totals: Vec<FooterTotals>,
     /// Number of frames before the footer.
     pub frames: u64,
@@ -24,48 +25,49 @@ pub struct Footer {
     pub reorder_window_ns: u64,
     /// Whether the segment was completed after a crash.
     pub recovered: bool,
-    /// All intervals before the footer.
+    /// The index entries of all intervals before the footer.
     pub index: Vec<IndexEntry>,
-    /// Compressed segments only: the blocks, in the order of their raw offsets and without gaps
-    /// between them.
+    /// The blocks of a compressed segment, in the order of their raw offsets and without gaps
+    /// between the blocks. Empty for other segments.
     pub blocks: Vec<BlockEntry>,
-    /// Compressed segments only: the features of the blocks.
+    /// The features of the blocks. Only compressed segments have such features.
     pub features: BlockFeatures,
-    /// Compressed segments only: sizes of each source's frames.
+    /// The raw and the stored size of each source's frames. Only compressed segments have these
+    /// sizes.
     pub sizes: Vec<SourceSize>,
-    /// Compressed segments only: whether the segment was compressed while it was recorded, in
-    /// blocks that are smaller than a later compression would make.
+    /// Whether the segment was compressed while it was recorded. The blocks of such a segment are
+    /// smaller than the blocks of a later compression.
     pub small_blocks: bool,
 }
 
 /// Location of a block of a compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockEntry {
-    /// Offset of its first frame in the raw segment, in bytes.
+    /// Offset of the block's first frame in the raw segment, in bytes.
     pub raw_offset: u64,
     /// Offset of the block's frame in the file, in bytes.
     pub offset: u64,
-    /// Length of its frames after decompression, in bytes.
+    /// Length of the frames in the block after decompression, in bytes.
     pub raw_bytes: u32,
     /// Length of the block's frame, header included, in bytes.
     pub bytes: u32,
 }
 
 impl BlockEntry {
-    /// Raw offset at which the next block begins.
+    /// Returns the raw offset at which the next block begins.
     pub fn raw_end(&self) -> u64 {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
     }
 
-    /// Offset in the file at which the block's frame ends.
+    /// Returns the offset in the file at which the block's frame ends.
     pub(in crate::segment) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.bytes))
     }
 }
 
 impl Footer {
-    /// Returns the number of a source's first sample that is neither recorded nor counted by a gap
-    /// in this segment or an earlier one. Returns 0 for a source that the footer does not know.
+    /// Returns the sequence number of a source's first sample that no segment up to this one
+    /// records or counts in a gap. Returns 0 for a source that the footer does not describe.
     pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
@@ -74,8 +76,8 @@ impl Footer {
         })
     }
 
-    /// Returns whether a segment with this header of the same run begins where this one ends, or
-    /// before: whether no sample is missing between them.
+    /// Returns whether no sample is missing between this segment and a segment of the same run with
+    /// this header. That is the case if the next segment begins where this segment ends, or before.
     pub fn is_followed_by(&self, next: &SegmentHeader) -> bool {
         next.sources.iter().all(|source| source.next_seq <= self.next_seq(source.id))
     }
@@ -150,7 +152,7 @@ fn read_size(size: &wire::PackedSize) -> SourceSize {
     SourceSize { source: size.source(), raw_bytes: size.raw_bytes(), stored_bytes: size.stored_bytes() }
 }
 
-/// The last frame of a sealed segment. It contains the offset of the footer.
+/// The last frame of a sealed segment. The trailer contains the offset of the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// Offset of the footer's frame.
@@ -164,7 +166,7 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Length of its payload in bytes, which is constant.
+    /// Length of the trailer's payload in bytes, which is the same for all trailers.
     pub const PAYLOAD_BYTES: usize = 56;
 
     /// Returns the payload of the trailer frame.
@@ -183,7 +185,7 @@ impl Trailer {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a trailer frame, or `None` if it is malformed.
+    /// Reads the payload of a trailer frame. Returns `None` if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let trailer = verified::<wire::Trailer<'_>>(payload)?;
         Some(Self {
@@ -195,7 +197,7 @@ impl Trailer {
     }
 }
 
-/// Returns the payloads of a footer and of its trailer.
+/// Returns the payload of a footer and the payload of the trailer that follows it.
 pub(in crate::segment) fn footer_and_trailer(footer: &Footer) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let payload = footer.encode();
     let trailer = Trailer {
@@ -212,7 +214,8 @@ mod tests {
     use super::*;
     use crate::testing::example;
 
-    // Proves that a trailer is read back as written and has the same size for all values.
+    // Proves that a trailer is read back as it was written, and that its size is the same for all
+    // values.
     #[test]
     fn trailers_have_one_size() {
         for value in [0, 1, u64::MAX / 2] {

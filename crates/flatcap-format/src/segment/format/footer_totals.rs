@@ -1,57 +1,61 @@
-//! Totals of one source in one segment. The writer counts while it appends, and a reader while it
-//! reads.
+//! Totals of one source in one segment. A writer counts while it appends frames, and a reader
+//! counts while it reads frames.
 
 use super::control_frames::Gap;
 use crate::histogram::TotalHistogram;
 use crate::schema::segment as wire;
 
-/// Counts and range of one source in one segment.
+/// Counts and range of the samples of one source in one segment.
 #[derive(Debug, Clone, Default)]
 pub struct FooterTotals {
     /// The source's id.
     pub source: u16,
-    /// Telemetry frames.
+    /// Number of telemetry frames.
     pub recorded: u64,
-    /// Samples counted by Gap frames, without the thinned ones.
+    /// Number of samples counted by Gap frames, without the thinned samples.
     pub lost: u64,
-    /// Samples that were left out on purpose, counted by Gap frames with that cause alone.
+    /// Number of samples that were left out on purpose, counted by Gap frames that have no other
+    /// cause.
     pub thinned: u64,
-    /// Ticks for which no sample was begun, as far as the sampler had reported them.
+    /// Number of ticks for which no sample was begun, as far as the sampler had reported such
+    /// ticks.
     pub missed: u64,
-    /// Incomplete samples, as far as the sampler had reported them.
+    /// Number of incomplete samples, as far as the sampler had reported them.
     pub incomplete: u64,
-    /// Reasons why samples were incomplete, as the flags of frames state them; 0 if unknown.
+    /// Reasons why samples were incomplete, taken from the flags of frames; 0 if the reasons are
+    /// not known.
     pub incomplete_flags: u16,
     /// Union of the causes of all lost samples, as a set of bits (`GapCause` in
     /// schemas/segment.fbs).
     pub causes: u32,
-    /// Range of the recorded samples, or `None` without samples.
+    /// Range of the recorded samples, or `None` if there are no samples.
     pub span: Option<SampleSpan>,
-    /// Lateness: begin of a sample minus its deadline.
+    /// Histogram of the lateness, which is the time at which a sample began minus the sample's
+    /// deadline.
     pub lateness: TotalHistogram,
-    /// Duration of reading the source, for each sample.
+    /// Histogram of the time that it took to read the source for each sample.
     pub read_duration: TotalHistogram,
 }
 
-/// The first and the last of some samples.
+/// The range of some samples: the sequence numbers and times of the first and the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampleSpan {
-    /// First sequence number.
+    /// Sequence number of the first sample.
     pub first_seq: u64,
-    /// Last sequence number.
+    /// Sequence number of the last sample.
     pub last_seq: u64,
-    /// Begin of the first sample, in monotonic nanoseconds.
+    /// Time at which the first sample began, in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// Begin of the last sample, in monotonic nanoseconds.
+    /// Time at which the last sample began, in monotonic nanoseconds.
     pub last_mono_ns: u64,
-    /// Begin of the first sample, in wall nanoseconds.
+    /// Time at which the first sample began, in wall nanoseconds.
     pub first_wall_ns: i64,
-    /// Begin of the last sample, in wall nanoseconds.
+    /// Time at which the last sample began, in wall nanoseconds.
     pub last_wall_ns: i64,
 }
 
 impl SampleSpan {
-    /// The span of one sample.
+    /// Returns the span of one sample.
     pub fn of(seq: u64, mono_ns: u64, wall_ns: i64) -> Self {
         Self {
             first_seq: seq,
@@ -65,12 +69,12 @@ impl SampleSpan {
 }
 
 impl FooterTotals {
-    /// Totals of zero.
+    /// Creates totals of zero.
     pub fn new(source: u16) -> Self {
         Self { source, ..Self::default() }
     }
 
-    /// Counts `count` samples that follow all samples counted before.
+    /// Counts `count` samples that follow all samples counted so far.
     pub fn add_samples(&mut self, count: u64, span: SampleSpan) {
         self.recorded = self.recorded.saturating_add(count);
         self.span = Some(match self.span {
@@ -84,7 +88,7 @@ impl FooterTotals {
         });
     }
 
-    /// Clears only the latency histograms.
+    /// Clears the latency histograms. Keeps all other totals.
     pub(in crate::segment) fn clear_latencies(&mut self) {
         (self.lateness, self.read_duration) = (TotalHistogram::default(), TotalHistogram::default());
     }
@@ -116,11 +120,12 @@ impl FooterTotals {
             .for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
     }
 
-    /// Returns the samples recorded per second, for a source with this period: the rate between the
-    /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
-    /// recorded. The rate between the samples does not include ticks missed at either end. With
-    /// thinned samples, always returns that rate, because their numbers belong to another period.
-    /// Returns `None` for fewer than two samples.
+    /// Returns the number of samples recorded per second, for a source with this period. The result
+    /// is the lower of two rates: the rate between the first and the last sample, and the nominal
+    /// rate times the share of ticks that were recorded. The second rate is needed because the
+    /// first one does not include ticks missed at either end. If there are thinned samples, always
+    /// returns the first rate, because the sequence numbers of thinned samples belong to another
+    /// period. Returns `None` for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;
@@ -143,8 +148,8 @@ impl FooterTotals {
         Self {
             source: totals.source(),
             recorded: totals.recorded(),
-            // In the file, `lost` includes the thinned samples, so that older readers count them as
-            // lost.
+            // In the file, `lost` includes the thinned samples, so that older readers count thinned
+            // samples as lost.
             lost: totals.lost().saturating_sub(totals.thinned()),
             thinned: totals.thinned(),
             missed: totals.missed(),
@@ -174,9 +179,9 @@ impl FooterTotals {
         let lateness = builder.create_vector(&buckets(&self.lateness));
         let read_duration = builder.create_vector(&buckets(&self.read_duration));
         let span = self.span.unwrap_or_default();
-        // The fields have the order of the generated `create`. Most footers have no thinned
-        // samples. They omit this field although the builder writes zeros, so their bytes are the
-        // same as before the field existed.
+        // The order of the fields is the same as in the generated `create`. Most footers have no
+        // thinned samples. Such a footer omits this field although the builder writes zeros, so
+        // that the bytes of the footer are the same as before the field existed.
         let mut table = wire::SourceTotalsBuilder::new(builder);
         if self.thinned > 0 {
             table.add_thinned(self.thinned);
@@ -206,8 +211,8 @@ impl FooterTotals {
 mod tests {
     use super::*;
 
-    // Proves that thinning does not lower the rate: 91 samples in 9 s have the rate of these
-    // samples.
+    // Proves that thinning does not lower the rate. The rate of 91 samples in 9 s is the rate
+    // between these samples.
     #[test]
     fn thinned_samples_do_not_lower_the_rate() {
         let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };
@@ -219,8 +224,8 @@ mod tests {
         assert_eq!(totals.achieved_hz(100_000_000), Some(5.0));
     }
 
-    // Proves that totals of versions before causes existed are read as totals without causes.
-    // Method: a builder that leaves zero fields out.
+    // Proves that totals written by versions without causes are read as totals without causes.
+    // Method: a builder that omits fields with the value zero.
     #[test]
     fn earlier_totals_are_read() {
         let read_back = |totals: &FooterTotals| {

@@ -1,4 +1,4 @@
-//! Kind and location of a frame in a segment, and the content of a sample.
+//! The kind and the location of a frame in a segment, and the content of a sample.
 
 use flatcap_stream::HEADER_BYTES_MAX as HEAD_BYTES_MAX;
 
@@ -7,11 +7,12 @@ use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
 
 /// Offset of a FlatBuffer's identifier in its payload.
 pub(in crate::segment) const IDENTIFIER_AT: usize = 4;
-/// Shortest payload in a segment: root offset and identifier. A shorter payload is damage: under
-/// most checksums, zeros would otherwise be read as a sequence of empty frames.
+/// Length of the shortest payload in a segment, which consists of the root offset and the
+/// identifier. A shorter payload is damage. Without this rule, zeros would be read as a sequence of
+/// empty frames under most checksum kinds.
 pub(in crate::segment) const PAYLOAD_BYTES_MIN: usize = 8;
 
-/// Kind of a frame, by its identifier.
+/// Kind of a frame, which the identifier of the frame determines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// `FCSH`, the header.
@@ -20,7 +21,7 @@ pub enum FrameKind {
     Telemetry,
     /// `FCSD`, a source that appeared after the header was written.
     Descriptor,
-    /// `FCGP`, a gap: samples that are known to be lost or thinned.
+    /// `FCGP`, a gap, that is, samples that are known to be lost or thinned.
     Gap,
     /// `FCCS`, a new clock pairing.
     ClockSync,
@@ -39,7 +40,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// Returns the kind for an identifier.
+    /// Returns the kind of a frame with this identifier.
     pub(in crate::segment) fn of_identifier(identifier: [u8; 4]) -> Self {
         match &identifier {
             b"FCSH" => Self::Header,
@@ -56,13 +57,13 @@ impl FrameKind {
         }
     }
 
-    /// Returns the kind of a payload, or `None` if it is too short to have an identifier.
+    /// Returns the kind of a payload, or `None` if the payload is too short to have an identifier.
     pub fn of(payload: &[u8]) -> Option<Self> {
         payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
     }
 }
 
-/// Location and kind of a frame. The reader holds its bytes until it advances.
+/// Location and kind of a frame. The reader keeps the bytes of the frame until the reader advances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLocation {
     /// Offset in the file.
@@ -71,8 +72,8 @@ pub struct FrameLocation {
     pub bytes: usize,
     /// The frame's kind.
     pub kind: FrameKind,
-    /// Whether its length was damaged and has been repaired. The checksum proves the frame, but the
-    /// first four bytes in the file differ from the bytes that were written.
+    /// Whether the length of the frame was damaged and has been repaired. The checksum proves the
+    /// frame, but the first four bytes in the file differ from the bytes that were written.
     pub is_repaired: bool,
 }
 
@@ -91,12 +92,12 @@ pub struct SampleView<'a> {
     pub flags: u16,
     /// Duration of reading the source, in nanoseconds.
     pub duration_ns: u32,
-    /// The source's own FlatBuffer.
+    /// The FlatBuffer of the source.
     pub payload: &'a [u8],
 }
 
 impl<'a> SampleView<'a> {
-    /// Reads a telemetry frame's payload, or `None` if the verifier rejects it.
+    /// Reads the payload of a telemetry frame. Returns `None` if the verifier rejects the payload.
     #[inline]
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         match envelope::split(payload) {
@@ -125,7 +126,7 @@ impl<'a> SampleView<'a> {
     }
 }
 
-/// A frame's header bytes: length and stored checksum.
+/// The bytes of a frame's header, which consists of the length and the stored checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct RawFrameHeader {
     pub(in crate::segment) bytes: [u8; HEAD_BYTES_MAX],
@@ -133,7 +134,7 @@ pub struct RawFrameHeader {
 }
 
 impl RawFrameHeader {
-    /// The bytes of the header.
+    /// Returns the bytes of the header.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()

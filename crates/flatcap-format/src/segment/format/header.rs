@@ -1,5 +1,5 @@
-//! The first frame of every segment: the writer, the host, the clocks, and the schema of each
-//! source.
+//! The header, which is the first frame of every segment. It describes the writer, the host, the
+//! clocks, and the schema of each source.
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use flatcap_stream::ChecksumKind;
@@ -10,14 +10,15 @@ use crate::block::{BlockFeatures, checksum_from_wire, checksum_to_wire};
 use crate::host::{ClockReading, HostName};
 use crate::schema::segment as wire;
 
-/// The format version that this build writes, and the highest that it reads.
+/// The format version that this build writes. It is also the highest version that this build reads.
 pub(crate) const VERSION: u16 = 1;
-/// Checksum kind of a compressed segment's own frames, independent of the kind of the frames inside
-/// the blocks.
+/// Checksum kind of the frames of a compressed file. It does not depend on the checksum kind of the
+/// frames inside the blocks.
 pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
-/// Highest frame limit that a header may have, in bytes.
+/// Highest value of `frame_max` that a header may have, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
-/// Maximum number of clock pairings in one header; if there are more, the oldest are dropped.
+/// Maximum number of clock pairings in one header. If there are more, the oldest pairings are
+/// dropped.
 pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
@@ -27,10 +28,10 @@ const CLIENT_LABEL: &str = "client";
 const USER_LABEL: &str = "uid";
 const PROGRAM_LABEL: &str = "executable";
 
-/// Labels that a builder has written.
+/// Offset of a list of labels that a builder has written.
 type WireLabels<'a> = WIPOffset<Vector<'a, ForwardsUOffset<wire::Label<'a>>>>;
 
-/// The header of a segment, validated.
+/// The validated header of a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentHeader {
     /// Number of the segment in its directory.
@@ -41,9 +42,9 @@ pub struct SegmentHeader {
     pub host: HostName,
     /// Version of the program that wrote the segment.
     pub agent_version: String,
-    /// Checksum of each frame.
+    /// Checksum kind of each frame.
     pub checksum: ChecksumKind,
-    /// Longest payload of any telemetry frame, in bytes.
+    /// Maximum length of the payload of a telemetry frame, in bytes.
     pub frame_max: u32,
     /// The clocks at the time when the segment was created.
     pub clocks: ClockReading,
@@ -51,7 +52,7 @@ pub struct SegmentHeader {
     pub reorder_window_ns: u64,
     /// Descriptors of the sources.
     pub sources: Vec<SourceInfo>,
-    /// The run's clock pairings so far, each valid from its monotonic time on.
+    /// The run's clock pairings so far. Each pairing is valid from its monotonic time on.
     pub clock_table: Vec<ClockReading>,
     /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
     pub recorder_pid: u32,
@@ -64,30 +65,32 @@ pub struct SourceInfo {
     pub id: u16,
     /// The source's name.
     pub name: String,
-    /// Labels: keys and values that distinguish the source from others of its kind.
+    /// The keys and values of the labels, which distinguish the source from other sources of its
+    /// kind.
     pub labels: Vec<(String, String)>,
-    /// The kind of producer of the source's samples.
+    /// The kind of program that produces the source's samples.
     pub kind: SourceKind,
-    /// Nominal period, in nanoseconds; 0 without a period.
+    /// Nominal period, in nanoseconds; 0 if the source has no period.
     pub period_ns: u64,
-    /// Full name of its payload's root table; empty if the source is opaque.
+    /// Full name of the root table of the source's payloads; empty if the source is opaque.
     pub root: String,
-    /// Binary schema of its payload; empty for an opaque source.
+    /// Binary schema of the source's payloads; empty if the source is opaque.
     pub schema: Vec<u8>,
-    /// First sequence number of this segment.
+    /// First sequence number of the source in this segment.
     pub next_seq: u64,
 }
 
 impl SourceInfo {
-    /// Returns whether the source is opaque: its payloads are bytes without a schema
-    /// (docs/FORMAT.md, section 2).
+    /// Returns whether the source is opaque, that is, whether its payloads are bytes without a
+    /// schema (docs/FORMAT.md, section 2).
     pub fn is_opaque(&self) -> bool {
         self.root.is_empty() && self.schema.is_empty()
     }
 
     /// Returns the program that pushed the source's samples, or `None` if the recorder measured or
-    /// imported them. The recorder sets the labels of the program, from the identity that the
-    /// kernel reports. A client cannot set them, and other sources do not have them.
+    /// imported the samples. The recorder sets the labels that identify the program, from the
+    /// identity that the kernel reports. A client cannot set these labels, and other sources do not
+    /// have them.
     pub fn sender(&self) -> Option<SourceSender> {
         SourceSender::from_labels(|name| {
             self.labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
@@ -98,7 +101,7 @@ impl SourceInfo {
 /// A program that pushes the samples of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSender {
-    /// The name that the client gave itself.
+    /// The name that the client has chosen for itself.
     pub client: String,
     /// User id of the program, as the kernel reports it.
     pub user: Option<String>,
@@ -107,8 +110,8 @@ pub struct SourceSender {
 }
 
 impl SourceSender {
-    /// Returns the program that the labels of a source name, or `None` if they name none. `label`
-    /// returns the value of a label.
+    /// Returns the program that the labels of a source name, or `None` if the labels do not name a
+    /// program. `label` returns the value of a label.
     pub fn from_labels(label: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let (client, user) = (label(CLIENT_LABEL), label(USER_LABEL));
         (client.is_some() || user.is_some()).then(|| Self {
@@ -134,7 +137,7 @@ impl SegmentHeader {
         self.encode_with(BlockFeatures::NONE)
     }
 
-    /// Returns the payload of the header frame of a segment with blocks that may have these
+    /// Returns the payload of the header frame of a compressed segment whose blocks may have these
     /// features.
     pub(in crate::segment) fn encode_with(&self, features: BlockFeatures) -> Vec<u8> {
         let mut builder = fixed_size_builder();
@@ -155,8 +158,8 @@ impl SegmentHeader {
         let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
         let clock_table = builder.create_vector(&clock_table);
         let agent_version = builder.create_string(&self.agent_version);
-        // Without labels and a recorder's process id, the bytes are the same as in versions before
-        // these fields existed.
+        // If a header has neither labels nor a recorder's process id, its bytes are the same as in
+        // versions before these fields existed.
         let labels = &self.host.labels;
         let host_labels = if labels.is_empty() { None } else { Some(build_labels(builder, labels)) };
         let pid = self.recorder_pid;
@@ -189,14 +192,14 @@ impl SegmentHeader {
     }
 
     /// Reads the payload of a file's first frame. Returns the header, and the features of the
-    /// blocks after it: no features if the frames after it are not blocks.
+    /// blocks after the header. Returns no features if the frames after the header are not blocks.
     pub(in crate::segment) fn decode_first(payload: &[u8]) -> Result<(Self, BlockFeatures), HeaderError> {
         let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderError::Malformed)?;
         Ok((Self::check(header)?, BlockFeatures::from_bits(header.incompatible())))
     }
 
-    /// Returns a copy for a compressed segment: with the checksum kind of the file's own frames,
-    /// and without schemas, which are in its blocks.
+    /// Returns a copy of the header for a compressed file. The copy has the checksum kind of the
+    /// compressed file's frames, and no schemas, because the schemas are in the blocks.
     pub(in crate::segment) fn without_schemas(&self) -> Self {
         let bare =
             |source: &SourceInfo| SourceInfo { root: String::new(), schema: Vec::new(), ..source.clone() };
@@ -207,7 +210,8 @@ impl SegmentHeader {
         }
     }
 
-    /// Converts a header that the FlatBuffers verifier has accepted, if its values are valid.
+    /// Converts a header that the FlatBuffers verifier has accepted, if the values in the header
+    /// are valid.
     pub(in crate::segment) fn check(header: wire::SegmentHeader<'_>) -> Result<Self, HeaderError> {
         if header.version() > VERSION {
             return Err(HeaderError::Version(header.version()));
@@ -255,13 +259,14 @@ impl SegmentHeader {
         })
     }
 
-    /// Returns whether this is a header of the same segment, possibly with more sources and
-    /// pairings.
+    /// Returns whether both headers belong to the same segment. The two may differ in their sources
+    /// and clock pairings.
     pub(in crate::segment) fn is_same_segment(&self, other: &Self) -> bool {
         (self.segment, self.run_id, self.checksum) == (other.segment, other.run_id, other.checksum)
     }
 
-    /// Adds the sources and clock pairings of a later copy. Returns whether there were new sources.
+    /// Adds the sources and clock pairings of a later copy of the header. Returns whether the copy
+    /// had new sources.
     pub(in crate::segment) fn merge(&mut self, copy: &Self) -> bool {
         let known = self.sources.len();
         copy.sources.iter().for_each(|source| self.add_source(source.clone()));
@@ -271,8 +276,8 @@ impl SegmentHeader {
         self.sources.len() > known
     }
 
-    /// Returns whether a descriptor after the header is valid: it describes a new source, or equals
-    /// the descriptor of a known one.
+    /// Returns whether a descriptor after the header is valid. It is valid if it describes a new
+    /// source, or if it equals the descriptor of a known source.
     pub(in crate::segment) fn can_add_source(&self, source: &SourceInfo) -> bool {
         match self.source(source.id) {
             Some(known) => known == source,
@@ -280,22 +285,23 @@ impl SegmentHeader {
         }
     }
 
-    /// Adds a source, unless a source with its id is known.
+    /// Adds a source, unless the header already has a source with this id.
     pub(in crate::segment) fn add_source(&mut self, source: SourceInfo) {
         if self.source(source.id).is_none() {
             self.sources.push(source);
         }
     }
 
-    /// Returns the wall time of a monotonic time of the run, computed from the last clock pairing
-    /// before it.
+    /// Returns the wall time for a monotonic time of the run, computed from the last clock pairing
+    /// at or before this time.
     pub fn wall_ns(&self, mono_ns: u64) -> i64 {
         let before = self.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
         let clocks = before.or(self.clock_table.first()).unwrap_or(&self.clocks);
         clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns)
     }
 
-    /// Adds a clock pairing that follows the header. Drops the oldest if there are too many.
+    /// Adds a clock pairing that follows the header. Drops the oldest pairing if there are too
+    /// many.
     pub fn add_clocks(&mut self, clocks: ClockReading) {
         if self.clock_table.len() >= CLOCKS_MAX {
             self.clock_table.remove(0);
@@ -305,7 +311,8 @@ impl SegmentHeader {
 
     /// Returns the descriptor with this id.
     pub fn source(&self, id: u16) -> Option<&SourceInfo> {
-        // Our recorder numbers sources from 0, so the id is usually the index.
+        // This project's recorder numbers sources from 0, so the id of a source is usually its
+        // index.
         let at = self.sources.get(usize::from(id)).filter(|source| source.id == id);
         at.or_else(|| self.sources.iter().find(|source| source.id == id))
     }
@@ -320,7 +327,7 @@ impl SourceInfo {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `SourceDescriptor` frame, or `None` if it is malformed.
+    /// Reads the payload of a `SourceDescriptor` frame. Returns `None` if the payload is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
     }
@@ -391,7 +398,7 @@ mod tests {
     use super::*;
     use crate::testing::example;
 
-    // Proves that a header is read back as written.
+    // Proves that a header is read back as it was written.
     #[test]
     fn headers_are_read_back() {
         let mut header = example();
@@ -403,8 +410,8 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&with_labels), Ok(header));
     }
 
-    // Proves that a monotonic time is converted by the last pairing before it, or by the first one
-    // if none is before it.
+    // Proves that a monotonic time is converted by the last pairing before it. If all pairings are
+    // later, the first pairing is used.
     #[test]
     fn pairings_give_wall_times() {
         let pairing = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: 0, wall_ns };

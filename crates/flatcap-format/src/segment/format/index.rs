@@ -1,5 +1,6 @@
-//! The index of a segment: one entry per interval, in Index frames while it is written, and all of
-//! them in its footer (docs/FORMAT.md, "Index and digest").
+//! The index of a segment, which has one entry per interval. While the segment is written, each
+//! entry is in an Index frame. The footer of the segment contains all entries (docs/FORMAT.md,
+//! "Index and digest").
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
@@ -7,16 +8,16 @@ use super::digest::Digest;
 use super::payload_codec::{ENTRIES_MAX, fixed_size_builder, verified};
 use crate::schema::segment as wire;
 
-/// One interval of a segment.
+/// The index entry of one interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexEntry {
-    /// The interval's offset.
+    /// The offset of the interval in the file.
     pub offset: u64,
     /// The interval's length in bytes.
     pub bytes: u64,
-    /// Number of frames of every kind.
+    /// Number of frames in the interval, of all kinds.
     pub frames: u64,
-    /// Time bounds of the interval's samples, or `None` without samples.
+    /// Time bounds of the interval's samples, or `None` if the interval has no samples.
     pub bounds: Option<Bounds>,
     /// The interval's samples by source.
     pub sources: Vec<IndexedSource>,
@@ -24,16 +25,16 @@ pub struct IndexEntry {
     pub digest: u64,
 }
 
-/// The earliest and the latest begin of some samples, in nanoseconds.
+/// The earliest and the latest time at which one of some samples began, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Earliest, monotonic.
+    /// Earliest time, by the monotonic clock.
     pub first_mono_ns: u64,
-    /// Latest, monotonic.
+    /// Latest time, by the monotonic clock.
     pub last_mono_ns: u64,
-    /// Earliest begin, by the wall clock.
+    /// Earliest time, by the wall clock.
     pub first_wall_ns: i64,
-    /// Latest begin, by the wall clock.
+    /// Latest time, by the wall clock.
     pub last_wall_ns: i64,
 }
 
@@ -42,7 +43,7 @@ pub struct Bounds {
 pub struct IndexedSource {
     /// The source's id.
     pub source: u16,
-    /// First sequence number.
+    /// Sequence number of the first sample.
     pub first_seq: u64,
     /// Number of samples.
     pub count: u64,
@@ -51,16 +52,17 @@ pub struct IndexedSource {
 /// The content of an Index frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFrame {
-    /// Number of the Index frame. Each segment begins with 0.
+    /// Number of the Index frame in its segment. The first Index frame of each segment has number
+    /// 0.
     pub number: u64,
-    /// The segment was on disk up to this offset when the frame was written.
+    /// Offset up to which the segment was on disk when the frame was written.
     pub synced_offset: u64,
     /// The interval that the frame ends.
     pub entry: IndexEntry,
 }
 
-/// Builds the index of a segment while the segment is written or scanned: the complete intervals
-/// and the open one.
+/// Builds the index of a segment while the segment is written or scanned. Holds the entries of the
+/// complete intervals and the entry of the open interval.
 #[derive(Debug)]
 pub(in crate::segment) struct IndexBuilder {
     entries: Vec<IndexEntry>,
@@ -70,7 +72,7 @@ pub(in crate::segment) struct IndexBuilder {
 }
 
 impl IndexEntry {
-    /// Offset of the end of the interval.
+    /// Returns the offset of the end of the interval.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -150,7 +152,7 @@ impl IndexEntry {
 }
 
 impl Bounds {
-    /// Returns the bounds that cover both.
+    /// Returns the smallest bounds that contain both `self` and `other`.
     #[must_use]
     pub(crate) fn union(self, other: Self) -> Self {
         Self {
@@ -175,7 +177,7 @@ impl IndexFrame {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Index frame, or `None` if it is malformed.
+    /// Reads the payload of an Index frame. Returns `None` if the payload is malformed.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let index = verified::<wire::Index<'_>>(payload)?;
         Some(Self {
@@ -192,19 +194,19 @@ impl IndexBuilder {
         Self { entries: Vec::new(), open: IndexEntry::default(), digest: Digest::after(0), number: 0 }
     }
 
-    /// The open interval.
+    /// Returns the entry of the open interval.
     pub(in crate::segment) fn open(&self) -> &IndexEntry {
         &self.open
     }
 
-    /// Counts frames, given their concatenated headers.
+    /// Counts frames, given the concatenated headers of the frames.
     pub(in crate::segment) fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
         self.digest.add(heads);
         self.open.frames += frames;
         self.open.bytes += bytes;
     }
 
-    /// Counts samples among the frames.
+    /// Counts samples that are among the counted frames.
     pub(in crate::segment) fn add_samples(&mut self, samples: IndexedSource, bounds: Bounds) {
         self.open.add_samples(samples);
         self.open.bounds = Some(self.open.bounds.map_or(bounds, |open| open.union(bounds)));
@@ -222,7 +224,7 @@ impl IndexBuilder {
         IndexFrame { number, synced_offset, entry }
     }
 
-    /// Returns all intervals. The footer ends the last one.
+    /// Returns the entries of all intervals. The footer ends the last interval.
     pub(in crate::segment) fn finish(&mut self) -> Vec<IndexEntry> {
         let _last = self.close(0);
         std::mem::take(&mut self.entries)
@@ -273,7 +275,7 @@ mod tests {
     }
 
     // Proves that the index of a footer is bounded and covers the whole file. Method: three times
-    // as many intervals as the footer has entries.
+    // as many intervals as the footer may have entries.
     #[test]
     fn a_full_index_joins_neighbours() {
         let mut builder = IndexBuilder::new();

@@ -1,4 +1,5 @@
-//! Encoding and verified decoding, shared by all payloads that a segment adds to its samples.
+//! Encoding and verified decoding of payloads. All frames that a segment has in addition to its
+//! samples use these functions.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};
 
@@ -7,9 +8,10 @@ use crate::schema::segment as wire;
 
 /// Maximum number of sources in one segment.
 pub(in crate::segment) const SOURCES_MAX: usize = 4096;
-/// Maximum number of index entries in a footer; if there are more intervals, neighbours are joined.
+/// Maximum number of index entries in a footer. If there are more intervals, neighbouring intervals
+/// are joined.
 pub(in crate::segment) const ENTRIES_MAX: usize = 4096;
-/// Maximum length of a header or footer that is read, in bytes.
+/// Maximum length of a header or footer that readers accept, in bytes.
 pub(in crate::segment) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
 /// Returns a builder that also writes default values, so that the size of a frame does not depend
@@ -20,8 +22,8 @@ pub(in crate::segment) fn fixed_size_builder() -> FlatBufferBuilder<'static> {
     builder
 }
 
-/// Reads a root table through the verifier. The limits admit a footer with [`SOURCES_MAX`] sources
-/// and a full index.
+/// Reads a root table through the verifier. The limits of the verifier allow a footer with
+/// [`SOURCES_MAX`] sources and a full index.
 pub(in crate::segment) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
     payload: &'a [u8],
 ) -> Option<T::Inner> {

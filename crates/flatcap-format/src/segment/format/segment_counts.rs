@@ -1,5 +1,5 @@
-//! Counts of a segment so far, for its footer. The writer and the full scan of a recovery keep
-//! them.
+//! Counts of a segment so far, for the footer of the segment. The writer and the full scan of a
+//! recovery count.
 
 use super::control_frames::Gap;
 use super::footer_totals::{FooterTotals, SampleSpan};
@@ -15,15 +15,15 @@ pub(in crate::segment) struct SegmentCounts {
     latest_mono_ns: u64,
     reorder_window_ns: u64,
     index: IndexBuilder,
-    // Number of frames up to and including the last Index frame. At first, the header and its
-    // attachments.
+    // Number of frames up to and including the last Index frame. Before the first Index frame, the
+    // number of frames in the header and its attachments.
     indexed_frames: u64,
-    content_frames: u64, // the header and its attachments; content follows
+    content_frames: u64, // number of frames in the header and its attachments
     intervals: u64,
 }
 
 impl SegmentCounts {
-    /// Starts the counts of an empty segment with this header.
+    /// Starts the counts of a segment that has this header and no frames yet.
     pub(in crate::segment) fn new(header: &SegmentHeader) -> Self {
         Self {
             bytes: 0,
@@ -38,32 +38,32 @@ impl SegmentCounts {
         }
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub(in crate::segment) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub(in crate::segment) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The largest step back in time so far, in nanoseconds.
+    /// Returns the largest step back in time so far, in nanoseconds.
     pub(in crate::segment) fn reorder_window_ns(&self) -> u64 {
         self.reorder_window_ns
     }
 
-    /// The open interval.
+    /// Returns the index entry of the open interval.
     pub(in crate::segment) fn interval(&self) -> &IndexEntry {
         self.index.open()
     }
 
-    /// Returns whether there are frames that no Index frame covers.
+    /// Returns whether there are frames that no Index frame covers yet.
     pub(in crate::segment) fn has_unindexed(&self) -> bool {
         self.frames > self.indexed_frames
     }
 
-    /// Counts, from now on, frames as content.
+    /// Counts all later frames as content. All frames so far are the header and its attachments.
     pub(in crate::segment) fn begin_content(&mut self) {
         self.indexed_frames = self.frames;
         self.content_frames = self.frames;
@@ -74,19 +74,19 @@ impl SegmentCounts {
         self.frames > self.content_frames
     }
 
-    /// Number of intervals, including the open one.
+    /// Returns the number of intervals, including the open interval.
     pub(in crate::segment) fn intervals(&self) -> u64 {
         self.intervals
     }
 
-    /// Counts frames, given their concatenated headers.
+    /// Counts frames, given the concatenated headers of the frames.
     pub(in crate::segment) fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
         self.bytes += bytes;
         self.frames += frames;
         self.index.add_frames(heads, frames, bytes);
     }
 
-    /// Counts samples of one source with consecutive numbers among the frames.
+    /// Counts samples of one source that have consecutive numbers and are among the counted frames.
     pub(in crate::segment) fn add_samples(&mut self, source: u16, count: u64, span: SampleSpan) {
         if span.first_mono_ns < self.latest_mono_ns {
             self.reorder_window_ns = self.reorder_window_ns.max(self.latest_mono_ns - span.first_mono_ns);
@@ -104,7 +104,7 @@ impl SegmentCounts {
         self.index.add_samples(IndexedSource { source, first_seq: span.first_seq, count }, bounds);
     }
 
-    /// Counts a gap among the frames.
+    /// Counts a gap that is among the counted frames.
     pub(in crate::segment) fn add_gap(&mut self, gap: &Gap) {
         if let Some(totals) = self.totals_mut(gap.source) {
             totals.add_gap(gap);
@@ -118,9 +118,10 @@ impl SegmentCounts {
         }
     }
 
-    /// The totals of one source.
+    /// Returns the totals of one source.
     pub(in crate::segment) fn totals_mut(&mut self, source: u16) -> Option<&mut FooterTotals> {
-        // Our recorder numbers sources from 0, so the id is usually the index.
+        // This project's recorder numbers sources from 0, so the id of a source is usually its
+        // index.
         let at = usize::from(source);
         match self.totals.get(at) {
             Some(totals) if totals.source == source => self.totals.get_mut(at),
@@ -128,7 +129,7 @@ impl SegmentCounts {
         }
     }
 
-    /// The totals of all sources.
+    /// Returns the totals of all sources.
     pub(in crate::segment) fn totals(&self) -> &[FooterTotals] {
         &self.totals
     }
@@ -136,7 +137,7 @@ impl SegmentCounts {
     /// Ends the open interval and returns its Index frame. The frame itself belongs to the next
     /// interval.
     pub(in crate::segment) fn close_interval(&mut self, synced_offset: u64) -> IndexFrame {
-        // The Index frame, which is written next, is not content.
+        // The next frame that is written is the Index frame, which is not content.
         self.indexed_frames = self.frames + 1;
         self.intervals += 1;
         self.index.close(synced_offset)
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    // Proves that the counts are correct, also for sources added later.
+    // Proves that the counts are correct, even for sources that are added after the header.
     #[test]
     fn counts_are_what_came() {
         let mut counts = SegmentCounts::new(&example());

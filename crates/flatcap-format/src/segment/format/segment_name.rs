@@ -1,5 +1,5 @@
-//! File names: `NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RRRRRRRRRRRRRRRR.bin`, followed by `.active` until the
-//! trailer is on disk.
+//! File names of segments. A name has the form `NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RRRRRRRRRRRRRRRR.bin`.
+//! Until the trailer is on disk, `.active` follows.
 
 use std::fmt;
 
@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// Digits of the number in a name.
+/// Number of digits of the segment number in a name.
 const NUMBER_DIGITS: usize = 10;
-/// Highest number that fits a name.
+/// Highest segment number that a name can contain.
 const NUMBER_MAX: u64 = 9_999_999_999;
-/// Numbers that stay free after a killed run, for segments that a recovery adds to it. If a run
-/// needs more, it shares numbers with the next run; both are listed in the order of their creation.
+/// Number of segment numbers that stay free after a killed run, for segments that a recovery adds
+/// to this run. If a run needs more numbers, it shares numbers with the next run. Both runs are
+/// then listed in the order of their creation.
 const SUPPLEMENT_NUMBERS: u64 = 64;
 const RUN_DIGITS: usize = 16;
 const TIME_BYTES: usize = 16;
@@ -23,23 +24,25 @@ const ACTIVE: &str = ".bin.active";
 /// Whether a segment is complete, according to its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealState {
-    /// Without a trailer: a recorder is writing the segment, or was killed while writing it.
+    /// The segment has no trailer, because a recorder is writing it, or was killed while writing
+    /// it.
     Active,
-    /// With footer and trailer, and completely on disk.
+    /// The segment has a footer and a trailer, and is completely on disk.
     Sealed,
 }
 
-/// A file that belongs to a segment and is named after it.
+/// A file that belongs to a segment and has the name of the segment with a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideFile {
-    /// `.cut`: the torn tail that a recovery has cut off.
+    /// The torn tail that a recovery has cut off. The suffix is `.cut`.
     Cut,
-    /// `.damaged`: the original file, before a recovery that had to leave bytes out.
+    /// The original file, from before a recovery that had to leave bytes out. The suffix is
+    /// `.damaged`.
     Damaged,
-    /// `.recovering`: the unfinished output of a recovery.
+    /// The unfinished output of a recovery. The suffix is `.recovering`.
     Recovering,
-    /// `.compressing`: an unfinished compressed segment, or the raw segment that it has replaced.
-    /// Never read.
+    /// An unfinished compressed segment, or the raw segment that a compressed segment has replaced.
+    /// The suffix is `.compressing`. Readers never read such a file.
     Compressing,
 }
 
@@ -56,13 +59,14 @@ impl SideFile {
     }
 }
 
-/// The parts of a segment's name. Only a name that parses completely is the name of a segment.
+/// The parts of a segment's name. A file name is the name of a segment only if all parts of it are
+/// valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentName {
-    /// Number, ascending within a directory. Only the number defines the order of segments, because
-    /// clocks may be wrong.
+    /// Segment number, ascending within a directory. Only the number defines the order of segments,
+    /// because clocks may be wrong.
     pub number: u64, // <= NUMBER_MAX
-    /// Wall time of its creation, in seconds since 1970, UTC.
+    /// Wall time of the segment's creation, in seconds since 1970, UTC.
     pub created_s: i64,
     /// The run that wrote the segment.
     pub run_id: u64,
@@ -71,7 +75,8 @@ pub struct SegmentName {
 }
 
 impl SegmentName {
-    /// Reads a file name, or `None` if it differs in any part from the output of [`fmt::Display`].
+    /// Reads a file name. Returns `None` if the name differs in any part from the output of
+    /// [`fmt::Display`].
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, state) = match name.strip_suffix(ACTIVE) {
             Some(stem) => (stem, SealState::Active),
@@ -112,8 +117,8 @@ impl SegmentName {
         })
     }
 
-    /// Returns the number after all numbers in these names of segments and of their side files, or
-    /// `None` after the last number.
+    /// Returns the number after all numbers in these names of segments and of their side files.
+    /// Returns `None` if the last possible number is in use.
     pub fn next_free_number<'a>(names: impl Iterator<Item = &'a str>) -> Option<u64> {
         let shown = |name| Self::parse(name).or_else(|| Some(Self::parse_side_file(name)?.0));
         match names.filter_map(shown).map(|name| name.number).max() {
@@ -123,25 +128,26 @@ impl SegmentName {
     }
 
     /// Returns the number of the first segment of a new run in a directory with these names. After
-    /// a killed run, skips some numbers for segments that it may still get, so that all numbers of
-    /// a run are below the numbers of the next one.
+    /// a killed run, skips some numbers for segments that a recovery may still add to the killed
+    /// run. Thus all numbers of a run are below the numbers of the next run.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);
         let has_killed_run = segments.any(|name| name.state == SealState::Active);
         let first = if has_killed_run { next.saturating_add(SUPPLEMENT_NUMBERS) } else { next };
-        // Near the last number, no numbers are left free.
+        // Near the last possible number, no numbers are left free.
         Some(if first <= NUMBER_MAX { first } else { next })
     }
 
-    /// Returns the number after this one, or `None` after the last number (10 billion segments).
+    /// Returns the number after this one, or `None` after the last possible number (10 billion
+    /// segments).
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)
     }
 }
 
-/// Reads `YYYYMMDDTHHMMSSZ`. Written by hand for speed: a directory may hold ten thousand names,
-/// and a seek parses all of them.
+/// Reads a time in the form `YYYYMMDDTHHMMSSZ`. This parser is written by hand for speed, because a
+/// directory may contain ten thousand names, and a seek parses all of them.
 fn seconds(created: &str) -> Option<i64> {
     let (digits, [b'T', b'Z']) =
         (created.as_bytes(), [*created.as_bytes().get(8)?, *created.as_bytes().get(15)?])
@@ -164,7 +170,8 @@ fn seconds(created: &str) -> Option<i64> {
 
 impl fmt::Display for SegmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A wall time outside the supported years is written as 1970: the number defines the order.
+        // A wall time outside of the supported years is written as 1970. This is harmless, because
+        // only the segment number defines the order.
         let created = Timestamp::from_second(self.created_s).unwrap_or(Timestamp::UNIX_EPOCH);
         let created = created.strftime(TIME_FORMAT);
         let suffix = match self.state {
@@ -204,8 +211,8 @@ mod tests {
             prop_assert_eq!(SegmentName::parse(&name.to_string()), Some(name));
         }
 
-        // Proves that no other name is accepted: if a name with a changed character is accepted, it
-        // prints as it was read.
+        // Proves that no other name is accepted. If a name with a changed character is accepted, it
+        // is printed exactly as it was read.
         #[test]
         fn other_names_are_not_ours(at in 0_usize..47, with in "[ -~]") {
             let mut name = "0000000042-20231114T221320Z-00000000000000ab.bin".to_owned();

@@ -12,13 +12,15 @@ use crate::segment::format::block_frame::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, def
 use crate::segment::format::footer::BlockEntry;
 use crate::storage::ReadAt;
 
-/// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
+/// Offset of the identifier in a frame. The frame's header and the FlatBuffer's root offset precede
+/// the identifier.
 const IDENTIFIER_AT: u64 = 12 + 4;
-/// Highest raw offset accepted without a table, for each byte of the file. The limit allows the
-/// longest blocks in the shortest frames. A lower limit would be a guess about compression: equal
-/// payloads become more than 8,000 times smaller.
+/// Highest accepted ratio of a raw offset to the length of the file, for a file without a table.
+/// The limit allows the longest blocks in the shortest frames. A lower limit would be a guess about
+/// the compression ratio, because equal payloads become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
-/// Shortest frame of a block: a header, and a table with an identifier.
+/// Length of the shortest frame of a block, in bytes. Such a frame consists of a header, and of a
+/// table with an identifier.
 const BLOCK_FRAME_BYTES_MIN: u64 = 64;
 
 /// Finds every intact block of a file, in file order.
@@ -58,7 +60,7 @@ fn find_blocks_in(window: &mut FileWindow, up_to: u64, most: usize) -> io::Resul
     Ok(blocks)
 }
 
-/// Highest raw offset accepted in a file without a table.
+/// Returns the highest raw offset that is accepted in a file without a table.
 pub(in crate::segment) fn raw_bytes_max(file: &dyn ReadAt) -> io::Result<u64> {
     Ok(file.length()?.saturating_mul(RAW_BYTES_PER_BYTE))
 }
@@ -69,7 +71,7 @@ pub(in crate::segment) enum NextBlock {
     Block(BlockEntry),
     /// Another frame.
     Other,
-    /// No complete frame.
+    /// Nothing, or a frame that is not complete.
     Nothing,
 }
 
@@ -102,8 +104,8 @@ pub(in crate::segment) fn next_block(
     })
 }
 
-/// Returns the length of the frame at `offset`, header included, from its length field, or `None`
-/// if the length is impossible.
+/// Returns the length of the frame at `offset`, header included, according to the frame's length
+/// field. Returns `None` if this length is impossible.
 fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     let length = u64::from(u32::from_le_bytes(*head.first_chunk::<LENGTH_BYTES>()?));
     let declared = deframer().header_bytes() as u64 + length;
@@ -111,14 +113,15 @@ fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     usize::try_from(declared).ok().filter(|_| fits && length > 0)
 }
 
-/// Returns the offset at or after `from` of the next frame that may be a block, or the file's end.
+/// Returns the offset of the next frame at or after `from` that may be a block. Returns the end of
+/// the file if there is none.
 fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::Result<u64> {
     let found = window.find(IDENTIFIER, from + IDENTIFIER_AT, file_bytes)?;
     Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))
 }
 
-/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap,
-/// keeps the one with the lower raw offset.
+/// Fills the gaps between the found blocks with entries for missing blocks. If two blocks overlap,
+/// keeps the block with the lower raw offset.
 pub(in crate::segment) fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
     found.sort_unstable();
     let mut blocks: Vec<BlockEntry> = Vec::with_capacity(found.len());
@@ -127,8 +130,8 @@ pub(in crate::segment) fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec
         if entry.raw_offset < raw_end {
             continue;
         }
-        // A missing range that is too long for one entry is split. The block after it is probably
-        // forged.
+        // A missing range that is too long for one entry is split. The block after such a range is
+        // probably forged.
         while raw_end < entry.raw_offset {
             let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
             let offset = blocks.last().map_or(0, BlockEntry::end);

@@ -1,5 +1,5 @@
-//! A window on a file: a part of it in memory, moved by positioned reads, or a memory map of the
-//! whole file.
+//! A window on a file. The window is either a buffer with a part of the file, which positioned
+//! reads move, or a memory map of the whole file.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -11,20 +11,20 @@ use crate::mapped_file::MappedFile;
 use crate::storage::ReadAt;
 use crate::storage::open_regular;
 
-/// Bytes read at once.
+/// Number of bytes that are read at once.
 const WINDOW_BYTES: usize = 256 << 10;
-/// Bytes of a mapped file that are prefetched at once.
+/// Number of bytes of a mapped file that are prefetched at once.
 const PREFETCH_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(in crate::segment) struct FileWindow {
     file: Arc<dyn ReadAt>,
-    step: usize, // least number of bytes per read
+    step: usize, // minimum number of bytes per read
     buffer: Vec<u8>,
     start: u64,                   // offset of buffer[0] in the file
     filled: usize,                // <= buffer.len()
-    map: Option<Arc<MappedFile>>, // replaces the buffer
-    prefetched: u64,              // of the map, up to here
+    map: Option<Arc<MappedFile>>, // used instead of the buffer
+    prefetched: u64,              // end of the prefetched part of the map
 }
 
 impl FileWindow {
@@ -36,34 +36,34 @@ impl FileWindow {
         Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0, map: None, prefetched: 0 }
     }
 
-    /// The file.
+    /// Returns the file.
     pub(in crate::segment) fn file(&self) -> &Arc<dyn ReadAt> {
         &self.file
     }
 
-    /// Reads, from now on, a mapped file.
+    /// Replaces the file by a memory map of a file, for all later reads.
     pub(in crate::segment) fn map(&mut self, map: Arc<MappedFile>) {
         *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
     }
 
-    /// The map, if there is one.
+    /// Returns the memory map, if the window has one.
     pub(in crate::segment) fn mapped(&self) -> Option<&Arc<MappedFile>> {
         self.map.as_ref()
     }
 
-    /// Creates another window on the same file, for reads at other offsets. The new window reads no
-    /// more than requested.
+    /// Creates another window on the same file, for reads at other offsets. The new window reads
+    /// only as many bytes as requested.
     pub(in crate::segment) fn probe_window(&self) -> Self {
         Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
     }
 
-    /// The current length of the file.
+    /// Returns the current length of the file.
     pub(in crate::segment) fn file_bytes(&self) -> io::Result<u64> {
         self.file.length()
     }
 
     /// Returns at least `wanted` bytes from `offset` on, or fewer at the end of the file. The
-    /// caller has checked `wanted` against a limit.
+    /// caller must check `wanted` against a limit.
     #[inline]
     pub(in crate::segment) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
         match &self.map {
@@ -74,7 +74,7 @@ impl FileWindow {
         Ok(self.cached(offset))
     }
 
-    /// Returns the offset of the first occurrence of `pattern` from `from` on and before `end`.
+    /// Returns the offset of the first occurrence of `pattern` at or after `from` and before `end`.
     pub(in crate::segment) fn find(
         &mut self,
         pattern: &[u8],
@@ -100,13 +100,13 @@ impl FileWindow {
         Ok(None)
     }
 
-    /// Returns the offset of the next byte at or after `offset` that takes disk space: a sparse
-    /// file may have gigabytes of zeros before it.
+    /// Returns the offset of the next byte at or after `offset` that takes disk space. A sparse
+    /// file may have gigabytes of zeros before this byte.
     pub(in crate::segment) fn next_stored(&self, offset: u64) -> io::Result<u64> {
         self.file.next_stored(offset)
     }
 
-    /// Prefetches the next part of a mapped file. No effect without a map.
+    /// Prefetches the next part of a mapped file. Has no effect if the window has no memory map.
     #[inline]
     pub(in crate::segment) fn prefetch(&mut self, offset: u64) {
         if offset < self.prefetched {
@@ -123,7 +123,7 @@ impl FileWindow {
         self.prefetched = self.prefetched.max(up_to);
     }
 
-    /// Returns the bytes in memory from `offset` on.
+    /// Returns the bytes from `offset` on that are in memory.
     #[inline]
     pub(in crate::segment) fn cached(&self, offset: u64) -> &[u8] {
         if let Some(map) = &self.map {
@@ -134,7 +134,7 @@ impl FileWindow {
         from.and_then(|from| self.buffer.get(from..self.filled)).unwrap_or_default()
     }
 
-    /// Drops the bytes in memory, so that the file is read again.
+    /// Drops the bytes in memory, so that later calls read the file again.
     pub(in crate::segment) fn forget(&mut self) {
         self.filled = 0;
     }
@@ -143,8 +143,8 @@ impl FileWindow {
         let kept = self.cached(offset).len();
         let capacity = wanted.max(self.step);
         if self.buffer.len() < capacity {
-            // The kernel fills this memory with zeros page by page, and only the pages that are
-            // used.
+            // The kernel fills this memory with zeros page by page, and fills only the pages that
+            // are used.
             let mut buffer = vec![0; capacity];
             if let Some(front) = buffer.get_mut(..kept) {
                 front.copy_from_slice(self.cached(offset));

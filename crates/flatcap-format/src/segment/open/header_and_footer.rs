@@ -1,5 +1,5 @@
-//! Finds the header at a file's start, and the footer before the trailer at its end. The header and
-//! the footer determine the checksum kind of the frames.
+//! Finds the header at a file's start, and the footer before the trailer at the file's end. The
+//! header and the footer determine the checksum kind of the frames.
 
 use std::io;
 use std::path::Path;
@@ -19,30 +19,32 @@ use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 /// A header found at a file's start.
 pub(in crate::segment) struct LeadingHeader {
     pub(in crate::segment) header: SegmentHeader,
-    /// The features of the blocks after the header. No features if the frames after it are not
+    /// The features of the blocks after the header. Empty if the frames after the header are not
     /// blocks.
     pub(in crate::segment) features: BlockFeatures,
 }
 
-/// Header and footer of a file, as far as they are intact, and their replacements if both are
-/// damaged.
+/// The header and the footer of a file, if they are intact. If both are damaged, a copy of the
+/// header that replaces them.
 pub(in crate::segment) struct HeaderAndFooter {
     pub(in crate::segment) leading: Option<LeadingHeader>,
-    /// The copy of the header within the file. Searched only if header and footer are damaged.
+    /// The copy of the header within the file. The copy is searched only if header and footer are
+    /// damaged.
     pub(in crate::segment) copy: Option<HeaderCopy>,
-    /// Whether a search has found blocks, without header, footer or copy.
+    /// Whether a search has found blocks in a file without header, footer and copy.
     found_blocks: bool,
-    /// The footer and its offset.
+    /// The footer and the footer's offset.
     pub(in crate::segment) footer: Option<(Footer, u64)>,
 }
 
 impl HeaderAndFooter {
-    /// Creates the value for a segment in which header and footer are intact.
+    /// Creates the value for a segment with an intact header and an intact footer.
     pub(in crate::segment) fn new(leading: LeadingHeader, footer: (Footer, u64)) -> Self {
         Self { leading: Some(leading), copy: None, found_blocks: false, footer: Some(footer) }
     }
 
-    /// The header, from the file's start, the footer, or the copy.
+    /// Returns the header from the file's start, or from the footer or the copy if the header at
+    /// the file's start is damaged.
     pub(in crate::segment) fn header(&self) -> Option<&SegmentHeader> {
         let leading = self.leading.as_ref().map(|leading| &leading.header);
         let footer = self.footer.as_ref().map(|(footer, _)| &footer.header);
@@ -79,7 +81,8 @@ pub(in crate::segment) fn find_header_and_footer(
     for kind in kinds {
         footer = footer.or(find_footer(window, file_bytes, *kind).map_err(io_error)?);
     }
-    // A payload at the end of a file may contain the end of another segment.
+    // The footer must belong to this segment, because a payload at the end of a file may contain
+    // the end of another segment.
     let footer = footer.filter(|(footer, _)| {
         leading.as_ref().is_none_or(|leading| footer.header.is_same_segment(&leading.header))
     });
@@ -93,7 +96,7 @@ pub(in crate::segment) fn find_header_and_footer(
     if let Some(error) = refused.filter(|_| ends.header().is_none() && !ends.found_blocks) {
         return Err(error);
     }
-    // The file may have grown since then, so it is read again from the start.
+    // The file may have grown since it was read, so it is read again from the start.
     window.forget();
     Ok(ends)
 }
@@ -111,8 +114,9 @@ pub(in crate::segment) fn find_leading_header(
     Ok(find_header(window, file_bytes, path)?.ok().flatten())
 }
 
-/// Finds the header at the file's start, if it is intact under any checksum kind. The inner error
-/// comes from a header without a checksum: a footer or a copy may replace it.
+/// Finds the header at the file's start, if the header is intact under any checksum kind. The inner
+/// error means that the header is damaged or has no checksum, so that a footer or a copy of the
+/// header may replace it.
 fn find_header(
     window: &mut FileWindow,
     file_bytes: u64,
@@ -146,7 +150,8 @@ fn find_header(
     Ok(Ok(None))
 }
 
-/// Reads the payload of a header frame with this checksum, or `None` if it is damaged.
+/// Reads the payload of a header frame with this checksum kind. Returns `None` if the payload is
+/// damaged.
 fn parse_leading_header(
     payload: &[u8],
     kind: ChecksumKind,
@@ -155,7 +160,7 @@ fn parse_leading_header(
     let path = || path.to_owned();
     let bad = |what| Err(SegmentError::BadHeader { path: path(), what });
     match SegmentHeader::decode_first(payload) {
-        // Without a checksum, one flipped bit is enough to reach this branch.
+        // If the header has no checksum, one flipped bit is enough to reach this branch.
         Ok((_, features)) if features != BlockFeatures::NONE && kind != COMPRESSED_CHECKSUM => {
             bad("it announces blocks, but its checksum is not that of compressed segments")
         }
@@ -170,9 +175,9 @@ fn parse_leading_header(
     }
 }
 
-/// Returns the end of the frame at the file's start if its checksum proves it: either with its
-/// length, or with one bit of its length flipped back, if another frame or the end of the file
-/// follows.
+/// Returns the end of the frame at the file's start if the frame's checksum proves this end. The
+/// frame has the stored length, or the stored length with one bit flipped back. A flipped length is
+/// accepted only if another frame or the end of the file follows.
 fn header_end(window: &mut FileWindow, deframer: KindDeframer, file_bytes: u64) -> io::Result<Option<usize>> {
     let header_bytes = deframer.header_bytes();
     let head = window.at(0, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
@@ -210,9 +215,9 @@ fn find_any_footer(window: &mut FileWindow, file_bytes: u64) -> io::Result<Optio
     Ok(None)
 }
 
-/// Finds the footer before the trailer at the file's end, and its offset, if both are intact under
-/// this checksum kind. Uses only the length in the trailer, because the offset in it is wrong if
-/// frames were removed or added.
+/// Finds the footer before the trailer at the file's end, and the footer's offset, if footer and
+/// trailer are intact under this checksum kind. Uses only the footer's length in the trailer,
+/// because the footer's offset in the trailer is wrong if frames were removed or added.
 fn find_footer(
     window: &mut FileWindow,
     file_bytes: u64,

@@ -1,6 +1,6 @@
-//! The second copy of a header: an attachment that a recorder writes with its first Index frame.
-//! With it, one flipped bit in the header of a file without a footer loses no samples
-//! (docs/FORMAT.md, section 2).
+//! The second copy of a header. The copy is an attachment that a recorder writes before the first
+//! Index frame at which the segment is long enough. If a file without a footer has this copy, one
+//! flipped bit in its header loses no samples (docs/FORMAT.md, section 2).
 
 use std::io;
 use std::path::Path;
@@ -16,18 +16,18 @@ use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 use crate::segment::format::segment_name::SegmentName;
 
-/// Reserved name of the attachment.
+/// Name that is reserved for this attachment.
 pub(in crate::segment) const NAME: &str = "flatcap.header";
 /// Identifier of an attachment frame.
 const IDENTIFIER: &[u8; 4] = b"FCAT";
-/// The copy is written once its frame is at most 1 / `SHARE` of the file so far plus
-/// [`FREE_BYTES`], so that small segments stay small.
+/// Minimum length of the file plus [`FREE_BYTES`] for a copy, as a multiple of the length of the
+/// header's frame. A shorter file gets no copy, so that small segments stay small.
 const SHARE: u64 = 4;
-/// Bytes that are added to the length of the file for this limit: every segment may use a part of
-/// them for a copy.
+/// Number of bytes that are added to the length of the file for this limit, so that even the
+/// smallest segment can have a copy of a short header.
 const FREE_BYTES: u64 = 64 << 10;
-/// Search limit for a copy, in bytes: farther than any first interval (4 MiB and one write), even
-/// if a full disk delayed the copy.
+/// Maximum offset up to which a copy is searched, in bytes. The limit is far beyond the end of any
+/// first interval (4 MiB and one write), so that a copy is found even if a full disk delayed it.
 pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy of a header.
@@ -37,8 +37,8 @@ pub(in crate::segment) struct HeaderCopy {
     pub(in crate::segment) frame: Vec<u8>,
 }
 
-/// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame: the copy
-/// takes at most a quarter of the raw file so far plus 64 KiB.
+/// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame. The copy
+/// may take at most a quarter of the sum of 64 KiB and the length of the raw file so far.
 pub(in crate::segment) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
     file_bytes.saturating_add(FREE_BYTES) >= SHARE * frame_bytes as u64
 }
@@ -54,8 +54,8 @@ pub(in crate::segment) fn attachment(header: &SegmentHeader, frame: Vec<u8>) -> 
     }
 }
 
-/// Searches a raw segment for the copy of its header. If the file is named as a segment, the run
-/// and the number in the copy must equal those in the name.
+/// Searches a raw segment for the copy of its header. If the file has the name of a segment, the
+/// run and the number in the copy must equal the run and the number in the name.
 pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<HeaderCopy>> {
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
     let is_ours = |header: &SegmentHeader| {
@@ -81,8 +81,8 @@ pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Resu
     Ok(None)
 }
 
-/// Reads the copy at `offset`, if it is intact under this checksum kind. Also returns the number of
-/// bytes hashed.
+/// Reads the copy at `offset`, if the copy is intact under this checksum kind. Also returns the
+/// number of bytes that were hashed.
 fn read_copy(
     window: &mut FileWindow,
     offset: u64,
@@ -110,7 +110,7 @@ fn read_copy(
     Ok((copy, bytes as u64))
 }
 
-/// Reads the header from the bytes of its frame.
+/// Reads the header from the bytes of the header's frame.
 fn parse_header(frame: &[u8], deframer: KindDeframer) -> Option<SegmentHeader> {
     let Ok(DeframeStatus::Frame(found)) = deframer.deframe(frame) else { return None };
     let (header, features) = SegmentHeader::decode_first(found.payload()).ok()?;
@@ -140,8 +140,8 @@ mod tests {
 
     const SAMPLES: usize = 24;
 
-    /// Writes an unsealed segment, compressed or not. Returns its bytes and the length of its
-    /// header's frame.
+    /// Writes an unsealed segment, compressed or not. Returns the bytes of the segment and the
+    /// length of the header's frame.
     fn unsealed(checksum: ChecksumKind, compress: bool) -> (Vec<u8>, usize) {
         let header = SegmentHeader { checksum, ..example() };
         let compressor = compress.then(|| LiveCompressor::with_defaults(&header));
@@ -198,7 +198,7 @@ mod tests {
         Arc::new(storage)
     }
 
-    // Proves that no flipped bit in the header of a raw file without a footer costs a sample, that
+    // Proves that a flipped bit in the header of a raw file without a footer loses no sample, that
     // the damage is reported, and that a recovery keeps all samples. Without a checksum, only
     // invalid values are detected.
     #[test]
@@ -214,9 +214,10 @@ mod tests {
                 let (samples, damage) =
                     read(&damaged).unwrap_or_else(|error| panic!("{checksum:?} {bit}: {error}"));
                 let is_proven = checksum != ChecksumKind::None;
-                // Without a checksum, a flipped bit may give another valid value, which is used.
+                // Without a checksum, a flipped bit may result in another valid value, which the
+                // reader then uses.
                 assert!(samples == SAMPLES || !is_proven, "{checksum:?} {bit}: {samples}");
-                // A damaged length is repaired if the checksum proves it.
+                // A damaged length is repaired if the checksum proves the correct length.
                 let is_repaired = bit < 32 && damage.is_empty();
                 assert!(
                     !is_proven
@@ -236,8 +237,8 @@ mod tests {
         }
     }
 
-    // Proves that no flipped bit in either header of a file compressed while recording loses a
-    // sample, not even with a damaged first block.
+    // Proves that a flipped bit in either header of a file that is compressed while it is recorded
+    // loses no sample, even if the first block is damaged.
     #[test]
     fn a_flipped_bit_in_a_compressed_header_costs_nothing() {
         for checksum in [ChecksumKind::Xxh3, ChecksumKind::None] {
@@ -263,8 +264,8 @@ mod tests {
         }
     }
 
-    // Proves that a copy is left out of a small file if it would take too much of it, and is always
-    // written to a long file.
+    // Proves that a small file has no copy if the copy would be too large a part of the file, and
+    // that a long file always has a copy.
     #[test]
     fn small_files_have_no_copy() {
         assert!(is_due(0, 16 << 10) && !is_due(0, (16 << 10) + 1));
@@ -272,8 +273,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes cause a panic or yield a wrong header. Method: random bytes over a
-        // file without its header.
+        // Proves that damaged bytes never cause a panic or result in a wrong header. Method: random
+        // bytes overwrite parts of a file whose header is missing.
         #[test]
         fn damaged_copies_are_not_believed(flips in proptest::collection::vec((any::<u32>(), any::<u8>()), 0..40)) {
             let (bytes, header_bytes) = unsealed(ChecksumKind::Crc32, false);

@@ -1,4 +1,5 @@
-//! Opens a file: its window, and its header and footer, wherever they are.
+//! Opens a file. Creates a window on the file, and finds the header and the footer, or their
+//! replacements.
 
 pub(super) mod block_search;
 pub(super) mod file_window;

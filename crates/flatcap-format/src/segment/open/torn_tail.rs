@@ -1,13 +1,13 @@
-//! The torn tail of a file: compares and copies it.
+//! Compares and copies the torn tail of a file.
 
 use std::io::{self, ErrorKind, IoSlice};
 
 use crate::storage::{ReadAt, StorageFile};
 
-/// Bytes copied at once.
+/// Number of bytes that are copied at once.
 const COPY_BYTES: usize = 256 << 10;
 
-/// Returns whether `file` continues at `offset` with all of `cut`.
+/// Returns whether the bytes of `file` from `offset` on begin with all bytes of `cut`.
 pub(in crate::segment) fn is_prefix_of_tail(
     cut: &dyn StorageFile,
     file: &dyn StorageFile,
@@ -23,7 +23,7 @@ pub(in crate::segment) fn is_prefix_of_tail(
             return Ok(false);
         }
         at += count as u64;
-        // Skip zeros that take no disk space in either file.
+        // Skip the zeros that take no disk space in both files.
         let same = file.next_stored(offset + at)?.saturating_sub(offset);
         at = at.max(cut.next_stored(at)?.min(same));
     }
@@ -56,8 +56,9 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
     }
 }
 
-/// Appends the bytes of `from` from `offset` on to `to`. Zeros that take no disk space in `from`
-/// take no disk space in `to`. Zeros without disk space at the end are not copied.
+/// Appends the bytes of the file `from`, beginning at `offset`, to the file `to`. Zeros that take
+/// no disk space in `from` take no disk space in `to`. Such zeros at the end of `from` are not
+/// copied.
 pub(in crate::segment) fn copy_tail(
     from: &dyn StorageFile,
     mut offset: u64,
@@ -70,7 +71,7 @@ pub(in crate::segment) fn copy_tail(
             return Ok(());
         }
         if stored > offset {
-            // Extends the file by zeros that take no disk space.
+            // Extends the file with zeros that take no disk space.
             to.truncate(to.length()? + (stored - offset))?;
             offset = stored;
         }
@@ -99,8 +100,8 @@ mod tests {
     use crate::storage::Storage as _;
     use crate::testing::Folder;
 
-    // Proves that the tail of a sparse file with gigabytes of zeros is copied with its bytes at the
-    // same offsets, and that the copy is sparse too.
+    // Proves that the tail of a sparse file with gigabytes of zeros is copied, that the bytes are
+    // at the same offsets in the copy, and that the copy is sparse too.
     #[test]
     fn a_sparse_tail_stays_sparse() {
         const FAR: u64 = 16 << 30;
@@ -118,7 +119,7 @@ mod tests {
         let (file, cut) = (storage.open("a").unwrap(), storage.create("cut").unwrap());
         copy_tail(&*file, 8, &*cut).unwrap();
         let length = cut.length().unwrap();
-        // The file system allocates whole blocks.
+        // The range is needed because the file system allocates whole blocks.
         assert!((FAR - 7..FAR + (1 << 20)).contains(&length), "{length}");
         let mut bytes = [0; 5];
         cut.read_all_at(&mut bytes, 0).unwrap();

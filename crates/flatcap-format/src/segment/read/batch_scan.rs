@@ -1,8 +1,8 @@
 //! Scans a chunk of a file for batches of samples. A reader processes a batch in one step.
 //!
-//! The scan follows frames by their lengths and proves each by its checksum. The scan does not know
-//! the bytes before its chunk. The reader knows the frames before a batch, and decides whether to
-//! take the batch.
+//! The scan uses the lengths of frames to find the next frame, and the checksum of each frame to
+//! prove that it is intact. The scan does not read the bytes before its chunk. The reader has read
+//! the frames before a batch, so the reader decides whether to accept the batch.
 
 use std::ops::Range;
 
@@ -14,25 +14,27 @@ use flatcap_stream::{
 use crate::schema::envelope;
 use crate::schema::frame::FrameHeader;
 
-/// Length in bytes at which a batch ends. Limits the cost of a rejected batch, which is read frame
-/// by frame.
+/// Length in bytes at which a batch ends. The limit bounds the cost of a rejected batch, which is
+/// read frame by frame.
 const BATCH_BYTES: usize = 256 << 10;
-/// Maximum number of sources in one batch; another source begins the next batch.
+/// Maximum number of sources in one batch. A sample of a further source begins the next batch.
 const BATCH_SOURCES_MAX: usize = 64;
-/// Maximum number of batches in a scan, which then ends. The limit bounds the memory for any input.
+/// Maximum number of batches in a scan. At this number the scan ends, so that its memory is bounded
+/// for any input.
 const BATCHES_MAX: usize = 1024;
 
-/// Consecutive intact samples with ordinary envelopes, without a jump in the numbers of any source.
+/// Consecutive intact samples with ordinary envelopes. The sequence numbers of each source are
+/// consecutive too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::segment) struct SampleBatch {
     /// Offset of the first sample in the file.
     pub(in crate::segment) offset: u64,
-    /// Length of the frames, with headers, above 0.
+    /// Length of the frames in bytes, headers included; above 0.
     pub(in crate::segment) bytes: u64,
-    /// Number of samples, above 0.
+    /// Number of samples; above 0.
     pub(in crate::segment) frames: u64,
-    headers: Range<usize>, // range in those of the scan
-    samples: Range<usize>, // likewise
+    headers: Range<usize>, // range in the headers of the scan
+    samples: Range<usize>, // range in the samples of the scan
 }
 
 /// The samples of one source in a batch.
@@ -42,19 +44,19 @@ pub(in crate::segment) struct BatchSamples {
     pub(in crate::segment) source: u16,
     /// Sequence number of the first sample.
     pub(in crate::segment) first_seq: u64,
-    /// Number of samples after it, <= `u64::MAX - first_seq`.
+    /// Number of samples after the first one, at most `u64::MAX - first_seq`.
     pub(in crate::segment) more: u64,
     /// Time at which reading the last sample began, in monotonic nanoseconds.
     pub(in crate::segment) last_mono_ns: u64,
 }
 
-/// The batches of one chunk, in file order. Takes memory for a sixth of the chunk if samples are
-/// empty, and far less otherwise. The memory is reused for the next chunk.
+/// The batches of one chunk, in file order. The memory used is a sixth of the chunk's length if
+/// samples are empty, and far less otherwise. The memory is reused for the next chunk.
 #[derive(Debug, Default)]
 pub(in crate::segment) struct BatchScan {
     batches: Vec<SampleBatch>,
     headers: Vec<u8>,
-    samples: Vec<BatchSamples>, // of one batch, by first appearance
+    samples: Vec<BatchSamples>, // of each batch, in the order of first appearance
     end: u64,
 }
 
@@ -62,31 +64,31 @@ pub(in crate::segment) struct BatchScan {
 struct OpenBatch {
     offset: usize,
     frames: u64,
-    headers: usize, // start of its frame headers
-    samples: usize, // start of its samples
-    latest: usize,  // in the samples: the source of the last frame
+    headers: usize, // start of the batch's frame headers
+    samples: usize, // start of the batch's samples
+    latest: usize,  // index in `samples` of the last frame's source
 }
 
 impl SampleBatch {
-    /// Offset of the end of the batch.
+    /// Returns the offset of the end of the batch.
     pub(in crate::segment) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 }
 
 impl BatchSamples {
-    /// The last sequence number.
+    /// Returns the sequence number of the last sample.
     pub(in crate::segment) fn last_seq(&self) -> u64 {
         self.first_seq.saturating_add(self.more)
     }
 }
 
 impl BatchScan {
-    /// Scans `bytes`, which are at `offset` in the file and begin with a frame, up to the first
-    /// frame that is damaged or incomplete. Drops the results of the previous scan.
+    /// Scans `bytes` up to the first frame that is damaged or incomplete. The bytes are at `offset`
+    /// in the file and begin with a frame. Drops the results of the previous scan.
     pub(in crate::segment) fn scan(&mut self, deframer: KindDeframer, bytes: &[u8], offset: u64) {
-        // One instance for each checksum kind: returning through a call would cost as much as the
-        // rest of a small frame.
+        // The compiler generates one instance of the loop for each checksum kind. A function call
+        // per frame would take as much time as the rest of the work for a small frame.
         let max = deframer.max_frame_len();
         match deframer.kind() {
             ChecksumKind::None => {
@@ -126,7 +128,7 @@ impl BatchScan {
             if at - open.offset >= BATCH_BYTES || !self.try_add(&mut open, &header) {
                 self.close(&open, at, offset);
                 open = self.begin(at);
-                // An empty batch accepts any sample.
+                // This always succeeds, because an empty batch accepts any sample.
                 self.try_add(&mut open, &header);
             }
             self.push_header(frame);
@@ -134,22 +136,23 @@ impl BatchScan {
         }
     }
 
-    /// The batches.
+    /// Returns the batches.
     pub(in crate::segment) fn batches(&self) -> &[SampleBatch] {
         &self.batches
     }
 
-    /// The end of the scan: all frames up to this offset are intact.
+    /// Returns the offset of the end of the scan. All frames up to this offset are intact.
     pub(in crate::segment) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The concatenated headers of a batch's frames, as they are in the file.
+    /// Returns the concatenated headers of a batch's frames, as they are in the file.
     pub(in crate::segment) fn headers(&self, batch: &SampleBatch) -> &[u8] {
         self.headers.get(batch.headers.clone()).unwrap_or_default()
     }
 
-    /// The samples of a batch, one entry per source, in order of first appearance.
+    /// Returns the samples of a batch, with one entry per source, in the order in which the sources
+    /// first appear.
     pub(in crate::segment) fn samples(&self, batch: &SampleBatch) -> &[BatchSamples] {
         self.samples.get(batch.samples.clone()).unwrap_or_default()
     }
@@ -171,7 +174,7 @@ impl BatchScan {
         }
     }
 
-    /// Adds a sample if its number is the next one of its source.
+    /// Adds a sample if its sequence number is the next number of its source.
     #[inline]
     fn try_add(&mut self, open: &mut OpenBatch, header: &FrameHeader) -> bool {
         let source = header.source();
@@ -229,8 +232,8 @@ mod tests {
         frame
     }
 
-    /// For each batch: its offset, its number of frames, and for each source the id and the first
-    /// and last number.
+    /// The offset of each batch, its number of frames, and the id, the first number and the last
+    /// number of each of its sources.
     type BatchSummary = Vec<(u64, u64, Vec<(u16, u64, u64)>)>;
 
     fn scan_of(kind: ChecksumKind, bytes: &[u8]) -> (BatchSummary, BatchScan) {
@@ -302,8 +305,8 @@ mod tests {
         assert_eq!(scan.end(), 1000 + bytes as u64);
     }
 
-    // Proves that memory is bounded: with a new source in each frame, with a jump in each frame,
-    // and with more bytes than a batch may have.
+    // Proves that memory is bounded. Cases: a new source in each frame, a jump in the numbers in
+    // each frame, and more bytes than a batch may have.
     #[test]
     fn batches_and_scans_are_bounded() {
         let kind = ChecksumKind::Crc32;

@@ -1,4 +1,4 @@
-//! The blocks of a compressed segment that may contain samples of a range of time.
+//! Finds the blocks of a compressed segment that may contain samples of a range of time.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::segment::format::footer::{BlockEntry, Footer};
 
 impl SegmentReader {
     /// Returns the blocks that may have samples in a range of monotonic time, beginning with the
-    /// block at the reader's offset. Also returns the number of blocks that have no such samples. A
-    /// missing block has `bytes` 0.
+    /// block at the reader's offset. Also returns the number of all other blocks. A missing block
+    /// has `bytes` 0.
     pub fn blocks_in(&self, mono_ns: Option<&Range<u64>>) -> (Vec<BlockEntry>, u64) {
         let Some(compressed) = self.compressed() else { return (Vec::new(), 0) };
         let all = compressed.blocks();
@@ -22,7 +22,8 @@ impl SegmentReader {
     }
 }
 
-/// Returns the raw range that contains all samples of a time range, according to the index.
+/// Returns the range of raw offsets that contains all samples of a time range, according to the
+/// index.
 fn raw_range(footer: &Footer, mono_ns: &Range<u64>) -> Range<u64> {
     if footer.index.is_empty() {
         return 0..u64::MAX;

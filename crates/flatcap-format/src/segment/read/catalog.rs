@@ -1,4 +1,5 @@
-//! Lists the segments at some paths: single files, and the segments of directories run by run.
+//! Lists the segments at some paths. A path leads to a single file, or to a directory, whose
+//! segments are listed run by run.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -9,26 +10,26 @@ use crate::segment::format::error::SegmentError;
 use crate::segment::format::segment_name::{SealState, SegmentName};
 use crate::storage;
 
-/// One segment file to be read.
+/// A segment file to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSegment {
     /// The segment's path.
     pub path: PathBuf,
     /// The segment's parsed name, or `None` for a file with any other name.
     pub name: Option<SegmentName>,
-    /// Whether a recorder is writing the segment: then bytes after its last intact frame are in
-    /// flight, not torn.
+    /// Whether a recorder is writing the segment. If so, bytes after the last intact frame are
+    /// still being written, and are not a torn tail.
     pub live: bool,
 }
 
 impl ListedSegment {
-    /// Returns whether it has the name of a segment that is not sealed.
+    /// Returns whether the file has the name of a segment that is not sealed.
     pub(crate) fn is_active(&self) -> bool {
         self.name.is_some_and(|name| name.state == SealState::Active)
     }
 
-    /// Opens the segment. Returns `None` if a recorder is just creating it. If the segment was
-    /// sealed after the directory was listed, opens it under its new name.
+    /// Opens the segment. Returns `None` if a recorder is just creating the segment. If the segment
+    /// was sealed after the directory was listed, opens the segment under its new name.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -36,8 +37,8 @@ impl ListedSegment {
         self.open_with(SegmentReader::open)
     }
 
-    /// Opens the segment like [`open`](Self::open), but its footer may lack the index and the
-    /// histograms.
+    /// Opens the segment like [`open`](Self::open), but the reader's footer may lack the index and
+    /// the histograms.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -62,8 +63,8 @@ impl ListedSegment {
     }
 }
 
-/// Lists every segment at `paths`: the file if a path is a file, and the segments in it, run by
-/// run, if it is a directory. Skips other files in a directory.
+/// Lists every segment at `paths`. If a path leads to a file, lists this file. If a path leads to a
+/// directory, lists the segments in the directory, run by run, and skips other files.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
@@ -96,17 +97,18 @@ fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
     Ok(by_run(names.collect()).into_iter().map(listing).collect())
 }
 
-/// Orders the names in a directory by run, and the names of a run by number.
+/// Sorts the names in a directory by run, and the names of a run by number.
 ///
-/// Runs of one host do not share numbers. They are ordered by their numbers, even if the clock was
-/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered. Runs are
-/// ordered by the creation times of their segments.
+/// Runs of one host do not share segment numbers. These runs are sorted by number, so that the
+/// order is correct even if the clock was wrong. Runs with overlapping numbers come from several
+/// hosts whose files were gathered in one directory. Such runs are sorted by the creation times of
+/// their first segments.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
     // A segment that was sealed while the directory was read appears twice. The sealed name is
     // used.
     names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == SealState::Active));
     names.dedup_by_key(|(name, _)| (name.run_id, name.number));
-    // For each run: first and last number, creation time, id.
+    // Each element has the first number, the last number, the creation time and the id of a run.
     let mut runs: Vec<(u64, u64, i64, u64)> = names
         .chunk_by(|(one, _), (next, _)| one.run_id == next.run_id)
         .filter_map(|run| {
@@ -115,7 +117,8 @@ fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
         })
         .collect();
     runs.sort_unstable();
-    // For each run: number of groups of overlapping runs before it, creation time, id.
+    // The rank of a run consists of the number of groups of overlapping runs up to it, its creation
+    // time, and its id.
     let mut ranks = BTreeMap::new();
     let (mut groups, mut reached) = (0, 0);
     for (first, last, created_s, run_id) in runs {
@@ -127,7 +130,8 @@ fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
     names
 }
 
-/// The parent of a bare file name is the empty path, which means the current directory.
+/// Returns the directory of a file, given the parent of its path. The parent of a bare file name is
+/// the empty path, which means the current directory.
 fn folder_of(parent: &Path) -> &Path {
     if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
@@ -136,8 +140,8 @@ fn folder_of(parent: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    // Proves that each segment of a run is listed once, in the order of numbers, and that other
-    // files are not listed.
+    // Proves that each segment of a run is listed exactly once, in the order of numbers, and that
+    // other files are not listed.
     #[test]
     fn a_directory_lists_its_segments_by_number() {
         let folder = tempfile::tempdir().unwrap();
@@ -159,7 +163,7 @@ mod tests {
     }
 
     /// Lists a directory with these segments (number, creation time in seconds, run, state).
-    /// Returns the number and the run of each.
+    /// Returns the number and the run of each listed segment.
     fn listed(segments: &[(u64, i64, u64, SealState)]) -> Vec<(u64, u64)> {
         let folder = tempfile::tempdir().unwrap();
         for (number, created_s, run_id, state) in segments.iter().copied() {
@@ -187,10 +191,11 @@ mod tests {
         let clock_was_wrong =
             [(0, 900, 3, Sealed), (1, 950, 3, Sealed), (2, 10, 1, Sealed), (3, 20, 2, Active)];
         assert_eq!(listed(&clock_was_wrong), [(0, 3), (1, 3), (2, 1), (3, 2)]);
-        // Two hosts, the second with two runs: all three overlap.
+        // The runs come from two hosts. The second host has two runs. The numbers of all three runs
+        // overlap.
         let chain = [(0, 30, 1, Sealed), (5, 60, 1, Sealed), (0, 10, 2, Sealed), (3, 40, 3, Sealed)];
         assert_eq!(listed(&chain), [(0, 2), (0, 1), (5, 1), (3, 3)]);
-        // These were created in the same second, so they are ordered by run id.
+        // These segments were created in the same second, so their runs are sorted by run id.
         assert_eq!(listed(&[(7, 1, 5, Sealed), (7, 1, 4, Sealed)]), [(7, 4), (7, 5)]);
     }
 

@@ -1,12 +1,12 @@
 //! Searches an index by time (docs/FORMAT.md, "Index and digest").
 //!
-//! If a slab was written late, older samples follow newer ones, so the times of successive
-//! intervals overlap: after a newer sample, older ones may still follow.
+//! If a slab was written late, older samples follow newer samples. Therefore the times of
+//! successive intervals may overlap, and older samples may still follow after a newer one.
 
 use crate::segment::format::index::IndexEntry;
 
-/// Returns the offset of the first interval with samples at or after `mono_ns`, or of the last
-/// interval if all samples are older.
+/// Returns the offset of the first interval with samples at or after `mono_ns`. If all samples are
+/// older, returns the offset of the last interval.
 pub(in crate::segment) fn offset_of_time(index: &[IndexEntry], mono_ns: u64) -> Option<u64> {
     let has_later = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
     index.iter().find(has_later).or(index.last()).map(|entry| entry.offset)
@@ -18,11 +18,12 @@ pub(in crate::segment) fn offset_after_time(index: &[IndexEntry], mono_ns: u64) 
     index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end)
 }
 
-/// Returns the offset of the first interval that is needed for samples at or after `wall_ns`.
+/// Returns the offset of the first interval that must be read to find all samples at or after
+/// `wall_ns`.
 pub(in crate::segment) fn offset_of_wall_time(index: &[IndexEntry], wall_ns: i64) -> Option<u64> {
     let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
     let at = index.iter().take_while(|entry| is_over(entry)).count();
-    // A frame of another kind may be in the interval before the samples to which it belongs.
+    // A frame of another kind may be one interval before the samples to which the frame belongs.
     index.get(at.saturating_sub(1)).map(|entry| entry.offset)
 }
 

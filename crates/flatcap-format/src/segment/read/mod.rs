@@ -1,4 +1,4 @@
-//! Reading: frame by frame, by index, by field, and over several segments.
+//! Reads segments: frame by frame, by index, by field, and over several segments.
 
 pub(super) mod batch_scan;
 pub(super) mod block_range;

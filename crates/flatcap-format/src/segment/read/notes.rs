@@ -1,4 +1,4 @@
-//! Reads the markers and the gaps of a segment, and skips most of its samples.
+//! Reads the markers and the gaps of a segment. Skips most samples of the segment.
 
 use std::collections::BTreeSet;
 
@@ -25,13 +25,14 @@ pub fn gaps(reader: &mut SegmentReader) -> Result<Vec<Gap>, SegmentError> {
     frames_of(reader, FrameKind::Gap, Gap::decode)
 }
 
-/// Returns the decoded contents of the frames of one kind.
+/// Returns the decoded contents of all frames of one kind.
 fn frames_of<T>(
     reader: &mut SegmentReader,
     kind: FrameKind,
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, SegmentError> {
-    // No source has an empty name, so no payload of a compressed segment is decompressed.
+    // Selects no source, because no source has an empty name. So no payload of a compressed segment
+    // is decompressed.
     reader.select_sources(&BTreeSet::from([String::new()]));
     let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
         // The first interval begins with the header and the attachments.
@@ -46,8 +47,8 @@ fn frames_of<T>(
     let mut found = Vec::new();
     for (offset, end, mut others) in intervals {
         reader.seek(offset);
-        // After the last of these frames, only samples follow, in blocks that need not be
-        // decompressed.
+        // After the last frame of another kind, the rest of the interval contains only samples. The
+        // blocks with these samples need not be decompressed.
         while others > 0
             && reader.offset() < end
             && let Some(advance) = reader.advance()?
@@ -62,8 +63,8 @@ fn frames_of<T>(
     Ok(found)
 }
 
-/// Returns the number of frames of an interval that are not samples. They include the Index frame
-/// or the header with which the interval begins.
+/// Returns the number of frames of an interval that are not samples. The number includes the Index
+/// frame or the header with which the interval begins.
 fn other_frames(entry: &IndexEntry) -> u64 {
     entry.frames.saturating_sub(entry.sources.iter().map(|source| source.count).sum())
 }

@@ -1,4 +1,4 @@
-//! Reads one segment frame by frame, and continues after damage.
+//! Reads one segment frame by frame. Continues reading after damage.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
@@ -44,15 +44,16 @@ pub enum Advance {
     Damage(Damage),
 }
 
-/// Reads one segment, sealed or not, from its header on. Takes memory for one frame.
+/// Reads one segment, sealed or not, beginning with its header. Holds only a window of the file in
+/// memory, which may grow to the length of one frame.
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
-    file: Option<Arc<File>>,                    // if it was opened here
-    compressed: Option<Arc<CompressedSegment>>, // the content of the windows, if not the file
+    file: Option<Arc<File>>,                    // if this reader opened it
+    compressed: Option<Arc<CompressedSegment>>, // read by the windows instead of the file
     pub(in crate::segment) frames: FrameFinder,
     offset: u64,
-    last_sample: Option<(u64, FrameHeader)>, // the last frame, if read by `next_sample`, by its offset
+    last_sample: Option<(u64, FrameHeader)>, // offset and header, if `next_sample` read the frame
     tail: Option<Damage>,
     skip: Option<SkipBefore>,
     lacks_header: bool, // no header was found at the file's start
@@ -65,11 +66,11 @@ enum FooterParts {
     WithoutIndex,
 }
 
-/// The wall time before which samples are skipped.
+/// The wall time before which samples are skipped, and the offset at which skipping ends.
 #[derive(Debug, Clone, Copy)]
 struct SkipBefore {
-    wall_ns: i64, // those older than this wall time
-    until: u64,   // offset after the last of them
+    wall_ns: i64, // samples older than this wall time are skipped
+    until: u64,   // offset after the last skipped sample
 }
 
 /// Error for a compressed segment that cannot be decompressed.
@@ -78,7 +79,7 @@ const UNDECODABLE: &str =
 
 impl SegmentReader {
     /// Opens a file and reads its format from the header, or from the footer if the header is
-    /// damaged. A compressed segment is read as the raw segment: all offsets are raw offsets.
+    /// damaged. A compressed segment is read as the raw segment, so all offsets are raw offsets.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -87,7 +88,7 @@ impl SegmentReader {
     }
 
     /// Opens a file like [`open`](Self::open), but the footer may lack the index and the
-    /// histograms. Without an index, functions that use it read the whole segment.
+    /// histograms. If the index is missing, functions that use the index read the whole segment.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -102,7 +103,7 @@ impl SegmentReader {
         Ok(Self { file: Some(file), ..reader })
     }
 
-    /// Reads a file that is not in the file system; `path` is its name in errors.
+    /// Opens a file that is not in the file system. `path` is the name of the file in errors.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -133,12 +134,13 @@ impl SegmentReader {
         };
         let mut ends = find(&mut window)?;
         if let Some(copy) = ends.copy.take_if(|copy| compressed.replace_first_block(copy)) {
-            // The last block refers to the first one, and can be read now.
+            // The footer can be read only now, because it is in the last block, which refers to the
+            // first block.
             ends = find(&mut window)?;
             ends.copy = Some(copy);
         }
         if ends.header().is_none() {
-            // Without a copy, header and footer are both lost.
+            // Without a copy, both the header and the footer of the raw segment are lost.
             let header = compressed.header_without_schemas().map_err(io_error)?;
             ends.copy = header.map(|header| HeaderCopy { header, frame: Vec::new() });
         }
@@ -183,8 +185,8 @@ impl SegmentReader {
         self.compressed.clone().map(|compressed| compressed as Arc<dyn ReadAt>)
     }
 
-    /// Returns stat(2) of the opened file, even if its name now belongs to another file. Returns
-    /// `None` if the segment was not opened by path.
+    /// Returns the status (stat(2)) of the opened file, even if its name now belongs to another
+    /// file. Returns `None` if the segment was not opened by path.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -192,16 +194,17 @@ impl SegmentReader {
         self.file.as_ref().map(|file| file.metadata()).transpose()
     }
 
-    /// Reads, from now on, a sealed segment through a memory map. A memory map takes a quarter less
-    /// time, but the kernel ends the process if the file is truncated during the read. No effect on
-    /// a segment that is not sealed, is compressed, or was not opened by path.
+    /// Switches to a memory map for all later reads of a sealed segment. Reading through a memory
+    /// map takes a quarter less time, but the kernel kills the process if the file is truncated
+    /// during a read. Has no effect on a segment that is not sealed, is compressed, or was not
+    /// opened by path.
     ///
     /// # Errors
-    /// The kernel refuses the map. After an error, the segment is read as before.
+    /// The kernel refuses the memory map. After an error, the segment is read as before.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
-            // Maps the opened file, because compression may have given its name to another file
-            // since.
+            // Maps the opened file, not the path, because compression may have given the file's
+            // name to another file since then.
             let map = Arc::new(MappedFile::map(file)?);
             self.frames.window.map(Arc::clone(&map));
             self.frames.probe_window.map(map);
@@ -209,22 +212,22 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The header, with the descriptors and clock pairings that were read after it.
+    /// Returns the header, with the descriptors and clock pairings that were read after it.
     pub fn header(&self) -> &SegmentHeader {
         &self.frames.state.header
     }
 
-    /// The footer of a sealed segment.
+    /// Returns the footer of a sealed segment.
     pub fn footer(&self) -> Option<&Footer> {
         self.frames.state.footer.as_ref()
     }
 
-    /// Offset of a sealed segment's footer.
+    /// Returns the offset of a sealed segment's footer.
     pub(crate) fn footer_offset(&self) -> Option<u64> {
         self.frames.state.footer_offset
     }
@@ -234,7 +237,7 @@ impl SegmentReader {
         self.frames.state.footer.is_some()
     }
 
-    /// Offset of the next frame.
+    /// Returns the offset of the next frame.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -248,8 +251,8 @@ impl SegmentReader {
         self.frames.is_resyncing = false;
     }
 
-    /// If an unsealed file has become shorter because a recorder undid a write, seeks back to its
-    /// end. Returns that offset, or `None` if the file was not truncated.
+    /// Seeks back to the end of an unsealed file that has become shorter, because a recorder undid
+    /// a write. Returns the offset of the end, or `None` if the file was not truncated.
     pub(crate) fn rewind_if_truncated(&mut self) -> Option<u64> {
         let is_raw_and_open = !self.is_sealed() && self.compressed.is_none();
         let end = self.frames.window.file_bytes().ok().filter(|_| is_raw_and_open)?;
@@ -261,23 +264,24 @@ impl SegmentReader {
         Some(end)
     }
 
-    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index has
-    /// one.
+    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index
+    /// contains such an interval.
     pub(crate) fn seek_time(&mut self, mono_ns: u64) {
         let found = self.footer().and_then(|footer| offset_of_time(&footer.index, mono_ns));
         self.seek_forward(found);
     }
 
-    /// Returns the offset after the last interval with samples before `mono_ns`, by the footer's
-    /// index.
+    /// Returns the offset after the last interval with samples before `mono_ns`, according to the
+    /// footer's index.
     pub(crate) fn offset_after_time(&self, mono_ns: u64) -> u64 {
         self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
     }
 
-    /// Skips, from the current offset on, samples older than `wall_ns` if that is cheap: whole
-    /// intervals by the index, and in a compressed segment single samples and the Index frames
-    /// between them, which the footer repeats. Returns other frames as usual. Does not report
-    /// skipped samples. Callers must still filter by time.
+    /// Skips samples older than `wall_ns`, from the current offset on, if skipping is cheap. The
+    /// index allows skipping whole intervals. In a compressed segment, single samples are skipped
+    /// too, and the Index frames between them, which the footer repeats. The reader returns all
+    /// other frames as usual, and does not report skipped samples. Callers must still filter by
+    /// time.
     pub(crate) fn skip_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let from = offset_of_wall_time(&footer.index, wall_ns);
@@ -286,10 +290,10 @@ impl SegmentReader {
         self.skip = Some(SkipBefore { wall_ns, until });
     }
 
-    /// Restricts reading to the sources of these names; no names mean all sources. From now on
-    /// samples of other sources are correct only in their envelopes: in a compressed segment their
-    /// fields are not decompressed, and have the bytes of another sample of the same shape. A raw
-    /// segment is read as before.
+    /// Restricts reading to the sources with these names. An empty set has no effect. Later samples
+    /// of other sources have correct envelopes, but in a compressed segment their fields are not
+    /// decompressed, and have the bytes of another sample of the same shape. A raw segment is read
+    /// as before.
     pub fn select_sources(&mut self, sources: &BTreeSet<String>) {
         if let Some(compressed) = self.compressed()
             && !sources.is_empty()
@@ -298,15 +302,16 @@ impl SegmentReader {
         }
     }
 
-    /// The bytes after the last frame of an unsealed segment, once [`advance`](Self::advance) has
-    /// returned `None`: a write that is in progress or was cut off. After the last block of a
-    /// compressed file, the length is in bytes of the file, not of the raw segment.
+    /// Returns the bytes after the last frame of an unsealed segment, after
+    /// [`advance`](Self::advance) has returned `None`. They belong to a write that is in progress
+    /// or was cut off. If the bytes follow the last block of a compressed file, their length is in
+    /// bytes of the file, not of the raw segment.
     pub fn tail(&self) -> Option<Damage> {
         self.tail
     }
 
     /// Reads the next frame or damaged range. Returns `None` at the end. If the segment is not
-    /// sealed, may be called again after the file has grown.
+    /// sealed, the caller may call this function again after the file has grown.
     ///
     /// # Errors
     /// `Io`.
@@ -314,28 +319,29 @@ impl SegmentReader {
         self.try_advance().map_err(|error| SegmentError::Io { path: self.path.clone(), error })
     }
 
-    /// The bytes of a frame as in the file, header included. Empty once the reader has advanced.
+    /// Returns the bytes of a frame as they are in the file, header included. Returns an empty
+    /// slice if the reader has advanced since then.
     #[inline]
     pub fn bytes(&self, at: FrameLocation) -> &[u8] {
         self.frames.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
     }
 
-    /// A frame's payload. Empty once the reader has advanced.
+    /// Returns a frame's payload, or an empty slice if the reader has advanced since then.
     #[inline]
     pub fn payload(&self, at: FrameLocation) -> &[u8] {
         self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
     }
 
-    /// The header of a frame as it was written, with a repaired length: length and stored checksum.
-    /// Empty once the reader has advanced.
+    /// Returns the header of a frame as it was written: the length, repaired if it was damaged, and
+    /// the stored checksum. Returns an empty header if the reader has advanced since then.
     #[inline]
     pub(crate) fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
         let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
         if let Some(stored) = bytes.first_chunk() {
-            // The stored header is longer than the header of most checksum kinds, but it is one
-            // copy of a fixed length.
+            // This copies more bytes than most checksum kinds need, but copies them at once,
+            // because their number is fixed.
             head.bytes = *stored;
         } else {
             let stored = bytes.get(..header_bytes).unwrap_or_default();
@@ -349,14 +355,15 @@ impl SegmentReader {
         head
     }
 
-    /// The header of a frame as it is in the file. Empty once the reader has advanced.
+    /// Returns the header of a frame as it is in the file, or an empty slice if the reader has
+    /// advanced since then.
     #[inline]
     pub(in crate::segment) fn stored_frame_header(&self, at: FrameLocation) -> &[u8] {
         self.bytes(at).get(..self.frames.deframer.header_bytes()).unwrap_or_default()
     }
 
-    /// Source and sequence number of a sample. Returns `None` for another frame, or once the reader
-    /// has advanced.
+    /// Returns the source and the sequence number of a sample. Returns `None` if the frame is not a
+    /// sample, or if the reader has advanced since then.
     #[inline]
     pub(in crate::segment) fn source_and_seq(&self, at: FrameLocation) -> Option<(u16, u64)> {
         match &self.last_sample {
@@ -365,18 +372,19 @@ impl SegmentReader {
         }
     }
 
-    /// Appends a frame as it was written, with the correct length if the length was repaired.
+    /// Appends a frame to `into` as it was written, with the correct length if the length was
+    /// repaired.
     pub fn copy_frame(&self, at: FrameLocation, into: &mut Vec<u8>) {
         into.extend_from_slice(self.frame_header(at).as_bytes());
         into.extend_from_slice(self.payload(at));
     }
 
-    /// The content of a telemetry frame. Returns `None` for another frame, or once the reader has
-    /// advanced.
+    /// Returns the content of a telemetry frame. Returns `None` if the frame is not a sample, or if
+    /// the reader has advanced since then.
     #[inline]
     pub fn sample(&self, at: FrameLocation) -> Option<SampleView<'_>> {
         match &self.last_sample {
-            // `next_sample` has verified it.
+            // `next_sample` has verified the envelope.
             Some((offset, header)) if *offset == at.offset => {
                 Some(SampleView::new(header, self.payload(at).get(ENVELOPE_BYTES..)?))
             }
@@ -384,15 +392,15 @@ impl SegmentReader {
         }
     }
 
-    /// Seeks to an offset from the index, unless the reader is at or after it. The first interval
-    /// begins with the header, which was read on opening.
+    /// Seeks to an offset from the index, unless the reader is at or after this offset. This check
+    /// also prevents a second read of the header, with which the first interval begins.
     fn seek_forward(&mut self, offset: Option<u64>) {
         if let Some(offset) = offset.filter(|offset| *offset > self.offset) {
             self.seek(offset);
         }
     }
 
-    /// Skips to the first needed sample, if that costs less than reading.
+    /// Skips to the first needed sample, if skipping costs less than reading.
     #[inline]
     fn skip_unneeded(&mut self) -> io::Result<()> {
         let Some(SkipBefore { wall_ns, until }) = self.skip else { return Ok(()) };
@@ -423,7 +431,7 @@ impl SegmentReader {
         self.tail = None;
         self.last_sample = None;
         let what = match self.frames.probe_next(self.offset)? {
-            // Without checksums, a damaged header may pass for a frame of another kind.
+            // Without checksums, a damaged header may look like a frame of an unknown kind.
             FrameProbe::Frame(FrameLocation { offset: 0, kind: FrameKind::Unknown(_), .. })
                 if self.lacks_header =>
             {
@@ -442,7 +450,7 @@ impl SegmentReader {
         if let Some(damage) =
             self.compressed.as_ref().and_then(|compressed| compressed.damage_at(self.offset))
         {
-            // A frame certainly begins after a block, so no resync is needed.
+            // No resync is needed, because a frame certainly begins after a block.
             self.offset = damage.offset + damage.length;
             return Ok(Some(Advance::Damage(damage)));
         }
@@ -463,8 +471,8 @@ impl SegmentReader {
                 Ok(Some(Advance::Frame(at)))
             }
             Resync::DamagedToEnd(damage) if !self.is_sealed() => {
-                // No intact frame follows, and the file may not be complete. The tail will be read
-                // again when the file has grown.
+                // No intact frame follows, but the file may still grow. The tail is read again when
+                // the file has grown.
                 self.frames.forget_windows();
                 self.frames.hash_budget = budget_before;
                 self.tail = Some(damage);
@@ -478,9 +486,9 @@ impl SegmentReader {
         }
     }
 
-    /// The fast path for most frames. Returns the next frame if it is an intact sample with an
-    /// ordinary envelope, is in memory, and does not follow damage. If this returns `None`, the
-    /// caller uses `advance`.
+    /// Returns the next frame if it is an intact sample with an ordinary envelope, is in memory,
+    /// and does not follow damage. This is the fast path for most frames. If the result is `None`,
+    /// the caller must use `advance`.
     #[inline]
     pub(in crate::segment) fn next_sample(&mut self) -> Option<FrameLocation> {
         let frames = &mut self.frames;
@@ -506,13 +514,13 @@ impl SegmentReader {
         Some(FrameLocation { offset, bytes, kind: FrameKind::Telemetry, is_repaired: false })
     }
 
-    /// Returns whether a batch that begins here may be taken: the reader is not resynchronizing,
-    /// and its hash budget is not exhausted.
+    /// Returns whether the reader may accept a batch that begins at the current offset. The reader
+    /// must not be in resync, and its hash budget must not be exhausted.
     pub(in crate::segment) fn can_take_batch(&self) -> bool {
         !self.frames.is_resyncing && self.frames.hash_budget.spent <= HashBudget::limit(0)
     }
 
-    /// Returns whether the header describes all these sources.
+    /// Returns whether the header describes the sources of all these samples.
     pub(in crate::segment) fn knows_sources(&self, samples: &[BatchSamples]) -> bool {
         samples.iter().all(|samples| self.header().source(samples.source).is_some())
     }
@@ -529,12 +537,12 @@ impl SegmentReader {
         self.tail = None;
     }
 
-    /// Continues after a frame, and keeps the state that is needed to check later frames.
+    /// Continues after a frame. Updates the state that is needed to check later frames.
     fn accept(&mut self, at: FrameLocation) {
         self.offset = at.offset + at.bytes as u64;
         match at.kind {
-            // During a resync, a sample may come from inside a payload, so it is not used to check
-            // later samples.
+            // During a resync, a sample may be part of the payload of another frame, so it is not
+            // used to check later samples.
             FrameKind::Telemetry if !self.frames.is_resyncing => {
                 let Some(sample) = self.sample(at) else { return };
                 let latest = LatestSample { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
@@ -542,7 +550,8 @@ impl SegmentReader {
             }
             FrameKind::Header => {
                 if let Ok(header) = SegmentHeader::decode(self.payload(at)) {
-                    // A replay of several runs is one stream. Each run begins with its own header.
+                    // A replay of several runs is one stream, in which each run begins with a
+                    // header.
                     self.frames.state.header = header;
                     self.frames.state.forget_latest();
                 }
@@ -576,8 +585,8 @@ mod tests {
     use crate::segment::verify::verification::tests::{Act, written};
     use crate::testing::compressed;
 
-    // Proves that skipping never skips a sample that is needed, and skips almost all others in a
-    // compressed segment, for every wall time of a segment.
+    // Proves that a needed sample is never skipped, and that almost all other samples are skipped
+    // in a compressed segment. Method: every wall time of a segment.
     #[test]
     fn needed_samples_are_never_skipped() {
         let folder = tempfile::tempdir().unwrap();
@@ -608,8 +617,8 @@ mod tests {
         }
     }
 
-    /// Reads a segment of which no sample is needed. Returns the kinds of frames, and the damaged
-    /// ranges.
+    /// Reads a segment and skips all of its samples. Returns the kinds of the frames that were
+    /// read, and the damaged ranges.
     fn read_skipping(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
         let mut reader = SegmentReader::open(path).unwrap();
         reader.skip_before(1);
@@ -623,8 +632,8 @@ mod tests {
         (kinds, ranges)
     }
 
-    // Proves that only samples and Index frames are skipped, and that damage among them is
-    // reported.
+    // Proves that only samples and Index frames are skipped, and that damage between skipped frames
+    // is reported.
     #[test]
     fn other_frames_and_damage_are_not_skipped() {
         let samples = Act::Samples { source: 0, count: 60, body: 200 };

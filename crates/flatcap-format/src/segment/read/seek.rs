@@ -1,9 +1,10 @@
-//! Finds a time range in a directory without reading the segments before it (docs/FORMAT.md, "Index
-//! and digest").
+//! Finds a time range in a directory without reading the segments before this range
+//! (docs/FORMAT.md, "Index and digest").
 //!
 //! The last segment of a run has all clock pairings, which convert a range of wall time to
-//! monotonic time. The segments of that range are found by their footers (`timeline`), and the
-//! offset within a segment by its index (`index_search`).
+//! monotonic time. The footers of the segments determine which segments contain this range
+//! (`timeline`), and the index of a segment determines the offset within the segment
+//! (`index_search`).
 
 use std::ops::Range;
 
@@ -14,12 +15,12 @@ use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::segment_name::SealState;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// Extends a range of monotonic time at both ends, in nanoseconds: for samples taken before the
-/// recorder noticed a step of the wall clock, and for markers and gaps, which are written some time
-/// after the samples to which they refer.
+/// Time in nanoseconds by which a range of monotonic time is extended at both ends. The extension
+/// includes samples that were taken before the recorder noticed a step of the wall clock. It also
+/// includes markers and gaps, which are written some time after the samples to which they refer.
 const SLACK_NS: u64 = 10_000_000_000;
 
-/// A segment to be read, and the range of monotonic time that is needed from it.
+/// A segment to be read, and the range of monotonic time that the reader needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectedSegment {
     /// The segment.
@@ -30,9 +31,9 @@ pub struct SelectedSegment {
 
 /// A range of time relative to the first sample of a recording.
 ///
-/// The monotonic clock measures it, so setting the wall clock does not change it. A run of another
-/// boot has an unrelated monotonic clock: only for such a run, the wall clocks give the time since
-/// the first sample.
+/// The monotonic clock measures the time since the first sample, so setting the wall clock does not
+/// change the range. The monotonic clock of a run after another boot is unrelated. Only for such a
+/// run, the wall clocks measure the time since the first sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elapsed {
     /// The first sample.
@@ -41,12 +42,12 @@ pub struct Elapsed {
     pub ns: Range<u64>,
 }
 
-/// The first sample of a recording: its run and its time by both clocks.
+/// The run and the times of the first sample of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingStart {
     /// The run of the sample.
     pub run_id: u64,
-    /// The host's boot id, if known.
+    /// The host's boot id, if it is known.
     pub boot_id: Option<String>,
     /// The monotonic time of the sample, in nanoseconds.
     pub mono_ns: u64,
@@ -73,9 +74,10 @@ impl Elapsed {
     }
 }
 
-/// Selects the segments, in their order, that can hold samples at or after wall time `since_ns`,
-/// before `until_ns`, and within `elapsed`. Callers must still filter by time: skipped segments
-/// have no such samples, but selected ones may also have other samples.
+/// Selects the segments that can contain samples at or after wall time `since_ns`, before
+/// `until_ns`, and within `elapsed`. Keeps the order of the segments. Callers must still filter by
+/// time, because a selected segment may also have other samples. Skipped segments have no samples
+/// in the range.
 pub fn select(
     listings: Vec<ListedSegment>,
     since_ns: Option<i64>,
@@ -102,13 +104,13 @@ pub fn select(
                 (start < end).then_some(start..end)
             }
         });
-        // The clock may have been set while an unsealed segment was recorded. Only reading the
-        // segment would show this.
+        // All unsealed segments are selected. The clock may have been set while such a segment was
+        // recorded, and only reading the segment would show this.
         let is_open =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.state == SealState::Active);
         let (open, run): (Vec<&ListedSegment>, Vec<&ListedSegment>) = run.iter().partition(is_open);
-        // Names contain the creation time. It is a good first guess, but the clock may have been
-        // set.
+        // The creation time in the names is a good first guess. It is only a guess, because the
+        // clock may have been set.
         let first_second = wall_ns.start.div_euclid(1_000_000_000);
         let is_earlier =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.created_s <= first_second);
@@ -129,8 +131,7 @@ pub fn select(
     selected
 }
 
-/// Splits listings at the borders of runs. A file that is not named as a segment forms a group by
-/// itself.
+/// Splits listings into runs. A file without the name of a segment forms a group by itself.
 pub fn runs(listings: &[ListedSegment]) -> impl Iterator<Item = &[ListedSegment]> {
     listings.chunk_by(|one, next| match (one.name, next.name) {
         (Some(one), Some(next)) => one.run_id == next.run_id && one.number < next.number,
@@ -138,26 +139,29 @@ pub fn runs(listings: &[ListedSegment]) -> impl Iterator<Item = &[ListedSegment]
     })
 }
 
-/// Returns the header of a segment with all clock pairings in the segment that can be read without
+/// Returns the header of a segment, with all clock pairings of the segment that can be read without
 /// a scan.
 fn header_with_clocks(listing: &ListedSegment) -> Option<SegmentHeader> {
-    // The name guarantees a single run. Other files may contain several runs.
+    // A file with the name of a segment contains only one run. Other files may contain several
+    // runs.
     let name = listing.name?;
     let header: SegmentHeader = match name.state {
         SealState::Sealed => read_footer(&listing.path).ok()??.header,
-        // Pairings within an unsealed segment are unknown until it is read.
+        // The clock pairings after the header of an unsealed segment are not known until the
+        // segment is read.
         SealState::Active => listing.open().ok()??.header().clone(),
     };
     (!header.clock_table.is_empty()).then_some(header)
 }
 
-/// Returns the range of monotonic time that covers a range of wall time, or `None` if no sample can
-/// be in it.
+/// Returns the range of monotonic time that covers a range of wall time. Returns `None` if no
+/// sample can be in the range.
 fn mono_range(clocks: &[ClockReading], wall_ns: &Range<i64>) -> Option<Range<u64>> {
     let mut hull: Option<Range<u64>> = None;
     for (at, pairing) in clocks.iter().enumerate() {
         let offset_ns = pairing.wall_offset_ns();
-        // A pairing is valid until the next one. The first one is valid from the start.
+        // A pairing is valid until the next pairing. The first pairing is also valid before its own
+        // time.
         let from = if at == 0 { 0 } else { pairing.mono_ns };
         let to = clocks.get(at + 1).map_or(u64::MAX, |next| next.mono_ns);
         let first = to_mono_ns(wall_ns.start, offset_ns).max(from);
@@ -190,11 +194,11 @@ mod tests {
         ClockReading { mono_ns: mono_s * NS_PER_S, boot_ns: 0, wall_ns: wall_s * NS_PER_S.cast_signed() }
     }
 
-    // Proves that wall times map to the right monotonic times before, within and after an hour that
-    // the clock repeated.
+    // Proves that wall times are converted to the correct monotonic times before, within and after
+    // an hour that the wall clock repeated.
     #[test]
     fn wall_times_go_through_the_clock_table() {
-        // The clock was at 13,900 s when it was set back.
+        // The wall clock was at 13,900 s when it was set back.
         let clocks = [pairing(100, 10_000), pairing(4_000, 10_300)];
         let at = |from_s: i64, to_s: i64| {
             let range = mono_range(&clocks, &(from_s * 1_000_000_000..to_s * 1_000_000_000));

@@ -1,4 +1,4 @@
-//! Tracks the sequence numbers of each source in a segment, and finds missing numbers.
+//! Tracks the sequence numbers of each source in a segment, and finds the missing numbers.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::frame_kind::SampleView;
 use crate::segment::format::header::SegmentHeader;
 
-/// Maximum number of gaps of a source that may wait for earlier numbers. A recorder writes the gaps
-/// of one batch together.
+/// Maximum number of gaps of a source that may wait for samples with lower numbers. Several gaps
+/// may wait because a recorder writes the gaps of one batch together.
 const GAPS_WAITING_MAX: usize = 4096;
 
-/// The sequence numbers reached by all sources.
+/// The sequence numbers that all sources have reached.
 #[derive(Debug, Default, Clone)]
 pub(in crate::segment) struct SequenceProgress {
     sources: BTreeMap<u16, SourceProgress>,
@@ -24,15 +24,16 @@ pub(in crate::segment) struct SequenceProgress {
 struct SourceProgress {
     next: u64,
     last_mono_ns: u64,
-    /// Numbers known to be lost, at or above `next`: first, end (exclusive). A gap is written
-    /// before the samples of its batch, so it may precede samples with lower numbers.
+    /// Ranges of numbers at or above `next` that are known to be lost. The end of a range is
+    /// exclusive. A gap is written before the samples of its batch, so the gap may precede samples
+    /// with lower numbers.
     lost: Vec<(u64, u64)>,
 }
 
 /// Whether a sample is new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::segment) enum SampleStatus {
-    /// The number was already passed, or counts as lost.
+    /// The number is below the next number of the source, or counts as lost.
     Known,
     /// The sample is new. The gaps are the missing numbers before the sample.
     New(Vec<Gap>),
@@ -43,14 +44,14 @@ impl SequenceProgress {
         Self::after(reader.header())
     }
 
-    /// Starts with the sequence numbers in a segment's header.
+    /// Starts at the sequence numbers in a segment's header.
     pub(in crate::segment) fn after(header: &SegmentHeader) -> Self {
         let mut progress = Self { latest_mono_ns: header.clocks.mono_ns, ..Self::default() };
         progress.add_sources(header);
         progress
     }
 
-    /// Adds new sources of the header, each beginning with the number in its descriptor.
+    /// Adds new sources of the header. Each source begins with the number in its descriptor.
     pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
         for source in header.sources.iter().skip(self.known_sources) {
             let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
@@ -59,7 +60,7 @@ impl SequenceProgress {
         self.known_sources = header.sources.len();
     }
 
-    /// Adds a sample. `cause` is the cause of a gap before it.
+    /// Adds a sample. `cause` is the cause of the gaps that are returned for missing numbers.
     pub(in crate::segment) fn add_sample(
         &mut self,
         sample: &SampleView<'_>,
@@ -84,15 +85,15 @@ impl SequenceProgress {
         if is_new && source.lost.len() < GAPS_WAITING_MAX {
             source.lost.push((gap.first, end));
         } else if is_new {
-            // There are very many gaps without samples: all numbers before the end of this one
-            // count as passed.
+            // There are very many gaps without samples. To limit the memory, all numbers before the
+            // end of this gap count as passed.
             source.next = end;
         }
         is_new
     }
 
-    /// Returns gaps with this cause for the missing numbers at the end: the numbers below `begun`,
-    /// and the numbers before known losses.
+    /// Returns gaps with this cause for the numbers that are missing at the end. These are the
+    /// numbers below `begun`, and the numbers before known losses.
     pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64, cause: GapCause) -> Vec<Gap> {
         let latest_mono_ns = self.latest_mono_ns;
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
@@ -103,7 +104,7 @@ impl SequenceProgress {
         source.advance_to(id, end, cause, latest_mono_ns)
     }
 
-    /// The ids of all sources.
+    /// Returns the ids of all sources.
     pub(in crate::segment) fn sources(&self) -> Vec<u16> {
         self.sources.keys().copied().collect()
     }
@@ -114,7 +115,7 @@ impl SourceProgress {
         self.lost.iter().any(|(first, lost_end)| (*first..*lost_end).contains(&seq))
     }
 
-    /// Advances to `end`. Returns gaps for the numbers in between that are not known to be lost.
+    /// Advances to `end`. Returns gaps for the skipped numbers that are not known to be lost.
     fn advance_to(&mut self, source: u16, end: u64, cause: GapCause, before_mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if end == self.next {
@@ -162,8 +163,8 @@ mod tests {
         }
     }
 
-    // Proves that each number counts once, and that gaps of missing numbers have the correct counts
-    // and bounds.
+    // Proves that each number counts exactly once, and that gaps of missing numbers have the
+    // correct counts and bounds.
     #[test]
     fn what_is_missing_is_known() {
         let mut progress = SequenceProgress::default();
@@ -189,8 +190,8 @@ mod tests {
         assert_eq!(progress.missing(2, 13, GapCause::Crash), [], "no such source");
     }
 
-    // Proves that a gap written before samples with lower numbers does not hide any of these
-    // samples.
+    // Proves that a gap that is written before samples with lower numbers does not hide any of
+    // these samples.
     #[test]
     fn gaps_may_come_first() {
         let mut progress = SequenceProgress::default();

@@ -1,10 +1,11 @@
 //! Finds the segments of a run that can contain samples of a range of monotonic time, by reading a
 //! few footers.
 //!
-//! Slabs are written in the order in which they were queued. After a storage stall a slab may be
-//! written tens of seconds after newer samples of other sources, in a later segment, so neither the
-//! starts nor the ends of successive segments are monotonic. The samples of one source are in the
-//! order of time over the whole run, so the search is done for each source.
+//! Slabs are written in the order in which they were queued. After a storage stall, a slab may be
+//! written to a later segment, tens of seconds after newer samples of other sources. Therefore
+//! neither the start times nor the end times of successive segments are monotonic. The samples of
+//! one source are in the order of time over the whole run, so the search is done for each source
+//! separately.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,42 +14,46 @@ use super::catalog::ListedSegment;
 use crate::segment::format::footer::Footer;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// Maximum number of successive segments with gaps but without samples of a source that are
-/// examined. After that, the source's next sample counts as unknown.
+/// Maximum number of segments with gaps but without samples of a source that one search examines.
+/// If there are more, the source's next sample counts as unknown.
 const EMPTY_SEGMENTS_MAX: usize = 16;
 
-/// The sealed segments of a run in order, and summaries of the footers read so far.
+/// The sealed segments of a run in order, and summaries of the footers that were read so far.
 pub(in crate::segment) struct Timeline<'a> {
     segments: &'a [&'a ListedSegment],
-    summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; none if its footer cannot be read
-    // For each source: a segment, and the next segment at or after it that has samples. Successive
-    // searches are close to each other.
+    summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; `None` if it is unreadable
+    // The latest result for each source: the segment at which the search began, and the first
+    // segment with samples at or after it. The result is kept because successive searches are close
+    // to each other.
     last_found: BTreeMap<u16, (usize, usize)>,
 }
 
-/// Sources of a footer, by id.
+/// The sources of a footer, by id.
 struct FooterSummary(BTreeMap<u16, SourceTimes>);
 
 #[derive(Clone, Copy)]
 struct SourceTimes {
-    next_seq: u64,               // at the start of the segment
-    mono_ns: Option<(u64, u64)>, // first and last sample
+    next_seq: u64,               // next number at the start of the segment
+    mono_ns: Option<(u64, u64)>, // times of the first and the last sample
 }
 
 /// The next segment with samples of a source.
 enum NextSegment {
     At(usize),
     Never,
-    /// Unknown, because a footer cannot be read.
+    /// Unknown, because a footer cannot be read, or because there are too many segments without
+    /// samples.
     Unknown,
 }
 
 /// The next samples of a source from a segment on.
 enum NextSamples {
-    /// Index of the segment with the samples, and the times of the segment's first and last sample.
+    /// Index of the segment with the samples, and the times of the source's first and last sample
+    /// in this segment.
     At(usize, (u64, u64)),
     Never,
-    /// Unknown, because a footer cannot be read.
+    /// Unknown, because a footer cannot be read, or because there are too many segments without
+    /// samples.
     Unknown,
 }
 
@@ -61,7 +66,8 @@ impl<'a> Timeline<'a> {
     /// begins at `guess`.
     pub(in crate::segment) fn overlapping(&mut self, mono_ns: &Range<u64>, guess: usize) -> Range<usize> {
         let all = 0..self.segments.len();
-        // The last readable footer lists all sources. Segments after it are always selected.
+        // The last readable footer lists all sources. Segments after the segment with this footer
+        // are always selected.
         let Some(known) = all.clone().rev().find(|place| self.summary(*place).is_some()) else { return all };
         let sources: Vec<u16> =
             self.summary(known).map(|summary| summary.0.keys().copied().collect()).unwrap_or_default();
@@ -77,7 +83,7 @@ impl<'a> Timeline<'a> {
         if end_of_known < all.end { start.min(end_of_known)..all.end } else { start..end.max(start) }
     }
 
-    /// The first segment with a sample of `source` at or after `mono_ns`.
+    /// Returns the index of the first segment with a sample of `source` at or after `mono_ns`.
     fn first_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
         if mono_ns == 0 {
             return 0;
@@ -93,7 +99,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The index after the last segment with a sample of `source` before `mono_ns`.
+    /// Returns the index after the last segment with a sample of `source` before `mono_ns`.
     fn index_after_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
         if mono_ns == u64::MAX {
             return end;
@@ -105,7 +111,8 @@ impl<'a> Timeline<'a> {
         })
     }
 
-    /// The next samples of a source in the segments from `place` on and before `end`.
+    /// Returns the next samples of a source, in the segments from index `place` to `end`
+    /// (exclusive).
     fn next_samples(&mut self, source: u16, place: usize, end: usize) -> NextSamples {
         let is_between = |(from, at): &(usize, usize)| (*from..=*at).contains(&place);
         let found = match self.last_found.get(&source).copied().filter(is_between) {
@@ -122,8 +129,9 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The next segment with samples of a source. Sequence numbers never decrease: if two headers
-    /// have the same next number, there are no samples of the source between them.
+    /// Returns the next segment with samples of a source. Sequence numbers never decrease.
+    /// Therefore, if two headers have the same next number, there are no samples of the source
+    /// between the headers.
     fn next_segment(&mut self, source: u16, first: usize, end: usize) -> NextSegment {
         let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {
@@ -152,7 +160,8 @@ impl<'a> Timeline<'a> {
             if later < end && self.summary(later).is_none() {
                 return NextSegment::Unknown;
             }
-            // There are only gaps here: continue with the next segment whose number differs.
+            // This segment has no samples of the source. Continue with the next segment in which
+            // the number may change.
             place = if later == from { later } else { later - 1 };
         }
         NextSegment::Unknown
@@ -190,8 +199,9 @@ impl FooterSummary {
     }
 }
 
-/// Finds the partition point of `0..length`, like `partition_point` of a slice. Tries `guess` first
-/// and moves away in steps that double, because each call of `holds` reads a file.
+/// Finds the partition point of `0..length`, like `partition_point` of a slice. Tries `guess`
+/// first, and moves away from it in steps of doubling length, because each call of `holds` reads a
+/// file.
 fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let at = guess.min(length);
     let (mut low, mut high) = (at, at);

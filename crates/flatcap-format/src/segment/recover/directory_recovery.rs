@@ -1,8 +1,9 @@
 //! Completes the unsealed segments of crashed runs in a directory, run by run.
 //!
-//! The recovery adds the samples in the run's memory to the last readable segment of the run, or to
-//! a new segment if that one is sealed. A segment that is followed by another one of its run ends
-//! at the numbers in the next header (docs/ARCHITECTURE.md, "Crash memory and recovery").
+//! The recovery adds the samples in the run's memory to the last readable segment of the run. If
+//! this segment is sealed, the recovery adds the samples to a new segment. If another segment of
+//! the run follows a segment, the segment ends at the sequence numbers in the next header
+//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,30 +25,30 @@ use crate::storage::Storage;
 pub struct DirectoryRecovery<'a> {
     /// The directory.
     pub storage: &'a dyn Storage,
-    /// A run that is still recording. A run with this id is skipped.
+    /// The id of a run that is still recording. The recovery skips this run.
     pub skip_run: Option<u64>,
-    /// Completes only this segment, even if it is sealed and damaged. `None` completes all unsealed
-    /// segments.
+    /// The only segment to complete. It is completed even if it is sealed and damaged. `None`
+    /// completes all unsealed segments.
     pub only: Option<SegmentName>,
-    /// Writes nothing; the results describe what a recovery would do.
+    /// Whether the recovery writes nothing. The results then describe what a recovery would do.
     pub dry_run: bool,
 }
 
-/// Whether the files of a run account for all samples that it had begun.
+/// Whether the files of a run account for all samples that the run had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunCompleteness {
     /// Every sample is recorded or counted as lost.
     Complete,
     /// Some samples are missing, or the last segment is not sealed.
     Incomplete,
-    /// The directory has no file of this run.
+    /// The directory contains no file of this run.
     NoFile,
 }
 
 impl DirectoryRecovery<'_> {
-    /// Completes segments, run by run in the order of their first numbers. `leftovers` returns the
-    /// samples in the memory of a run. The function is called at most once per run. `each` gets the
-    /// result for each segment.
+    /// Completes segments run by run, in the order of the runs' first segment numbers. `leftovers`
+    /// returns the samples in the memory of a run, and is called at most once per run. `each` is
+    /// called with the result for each segment.
     ///
     /// # Errors
     /// The directory cannot be listed. Errors of single segments are passed to `each`, and the
@@ -89,7 +90,7 @@ impl DirectoryRecovery<'_> {
         Ok(())
     }
 
-    /// Completes one run, given its segments.
+    /// Completes the segments of one run.
     fn recover_run(
         &self,
         names: &[SegmentName],
@@ -122,7 +123,7 @@ impl DirectoryRecovery<'_> {
                 _ if !is_last => {
                     of_next().map_or_else(Leftovers::default, |next| Leftovers::from_successor(&next))
                 }
-                // Only the last segment gets the samples in memory.
+                // The samples in memory are added only to the last segment.
                 Ok(memory) => std::mem::take(memory),
                 Err(error) => {
                     let error = io::Error::new(error.kind(), error.to_string());
@@ -144,10 +145,10 @@ impl DirectoryRecovery<'_> {
         }
     }
 
-    /// Separates the given-up segments of a run from the others. A segment is given up if its
-    /// creation fails after its header was written: the recorder continues with the segment before
-    /// it. A given-up segment is not sealed and has neither samples nor gaps, and the previous
-    /// segment has a sequence number at or above its `next_seq`.
+    /// Separates the given-up segments of a run from the others. The recorder gives up a segment if
+    /// the creation of the segment fails after its header was written. The recorder then continues
+    /// with the previous segment. A given-up segment is not sealed and has neither samples nor
+    /// gaps, and the previous segment has a sequence number at or above its `next_seq`.
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {
@@ -171,8 +172,8 @@ impl DirectoryRecovery<'_> {
         Ok(Recovered::default())
     }
 
-    /// Checks whether the files of a run account for the samples that it had begun. `begun` is the
-    /// next number of each source.
+    /// Checks whether the files of a run account for the samples that the run had begun. `begun` is
+    /// the next sequence number of each source.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -200,12 +201,12 @@ impl DirectoryRecovery<'_> {
         Some(name.run_id) != self.skip_run && self.only.is_none_or(is_only)
     }
 
-    /// The header of a segment, or `None` if it cannot be read.
+    /// Returns the header of a segment, or `None` if the segment cannot be read.
     fn header(&self, name: SegmentName) -> Option<SegmentHeader> {
         self.open(name).map(|reader| reader.header().clone())
     }
 
-    /// The footer of a sealed segment, or `None` if it cannot be read.
+    /// Returns the footer of a sealed segment, or `None` if the segment cannot be read.
     fn footer(&self, name: SegmentName) -> Option<Footer> {
         self.open(name)?.footer().cloned()
     }
@@ -226,7 +227,7 @@ fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
         match reader.advance() {
             Ok(Some(Advance::Frame(at))) if !counts(at) => {}
             Ok(None) => break,
-            // A file that is damaged or cannot be read may have some.
+            // A file that is damaged or cannot be read may have samples or gaps.
             _ => return false,
         }
     }
@@ -244,7 +245,7 @@ fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     false
 }
 
-/// Sort key of a run's segments.
+/// Returns the sort key of a segment within its run.
 fn order(name: &SegmentName) -> (u64, bool) {
     (name.number, name.state == SealState::Active)
 }

@@ -1,5 +1,5 @@
-//! The full scan of a segment for a recovery: its counts, the numbers reached by its sources, and
-//! the end of its intact frames.
+//! The full scan of a segment for a recovery. The scan determines the counts of the segment, the
+//! sequence numbers that its sources have reached, and the end of its intact frames.
 
 use std::io;
 
@@ -23,12 +23,12 @@ use crate::storage::StorageFile;
 pub(in crate::segment) struct FullScan {
     pub(in crate::segment) counts: SegmentCounts,
     pub(in crate::segment) progress: SequenceProgress,
-    /// End of the intact frames, if no range before it is damaged.
+    /// Offset of the end of the intact frames, if no range before this offset is damaged.
     pub(in crate::segment) end: u64,
-    /// Whether the bytes after it are not all zeros.
+    /// Whether there are bytes other than zeros after `end`.
     pub(in crate::segment) has_tail: bool,
     pub(in crate::segment) is_damaged: bool,
-    /// Damaged ranges; if there are too many, the last one covers the rest.
+    /// Damaged ranges. If there are too many, the last range covers all further damage.
     pub(in crate::segment) damage: Vec<Damage>,
     /// Number of samples.
     pub(in crate::segment) samples: u64,
@@ -70,7 +70,8 @@ impl FullScan {
             }
             if leftovers.is_counted_later(reader, at) {
                 if reader.is_sealed() {
-                    // The segment was sealed without regard to the next segment.
+                    // The segment was sealed without taking the numbers of the next segment into
+                    // account.
                     scan.add_damage(at.offset, 0, "samples or losses that the run's next segment counts");
                 }
                 scan.has_tail = true;
@@ -87,7 +88,7 @@ impl FullScan {
                     }
                     continue;
                 }
-                // A footer without a trailer is a part of the tail.
+                // A footer without a trailer is part of the torn tail.
                 scan.has_tail = true;
                 break;
             }
@@ -114,7 +115,8 @@ impl FullScan {
     }
 
     /// Ignores a tail that is the beginning of a frame in the run's memory. If the process ended
-    /// during a write, the incomplete frame is not damage if the memory has the whole frame.
+    /// during a write, the file ends with an incomplete frame. Such a frame is not damage, because
+    /// the memory has the whole frame.
     pub(in crate::segment) fn ignore_rescued_tail(
         &mut self,
         file: &dyn StorageFile,
@@ -131,7 +133,8 @@ impl FullScan {
         Ok(())
     }
 
-    /// Compares the footer with the frames before it. Returns a description of any mismatch.
+    /// Compares the footer with the frames before the footer. Returns a description of the
+    /// mismatch, if there is one.
     fn footer_mismatch(&self, footer: &Footer) -> Option<&'static str> {
         let counted = |id| self.counts.totals().iter().find(|totals| totals.source == id);
         let agree = footer.totals.iter().all(|totals| {
@@ -158,8 +161,8 @@ impl FullScan {
         Damage { offset, length, what }.add_to(&mut self.damage);
     }
 
-    /// Counts a frame. Returns a description of the error if the number of the frame contradicts
-    /// the numbers of other frames.
+    /// Counts a frame. Returns a description of the error if the sequence numbers in the frame
+    /// contradict the numbers in earlier frames.
     fn count_frame(
         &mut self,
         reader: &SegmentReader,

@@ -1,4 +1,4 @@
-//! Samples that the memory of a crashed run adds to its segments.
+//! Samples in the memory of a crashed run, which a recovery adds to the segments of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,33 +8,33 @@ use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::read::reader::SegmentReader;
 
-/// The content of a crashed run's memory.
+/// The content of the memory of a crashed run.
 #[derive(Debug, Default, Clone)]
 pub struct Leftovers {
-    /// Whole telemetry frames in the format of the run's segments, in the order of time.
+    /// Complete telemetry frames in the format of the run's segments, in the order of time.
     pub frames: Vec<Vec<u8>>,
-    /// The next sequence number of each source, after all samples that were begun.
+    /// The next sequence number of each source, that is, the number after all samples that were
+    /// begun.
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources with refused samples. Numbers that are missing at the end of such a source count as
-    /// lost, with the cause damage.
+    /// Sources of which a sample in memory was refused. If sequence numbers are missing at the end
+    /// of such a source, they count as lost, with the cause damage.
     pub refused: BTreeSet<u16>,
-    /// Whether another segment of the run follows. Then `begun` has the first numbers of that
-    /// segment, which accounts for all later samples.
+    /// Whether another segment of the run follows. If so, `begun` has the first numbers of the next
+    /// segment, and the next segment accounts for all later samples.
     pub has_successor: bool,
 }
 
 impl Leftovers {
-    /// Creates the leftovers of a segment that is followed by a segment of its run with this
-    /// header.
+    /// Creates the leftovers of a segment, given the header of the next segment of the same run.
     pub(in crate::segment) fn from_successor(next: &SegmentHeader) -> Self {
         let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
         Self { begun, has_successor: true, ..Self::default() }
     }
 
     /// Returns whether a source has begun more samples than this footer counts, or is not described
-    /// in it, so that a recovery can add to the sealed segment.
+    /// in this footer. If so, a recovery has samples or descriptors that the sealed segment lacks.
     pub(in crate::segment) fn exceeds(&self, footer: &Footer) -> bool {
         if self.sources.iter().any(|source| footer.header.source(source.id).is_none()) {
             return true;
@@ -43,14 +43,14 @@ impl Leftovers {
         known.any(|(source, begun)| *begun > footer.next_seq(*source))
     }
 
-    /// Returns whether a footer counts all samples begun, including samples of sources unknown to
-    /// it.
+    /// Returns whether a footer counts all samples that were begun, including samples of sources
+    /// that the footer does not describe.
     pub(in crate::segment) fn is_covered_by(&self, footer: &Footer) -> bool {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }
 
-    /// Returns whether the next segment accounts for this frame of a source: for the sample, or for
-    /// a number of the gap. Then the write of the frame was reported as failed, although the frame
+    /// Returns whether the next segment accounts for this frame, that is, for the sample, or for a
+    /// number in the gap. If so, the write of the frame was reported as failed, although the frame
     /// reached the file.
     pub(in crate::segment) fn is_counted_later(&self, reader: &SegmentReader, at: FrameLocation) -> bool {
         let last = match at.kind {

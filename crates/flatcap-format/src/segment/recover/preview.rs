@@ -1,4 +1,4 @@
-//! Dry runs: computes the result of a recovery without writing.
+//! Computes the result of a recovery without writing, for dry runs.
 
 use super::segment_recovery::SegmentRecovery;
 use crate::schema::segment::GapCause;

@@ -9,17 +9,17 @@ use crate::segment::format::segment_name::SegmentName;
 /// The result of recovering one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// The name of the sealed segment, or `None` if no part of it could be read.
+    /// The name of the sealed segment, or `None` if no part of the segment could be read.
     pub sealed: Option<String>,
-    /// Samples in the segment.
+    /// Number of samples in the segment.
     pub frames: u64,
     /// Number of these samples that came from the memory of the run.
     pub from_memory: u64,
-    /// Number of samples that were begun and are not in the segment.
+    /// Number of samples that were begun but are not in the segment.
     pub lost: u64,
     /// Damaged ranges of the segment.
     pub damage: Vec<Damage>,
-    /// Files that the recovery has set aside.
+    /// Names of the files that the recovery has set aside.
     pub set_aside: Vec<String>,
 }
 
@@ -27,8 +27,8 @@ pub struct Recovered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
-    /// The file cannot be read and must not be changed: a later version wrote it, or the storage
-    /// fails.
+    /// The file cannot be read and must not be changed, because a later version wrote it, or
+    /// because the storage fails.
     #[error(transparent)]
     Unreadable(#[from] SegmentError),
     /// The storage reported an error in a step. The recovery may be tried again.
@@ -45,7 +45,7 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
-    /// The memory of the segment's run cannot be read.
+    /// Creates the error for a run's memory that cannot be read. `name` is the segment of the run.
     pub(in crate::segment) fn memory(name: SegmentName, error: io::Error) -> Self {
         RecoveryStep { name }.fails("read the memory of its run")(error)
     }

@@ -1,7 +1,7 @@
-//! Recovers a segment of a crashed run: cuts off its torn tail, adds the samples in the run's
-//! memory, and seals it (docs/FORMAT.md, "Recovery").
+//! Recovers a segment of a crashed run. The recovery cuts off the segment's torn tail, adds the
+//! samples in the run's memory, and seals the segment (docs/FORMAT.md, "Recovery").
 //!
-//! After every step, a recovery can be interrupted and started again. The recovery then does not
+//! A recovery can be interrupted after every step and started again. A restarted recovery does not
 //! repeat completed steps.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -31,13 +31,13 @@ use crate::segment::write::sealed::SealedSegment;
 use crate::segment::write::writer::{Frames, SegmentWriter};
 use crate::storage::{ReadAt, Storage, StorageFile};
 
-/// Bytes written at once.
+/// Number of bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 /// Length in bytes at which an interval of a rewritten segment ends.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
-/// Completes one segment. Leaves a sealed segment unchanged unless it is damaged. With `dry_run`,
-/// writes nothing, and the result describes what a recovery would do.
+/// Completes one segment. Leaves a sealed segment unchanged unless it is damaged. If `dry_run` is
+/// true, writes nothing, and the result describes what a recovery would do.
 ///
 /// # Errors
 /// `Unreadable` for a file of a later version, `Storage` with the step that failed. An error never
@@ -51,9 +51,9 @@ pub fn recover(
     SegmentRecovery::new(storage, name, leftovers, dry_run).run()
 }
 
-/// Finishes the interrupted recovery of a rewritten segment: If the old file is already set aside
-/// and the new one is complete, renames the new file to the segment's name; otherwise removes the
-/// new file. Returns whether this gives another sealed segment.
+/// Finishes the interrupted recovery of a rewritten segment. If the old file is already set aside
+/// and the new file is complete, renames the new file to the segment's name. Otherwise removes the
+/// new file. Returns whether the directory has another sealed segment as a result.
 ///
 /// # Errors
 /// `Storage`.
@@ -92,7 +92,7 @@ pub(in crate::segment) struct SegmentRecovery<'a> {
     pending: PendingFrames,
 }
 
-/// Frames that are written together.
+/// Frames that wait to be written together.
 #[derive(Default)]
 struct PendingFrames {
     bytes: Vec<u8>,
@@ -117,7 +117,7 @@ impl<'a> SegmentRecovery<'a> {
         let stored = self.name.to_string();
         let file = self.storage.open(&stored).map_err(step.fails("open the file"))?;
         let length = file.length().map_err(step.fails("read the file"))?;
-        // The output of an interrupted recovery.
+        // A file with this name is the output of an interrupted recovery.
         let unfinished = self.name.side_file(SideFile::Recovering);
         if !self.dry_run {
             self.remove_if_there(&unfinished)?;
@@ -148,12 +148,13 @@ impl<'a> SegmentRecovery<'a> {
             compressed.and_then(|compressed| compressed.flaw().map(|what| (compressed, what)))
             && !is_complete
         {
-            // The full scan does not see damage outside of the blocks.
+            // This damage is added here because the full scan does not see damage outside of the
+            // blocks.
             self.result.damage.insert(0, Damage { offset: 0, length: compressed.stored_offset(0), what });
         }
         let has_end = compressed.map_or(is_complete, |compressed| is_complete && compressed.flaw().is_none());
-        // The blocks of a compressed file that are kept, or `None` if they do not end with a
-        // complete block.
+        // The blocks of a compressed file that are kept. The inner `None` means that the intact
+        // frames do not end at the end of a block.
         let blocks = compressed.map(|compressed| {
             compressed.blocks_up_to(if is_complete { compressed.raw_bytes() } else { scan.end })
         });
@@ -171,7 +172,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(self.result)
     }
 
-    /// Completes the file in place. If the file is compressed, continues after its last block.
+    /// Completes the file in place. If the file is compressed, continues after the last block of
+    /// the file.
     fn complete(
         &mut self,
         reader: &SegmentReader,
@@ -207,7 +209,7 @@ impl<'a> SegmentRecovery<'a> {
             _ => None,
         };
         let sealed = match (table, reader.footer()) {
-            // The raw segment is sealed, but the file is not.
+            // The raw segment is sealed, but the compressed file is not.
             (Some(table), Some(footer)) => seal_after_blocks(self.name, file, table, footer)
                 .map_err(step.fails("write footer and trailer"))?,
             (table, _) => {
@@ -222,8 +224,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Copies the intact frames into a new file, sets the old file aside, and gives the new file
-    /// its name.
+    /// Copies the intact frames into a new file, sets the old file aside, and renames the new file
+    /// to the segment's name.
     fn rewrite(&mut self, stored: &str, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
         let step = RecoveryStep { name: self.name };
         let is_copied = self.copy_intact(file)?;
@@ -238,8 +240,9 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Writes a new segment: this header, these attachments, and the leftovers. Renames the file to
-    /// the segment's name after it is complete and synced. Discards an earlier `.recovering` file.
+    /// Writes a new segment with this header, these attachments, and the leftovers. Renames the new
+    /// file to the segment's name after the file is complete and synced. Discards an earlier
+    /// `.recovering` file.
     pub(in crate::segment) fn write_new(
         mut self,
         header: SegmentHeader,
@@ -266,13 +269,13 @@ impl<'a> SegmentRecovery<'a> {
         Ok(self.result)
     }
 
-    /// Copies the intact frames into the `.recovering` file, completes it, and syncs the file and
-    /// the directory. Returns false for a dry run.
+    /// Copies the intact frames into the `.recovering` file, completes this file, and syncs the
+    /// file and the directory. Returns false for a dry run.
     fn copy_intact(&mut self, file: &Arc<dyn StorageFile>) -> Result<bool, RecoverError> {
         let step = RecoveryStep { name: self.name };
         let stored = self.name.to_string();
         let mut reader = SegmentReader::over(Path::new(&stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
-        self.result.frames = 0; // only copied samples count
+        self.result.frames = 0; // count only samples that are copied
         if self.dry_run {
             self.preview_rewrite(reader)?;
             return Ok(false);
@@ -301,7 +304,7 @@ impl<'a> SegmentRecovery<'a> {
     }
 
     /// Copies a frame into a new file. Writes a gap before the frame if numbers are missing.
-    /// Returns `Break` at the end of the segment's own frames.
+    /// Returns `Break` at the end of the frames that belong to the segment.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,
@@ -392,7 +395,8 @@ impl<'a> SegmentRecovery<'a> {
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
     }
 
-    /// Describes the sources that were added to the run, but not to the segment before it ended.
+    /// Appends the descriptors of the sources that were added to the run, but not to the segment
+    /// before the segment ended.
     fn describe_sources(&mut self, writer: &mut SegmentWriter) -> Result<(), RecoverError> {
         for source in &self.leftovers.sources {
             if writer.header().source(source.id).is_none() {
@@ -450,7 +454,7 @@ impl<'a> SegmentRecovery<'a> {
         writer.append_gaps(gaps).map_err(RecoveryStep { name: self.name }.fails("write"))
     }
 
-    /// Copies the bytes from `end` on into the `.cut` file, and syncs it.
+    /// Copies the bytes from `end` on into the `.cut` file, and syncs this file.
     fn save_tail(&mut self, file: &dyn StorageFile, end: u64) -> Result<(), RecoverError> {
         let step = RecoveryStep { name: self.name };
         let name = self.name.side_file(SideFile::Cut);
@@ -460,9 +464,9 @@ impl<'a> SegmentRecovery<'a> {
         }
         let cut = match self.storage.open(&name) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.storage.create(&name),
-            // If an interrupted recovery has begun to copy this tail, the copy starts over. If it
-            // has already cut off a tail, then this tail is its own unfinished output, which is
-            // appended.
+            // If an interrupted recovery has begun to copy this tail, the copy starts over. If the
+            // interrupted recovery has already cut off a tail, the tail that is there now is the
+            // unfinished output of that recovery, and is appended to the copy.
             opened => opened.and_then(|cut| {
                 if is_prefix_of_tail(&*cut, file, end)? {
                     cut.truncate(0)?;

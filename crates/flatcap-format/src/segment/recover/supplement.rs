@@ -1,6 +1,6 @@
-//! Supplements. A sealed segment never changes: the compressor, the shipper, retention and caches
-//! rely on this. If the memory of its run has more samples, they become another segment of that
-//! run.
+//! Writes supplements. A sealed segment never changes, because the compressor, the shipper,
+//! retention and caches rely on this. If the memory of a run has samples that the sealed segments
+//! lack, these samples become another segment of the run, which is called a supplement.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::segment::verify::removed::RemovedSegments;
 use crate::storage::{FileEntry, Storage};
 
-/// Returns the segment of a run with the highest number in a directory listing.
+/// Returns the segment of a run that has the highest number in a directory listing.
 pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
     // A segment that was sealed while the directory was read appears twice. The sealed name is
@@ -28,14 +28,14 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
         .max_by_key(|name| (name.number, name.state == SealState::Sealed))
 }
 
-/// Writes a segment with the leftovers of a killed run that are not counted by its last segment,
-/// which is sealed. Returns the name of the new segment, or `None` if the last segment counts all
-/// samples. With `dry_run`, writes nothing. The run has never used the number of the new segment,
-/// even if retention has removed its last segments: receipts and the lake identify files by run and
-/// number.
+/// Writes a new segment for a killed run whose last segment is sealed. The new segment contains the
+/// leftovers that the last segment does not count. Returns the name of the new segment, or `None`
+/// if the last segment counts all samples. If `dry_run` is true, writes nothing. The number of the
+/// new segment is one that the run has never used, not even for a segment that retention has
+/// removed. This is necessary because receipts and the lake identify files by run and number.
 ///
-/// The new segment is complete and synced before it gets its name. No other thread or process may
-/// recover the same run at the same time.
+/// The new segment is complete and synced before it gets its name. The caller must ensure that no
+/// other thread or process recovers the same run at the same time.
 ///
 /// # Errors
 /// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
@@ -78,7 +78,7 @@ pub fn supplement(
     Ok(Some((name, recovered)))
 }
 
-/// Returns the header of a segment that follows the segment with this footer. The new segment
+/// Returns the header of a new segment that follows the segment with this footer. The new segment
 /// begins with the first leftover sample.
 fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentHeader {
     let mut header = footer.header.clone();
@@ -98,8 +98,8 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     header
 }
 
-/// Sets `next_seq` of each source to its first leftover number. Earlier numbers that the previous
-/// segment does not count were in segments that retention has removed.
+/// Sets `next_seq` of each source to the source's first leftover number. If the previous segment
+/// does not count an earlier number, that number was in a segment that retention has removed.
 fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     let head_bytes = header.checksum.frame_bytes(0);
     for source in &mut header.sources {
@@ -110,14 +110,14 @@ fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     }
 }
 
-/// Returns the clocks at a monotonic time, converted by the run's clock pairings.
+/// Returns the values of the clocks at a monotonic time, computed from the run's clock pairings.
 fn clocks_at(header: &SegmentHeader, mono_ns: u64) -> ClockReading {
     let before = header.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
     let suspended_ns = before.unwrap_or(&header.clocks).suspended_ns();
     ClockReading { mono_ns, boot_ns: mono_ns.saturating_add(suspended_ns), wall_ns: header.wall_ns(mono_ns) }
 }
 
-/// Returns the attachments with which each segment of the run begins, after the header.
+/// Returns the attachments that follow the header of each segment of the run.
 fn attachments(reader: &mut SegmentReader) -> Result<Vec<Attachment>, RecoverError> {
     let mut attachments = Vec::new();
     while let Some(Advance::Frame(at)) = reader.advance()? {

@@ -1,5 +1,5 @@
-//! Checks the bytes at an offset: they are a frame that can belong to the segment, or a damage that
-//! is described.
+//! Checks whether the bytes at an offset are a frame that can belong to the segment. If they are
+//! not, describes the damage.
 
 use std::io;
 
@@ -12,19 +12,19 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::open::file_window::FileWindow;
 
-/// Describes a frame that differs from the frame that was written.
+/// Description of a frame that differs from the frame that was written.
 pub(in crate::segment) const CHECKSUM_MISMATCH: &str = "a frame whose checksum is wrong";
-/// Describes a frame that is cut off or is still being written.
+/// Description of a frame that is cut off or is still being written.
 pub(in crate::segment) const BEYOND_FILE_END: &str = "a frame that ends beyond the file";
 
-/// The result of a check for a frame at an offset.
+/// The result of checking whether a frame begins at an offset.
 pub(in crate::segment) enum FrameProbe {
     Frame(FrameLocation),
     End,
     Damaged(&'static str),
 }
 
-/// Checks for a frame at `offset`, through a window.
+/// Checks whether a frame begins at `offset`. Reads the file through a window.
 #[inline]
 pub(in crate::segment) fn probe_frame(
     window: &mut FileWindow,
@@ -91,7 +91,7 @@ pub(in crate::segment) fn payload_kind(
     if is_possible { Ok(kind) } else { Err("a frame whose content is malformed") }
 }
 
-/// Returns the end of the frame at `offset` by its length field.
+/// Returns the end of the frame at `offset`, computed from the frame's length field.
 pub(in crate::segment) fn declared_end(offset: u64, header_bytes: usize, head: &[u8]) -> Option<u64> {
     let length = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length))?;
     offset.checked_add(header_bytes as u64 + u64::from(length))

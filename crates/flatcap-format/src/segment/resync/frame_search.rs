@@ -1,34 +1,38 @@
-//! Finds the frames of a segment. After a damaged frame it resynchronizes: it finds the next intact
-//! frame, or repairs a frame if only its length is damaged (docs/FORMAT.md, "Damage").
+//! Finds the frames of a segment. After a damaged frame, the search resynchronizes, that is, it
+//! finds the next intact frame, or repairs the damaged frame if only its length is damaged
+//! (docs/FORMAT.md, "Damage").
 //!
 //! The procedure is the same as in the stream library. In addition, it uses the identifiers of
-//! frames as landmarks, and rules about the order of frames in a segment.
+//! frames as landmarks, and it uses rules about the order of frames in a segment.
 //!
-//! The first rule that matches decides; the rules are ordered by the strength of their evidence:
+//! The first matching rule decides. The rules are in the order of the strength of their evidence:
 //!
-//! 1. 64 or more zero bytes are empty. Reading continues after them, or at an intact frame that can
-//!    follow and begins at one of the last three zero bytes.
-//! 2. If the footer describes sources that the reader does not know yet, they are added, and the
-//!    frame is checked again.
-//! 3. If the checksum is correct for the length with one bit flipped (the lowest first), the frame
-//!    is repaired. Its payload must have at least 8 bytes. It must end with the file, or before a
-//!    frame with a known identifier (or any identifier and a possible length). The latter is not
-//!    needed for a payload of at most 64 KiB and a checksum of at least 4 bytes.
-//! 4. If, by its length, the frame ends with the file or before another intact frame, its length
-//!    counts as correct. The other frame must be able to follow, or be of an unknown kind (but not
-//!    with checksum none). The frame is a damaged range, and bytes in it that look like frames are
-//!    payload.
-//! 5. A search finds the next intact frame of a known kind that can follow. The bytes before it are
-//!    a damaged range.
-//! 6. If nothing is found, the rest of a sealed segment is damage, and the rest of another file is
-//!    its torn tail.
+//! 1. 64 or more zero bytes are empty space. Reading continues after these bytes. If an intact
+//!    frame that can follow begins at one of the last three zero bytes, reading continues at this
+//!    frame.
+//! 2. If the footer describes sources that the reader does not know yet, the reader adds these
+//!    sources, and checks the frame again.
+//! 3. If the checksum is correct for the length with one bit flipped (the lowest bit is tried
+//!    first), the frame is repaired. Its payload must have at least 8 bytes. The frame must end at
+//!    the end of the file, or before a frame with a known identifier (or with any identifier and a
+//!    possible length). A frame with a payload of at most 64 KiB and a checksum of at least 4 bytes
+//!    may end anywhere.
+//! 4. If the frame, according to its length, ends at the end of the file or before another intact
+//!    frame, its length counts as correct. The other frame must be able to follow, or must be of an
+//!    unknown kind (but not with the checksum kind none). The damaged frame is a damaged range, and
+//!    bytes in it that look like frames are part of its payload.
+//! 5. A search finds the next intact frame of a known kind that can follow. The bytes before this
+//!    frame are a damaged range.
+//! 6. If the search finds no frame, the rest of a sealed segment is damage, and the rest of an
+//!    unsealed segment is its torn tail.
 //!
-//! In rules 4 and 5, if the damaged frame's checksum is correct up to the found frame, or up to one
-//! of the next 16 ends of intact frames after it, the damaged frame is repaired and ends there.
+//! Rules 4 and 5 find an intact frame. The damaged frame is repaired if its checksum is correct for
+//! the bytes up to the found frame, or up to the end of one of the next 16 intact frames. The
+//! repaired frame ends there.
 //!
-//! Without finding a frame, at most 64 MiB, plus 8 bytes for each byte passed, are hashed. Above
-//! this limit, only frames of up to 256 bytes are hashed, and of up to 4 KiB where a frame should
-//! begin.
+//! The number of bytes that are hashed without finding a frame is limited to 64 MiB plus 8 bytes
+//! for each byte of the file before the current offset. Above this limit, only frames of up to 256
+//! bytes are hashed, or of up to 4 KiB at an offset where a frame should begin.
 
 use std::io;
 
@@ -43,26 +47,26 @@ use crate::segment::format::damage::Damage;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::open::file_window::FileWindow;
 
-/// Maximum length, with one bit flipped back, that is tried without an identifier at the frame's
-/// end. Only for checksum kinds that can prove it.
+/// Maximum length, with one bit flipped back, that is tried even if no frame with an identifier
+/// follows. Only for checksum kinds that can prove such a length.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
-/// Number of zeros after which a search checks whether the file is sparse there. The check is a
-/// system call.
+/// Number of zeros after which a search checks whether the file is sparse at this offset. The
+/// minimum limits the number of checks, because a check is a system call.
 const HOLE_BYTES_MIN: usize = 64 << 10;
 
-/// Finds the frames of a segment: at the offset where one should begin, and the next one after
-/// damage.
+/// Finds the frames of a segment. Checks the offset where a frame should begin, and finds the next
+/// frame after damage.
 #[derive(Debug)]
 pub(in crate::segment) struct FrameFinder {
     pub(in crate::segment) window: FileWindow,
-    pub(in crate::segment) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
+    pub(in crate::segment) probe_window: FileWindow, // for other offsets, so that `window` stays
     pub(in crate::segment) deframer: KindDeframer,
     pub(in crate::segment) state: ReadState,
-    // Whether the last frame was damaged: then the reader may be inside a payload that contains
-    // frames.
+    // Whether the reader is in resync after a damaged frame. It may then be inside a payload that
+    // contains frames.
     pub(in crate::segment) is_resyncing: bool,
-    pub(in crate::segment) hash_budget: HashBudget, // since the file was opened
+    pub(in crate::segment) hash_budget: HashBudget, // spent since the file was opened
 }
 
 /// The result of a resync at an offset where no intact frame begins.
@@ -84,19 +88,19 @@ impl FrameFinder {
         Self { window, probe_window, deframer, state, is_resyncing: false, hash_budget }
     }
 
-    /// Drops the bytes in memory, so that the file is read again.
+    /// Drops the bytes in memory, so that later calls read the file again.
     pub(in crate::segment) fn forget_windows(&mut self) {
         self.window.forget();
         self.probe_window.forget();
     }
 
-    /// Checks for a frame at `offset`.
+    /// Checks whether a frame begins at `offset`.
     #[inline]
     pub(in crate::segment) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
         probe_frame(&mut self.window, &self.deframer, &self.state.header, offset)
     }
 
-    /// Checks for a frame at an offset where one should begin.
+    /// Checks whether a frame begins at `offset`, at which a frame should begin.
     #[inline]
     pub(in crate::segment) fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
         if self.is_expensive(offset)? {
@@ -119,12 +123,12 @@ impl FrameFinder {
         }
     }
 
-    /// Returns whether a frame directly after an intact one is plausible, in a range that may be a
-    /// payload.
+    /// Returns whether a frame directly after an intact frame is plausible, if both may be part of
+    /// a payload.
     fn can_follow_directly(&self, at: FrameLocation) -> bool {
         match at.kind {
-            // The range in an Index frame is not checked: in a file from which frames were removed,
-            // the check would reject a valid frame.
+            // The range in an Index frame is not checked, because the check would reject a valid
+            // frame in a file from which frames were removed.
             FrameKind::Index | FrameKind::Unknown(_) => true,
             _ => {
                 let frame = self.window.cached(at.offset);
@@ -148,8 +152,8 @@ impl FrameFinder {
             && self.state.header.merge(&footer.header)
             && let FrameProbe::Frame(at) = self.probe(offset)?
         {
-            // This is a sample whose descriptor is damaged. The footer has a copy of the
-            // descriptor.
+            // This is the sample of a source whose descriptor is damaged. The footer has a copy of
+            // the descriptor.
             return Ok(Resync::Frame(at));
         }
         let range = match self.end_if_bit_flipped(offset, file_bytes)? {
@@ -163,7 +167,7 @@ impl FrameFinder {
     }
 
     /// Returns the end of the frame at `offset` if its checksum proves that one bit of its length
-    /// was flipped. The payload may contain frames, so this is tried before any search.
+    /// was flipped. The payload may contain frames, so this function is called before any search.
     fn end_if_bit_flipped(&mut self, offset: u64, file_bytes: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         let head = self.window.at(offset, header_bytes)?.get(..header_bytes).unwrap_or_default();
@@ -177,7 +181,8 @@ impl FrameFinder {
             if length < PAYLOAD_BYTES_MIN || end > file_bytes {
                 continue;
             }
-            // The next frame may be damaged too. A short frame does not need the next one as proof.
+            // The next frame may be damaged too, so a short frame does not need the next frame as
+            // proof.
             let is_end = end == file_bytes
                 || (length <= UNCONFIRMED_LENGTH_MAX && self.deframer.checksum_bytes() >= 4)
                 || self.is_landmark(end)?
@@ -199,8 +204,8 @@ impl FrameFinder {
         }
     }
 
-    /// Returns the header of a frame at `offset` and the start of its payload, up to its
-    /// identifier.
+    /// Returns the header of a frame at `offset` and the start of the frame's payload, up to the
+    /// end of the identifier.
     fn frame_start(&mut self, offset: u64) -> io::Result<&[u8]> {
         let wanted = self.deframer.header_bytes() + PAYLOAD_BYTES_MIN;
         Ok(match self.window.cached(offset).get(..wanted) {
@@ -209,16 +214,15 @@ impl FrameFinder {
         })
     }
 
-    /// Returns whether one of our identifiers is at the place of the identifier of a frame at
-    /// `offset`.
+    /// Returns whether a frame that begins at `offset` would have an identifier of a known kind.
     fn is_landmark(&mut self, offset: u64) -> io::Result<bool> {
         let header_bytes = self.deframer.header_bytes();
         let kind = self.frame_start(offset)?.get(header_bytes..).and_then(FrameKind::of);
         Ok(kind.is_some_and(|kind| !matches!(kind, FrameKind::Unknown(_))))
     }
 
-    /// Returns kind and end of the frame that seems to begin at `offset` and ends within the file.
-    /// Does not check the checksum.
+    /// Returns the kind and the end of the frame that seems to begin at `offset`, if the frame ends
+    /// within the file. Does not check the checksum.
     fn identify(&mut self, offset: u64) -> io::Result<Option<(FrameKind, u64)>> {
         let header_bytes = self.deframer.header_bytes();
         let wanted = header_bytes + PAYLOAD_BYTES_MIN;
@@ -232,8 +236,8 @@ impl FrameFinder {
         Ok(is_possible.then_some((kind, end)))
     }
 
-    /// Returns whether an intact frame begins at `offset`, if all frames before it were read: a
-    /// frame that can follow them, or a frame of an unknown kind.
+    /// Returns whether an intact frame begins at `offset`. The frame must be able to follow the
+    /// frames read before, or must be of an unknown kind.
     fn is_frame_boundary(&mut self, offset: u64) -> io::Result<bool> {
         match self.identify(offset)? {
             Some((FrameKind::Unknown(_), _)) if self.deframer.checksum_bytes() == 0 => Ok(false),
@@ -243,7 +247,7 @@ impl FrameFinder {
     }
 
     /// Checks the checksum of the frame from `offset` to `end`. Returns whether the frame is intact
-    /// and can follow the frames read before.
+    /// and can follow the frames read before. A frame of an unknown kind can always follow.
     fn hash(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
         let bytes = end - offset;
         if !self.may_hash(bytes, passed) {
@@ -260,8 +264,8 @@ impl FrameFinder {
         Ok(matches!(kind, FrameKind::Unknown(_)) || self.state.can_follow(offset, payload))
     }
 
-    /// Returns whether the frame that seems to begin at `offset`, where one should, is longer than
-    /// the hash budget allows.
+    /// Returns whether the frame that should begin at `offset` is longer than the hash budget
+    /// allows.
     #[inline]
     fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
         if self.hash_budget.spent <= HashBudget::limit(0) {
@@ -311,8 +315,8 @@ impl DamagedStream for FrameFinder {
     fn next_intact(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         while from < limit {
-            // Requests no more than needed: if the window moved on, it would have to move back to
-            // prove the damaged frame.
+            // Requests no more bytes than needed. If the window moved on, it would have to move
+            // back to prove the damaged frame.
             let chunk = self.window.at(from, header_bytes + PAYLOAD_BYTES_MIN)?;
             if chunk.len() < header_bytes + PAYLOAD_BYTES_MIN {
                 return Ok(None);
@@ -372,7 +376,8 @@ impl DamagedStream for FrameFinder {
     }
 }
 
-/// Returns the position in `chunk` at which a frame with one of our identifiers may begin.
+/// Returns the first position in `chunk` at which a frame with an identifier of a known kind may
+/// begin.
 fn find_landmark(chunk: &[u8], header_bytes: usize) -> Option<usize> {
     let identifier_at = header_bytes + IDENTIFIER_AT;
     let mut from = 0;
@@ -426,9 +431,10 @@ mod tests {
         framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
     }
 
-    // Proves that wasted hashing stays within the limits of the format: in searches, at offsets
-    // where a frame should begin, and for ends that are tried. Method: landmarks that claim 100 KB
-    // each, alone and after small intact frames, and small damaged frames before long intact ones.
+    // Proves that wasted hashing stays within the limits of the format, in searches, at offsets
+    // where a frame should begin, and for the ends of frames that are tried. Method: landmarks of
+    // frames that claim a length of 100 KB, alone and after small intact frames, and small damaged
+    // frames before long intact frames.
     #[test]
     fn wasted_hashing_is_bounded() {
         let landmark = [&100_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();

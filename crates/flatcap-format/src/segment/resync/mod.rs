@@ -1,4 +1,4 @@
-//! Resynchronization: finds the next intact frame after damage.
+//! Resynchronizes after damage, that is, finds the next intact frame.
 
 pub(super) mod frame_probe;
 pub(super) mod frame_search;

@@ -1,17 +1,21 @@
-//! Plausibility: whether a frame can follow the frames read before. After damage, bytes that look
-//! like a frame may be part of a payload: these rules decide whether a reader accepts them
-//! (docs/FORMAT.md, "Damage"). They refer to the last samples before the damaged range, not to
-//! samples read in resync.
+//! Plausibility rules, which decide whether a frame can follow the frames read before. After
+//! damage, bytes that look like a frame may be part of a payload. A reader accepts such bytes as a
+//! frame only if the rules allow it (docs/FORMAT.md, "Damage"). The rules refer to the last samples
+//! before the damaged range, not to samples that were read in resync.
 //!
-//! - A sample: `seq` is above, and `mono_ns` is not below, the last sample of its source. `seq` is
-//!   also at least `next_seq`, and from `first_seq` to `last_seq` of the footer.
-//! - A Gap: `first` is above the `seq` of the last sample, and at least `next_seq`.
+//! - A sample: `seq` is above the `seq` of the last sample of its source, and `mono_ns` is not
+//!   below the `mono_ns` of that sample. `seq` is also at least `next_seq`, and from `first_seq` to
+//!   `last_seq` of the footer.
+//! - A Gap: `first` is above the `seq` of the last sample of its source, and at least `next_seq`.
 //! - An Index: it is at the end of the interval that it describes.
-//! - A `SourceDescriptor` or `ClockSync`: the footer, if any, contains it too (or has 1,024
-//!   pairings).
-//! - A Footer or Trailer of this segment, in its place. Without a footer, a header of another run.
-//! - Any Marker or Attachment. Index frames and unknown kinds are exempt from these rules while the
-//!   reader is in resync.
+//! - A `SourceDescriptor` or `ClockSync`: if there is a footer, the footer contains the same
+//!   descriptor or pairing. A footer with 1,024 pairings need not contain the pairing.
+//! - A Footer or Trailer: it belongs to this segment and is at the correct offset.
+//! - A Header: the segment has no footer, and the header belongs to another run.
+//! - A Marker or Attachment: no condition, it can always follow.
+//!
+//! Directly after an intact frame, a reader in resync also accepts Index frames and frames of
+//! unknown kinds that do not meet these rules.
 
 use crate::segment::format::control_frames::{ClockSync, Gap};
 use crate::segment::format::footer::{Footer, Trailer};
@@ -19,13 +23,14 @@ use crate::segment::format::frame_kind::{FrameKind, SampleView};
 use crate::segment::format::header::{CLOCKS_MAX, SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 
-/// The state of reading a segment: its header, its footer, and the latest sample of each source.
+/// The state of reading a segment, which consists of the header, the footer, and the latest sample
+/// of each source.
 #[derive(Debug)]
 pub(in crate::segment) struct ReadState {
     /// The header, with the descriptors and clock pairings that were read after it.
     pub(in crate::segment) header: SegmentHeader,
     pub(in crate::segment) footer: Option<Footer>,
-    /// Offset of the footer in this file. Differs from the offset in the trailer if frames were
+    /// Offset of the footer in this file. It differs from the offset in the trailer if frames were
     /// removed.
     pub(in crate::segment) footer_offset: Option<u64>,
     latest: Vec<LatestSample>,
@@ -40,7 +45,8 @@ pub(in crate::segment) struct LatestSample {
 }
 
 impl ReadState {
-    /// Starts with the header, and with the footer and its offset if the segment is sealed.
+    /// Creates the state from the header, and from the footer and its offset if the segment is
+    /// sealed.
     pub(in crate::segment) fn new(header: SegmentHeader, footer: Option<(Footer, u64)>) -> Self {
         let (footer, footer_offset) = footer.unzip();
         Self { header, footer, footer_offset, latest: Vec::new() }
@@ -55,13 +61,13 @@ impl ReadState {
         }
     }
 
-    /// Clears the latest samples: later frames in the file may have earlier samples.
+    /// Clears the latest samples, because the frames that are read next may have earlier samples.
     pub(in crate::segment) fn forget_latest(&mut self) {
         self.latest.clear();
     }
 
-    /// Returns whether a frame found at `offset` by a search can follow the frames read before. A
-    /// payload may contain frames.
+    /// Returns whether a frame that a search has found at `offset` can follow the frames read
+    /// before. This check is needed because a payload may contain frames.
     pub(in crate::segment) fn can_follow(&self, offset: u64, payload: &[u8]) -> bool {
         let footer = self.footer.as_ref();
         match FrameKind::of(payload) {
@@ -76,7 +82,8 @@ impl ReadState {
                 IndexFrame::decode(payload).is_some_and(|index| index.entry.end() == offset)
             }
             Some(FrameKind::Header) => {
-                // A replay of several runs is one stream, and never sealed.
+                // Only an unsealed file can have another header, because a replay of several runs
+                // is one stream, which is never sealed.
                 footer.is_none()
                     && SegmentHeader::decode(payload).is_ok_and(|header| header.run_id != self.header.run_id)
             }
@@ -105,8 +112,9 @@ impl ReadState {
         }
     }
 
-    /// Returns whether a sample's number and time are later than in the last sample of its source,
-    /// and are within the footer's range.
+    /// Returns whether a sample's number is above, and its time is not before, those in the last
+    /// sample of its source. The number must also be at least `next_seq`, and within the range in
+    /// the footer.
     fn sample_can_follow(&self, sample: &SampleView<'_>) -> bool {
         let latest = self.latest.iter().find(|latest| latest.source == sample.source);
         let follows_latest =

@@ -1,26 +1,27 @@
-//! The next batches of samples for a reader: from the pool, or from its own scan.
+//! Provides the next batches of samples for a reader, from the pool or from a scan by the reader
+//! itself.
 
 use super::scan_pool::ScanPool;
 use crate::segment::read::batch_scan::{BatchSamples, BatchScan, SampleBatch};
 use crate::segment::read::reader::SegmentReader;
 
-/// Number of bytes that the reader scans by itself at a time: they stay in the processor's cache
-/// until their batch is taken.
+/// Number of bytes that the reader scans by itself at a time. So few bytes stay in the processor's
+/// cache until the reader accepts their batch.
 const OWN_SCAN_BYTES: usize = 256 << 10;
 
-/// Finds the next batches.
+/// Finds the next batches for a reader.
 #[derive(Debug)]
 pub(in crate::segment) struct BatchSource<'a> {
     pool: Option<&'a ScanPool>,
     limit: u64,
     scan: BatchScan,
-    next: usize,        // of its batches: those before it begin before the reader
-    refused_until: u64, // up to here the reader goes frame by frame
+    next: usize,        // index of the next batch; earlier ones begin before the reader
+    refused_until: u64, // offset up to which the reader reads frame by frame
 }
 
 impl<'a> BatchSource<'a> {
-    /// Creates a source that takes batches from the pool, or scans for them itself without a pool.
-    /// No batch ends after `limit`.
+    /// Creates a source that gets batches from the pool. Without a pool, the source scans for
+    /// batches itself. No batch ends after `limit`.
     pub(in crate::segment) fn new(pool: Option<&'a ScanPool>, limit: u64) -> Self {
         Self { pool, limit, scan: BatchScan::default(), next: 0, refused_until: 0 }
     }
@@ -39,18 +40,18 @@ impl<'a> BatchSource<'a> {
         self.scan.batches().get(self.next).filter(|batch| batch.offset == offset).cloned()
     }
 
-    /// Rejects a batch, because the reader cannot take it. The reader then reads frame by frame to
-    /// the end of the batch.
+    /// Rejects a batch that the reader cannot accept. The reader then reads frame by frame to the
+    /// end of the batch.
     pub(in crate::segment) fn refuse(&mut self, batch: &SampleBatch) {
         self.refused_until = batch.end();
     }
 
-    /// The headers of the batch's frames.
+    /// Returns the headers of the batch's frames.
     pub(in crate::segment) fn headers(&self, batch: &SampleBatch) -> &[u8] {
         self.scan.headers(batch)
     }
 
-    /// The samples of the batch, one entry for each source.
+    /// Returns the samples of the batch, with one entry for each source.
     pub(in crate::segment) fn samples(&self, batch: &SampleBatch) -> &[BatchSamples] {
         self.scan.samples(batch)
     }

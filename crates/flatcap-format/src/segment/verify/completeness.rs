@@ -1,9 +1,9 @@
-//! The completeness check: for each source and run, recorded + lost + thinned = sampled, and every
-//! missing sequence number is reported.
+//! The completeness check. It checks for each source and run that recorded + lost + thinned =
+//! sampled, and reports every missing sequence number.
 //!
-//! The check takes headers, samples and gaps in file order, from any number of segments, run by
-//! run. It keeps one entry per source and run, for the latest runs only, and gaps that are not yet
-//! followed by a later sample.
+//! The check accepts headers, samples and gaps in file order, from any number of segments, run by
+//! run. It keeps one entry per source and run, but only for the latest runs. It also keeps each gap
+//! until a later sample follows.
 
 use std::collections::HashMap;
 
@@ -12,38 +12,39 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
 /// Maximum number of gaps per source that may wait for the next sample. The recorder writes one gap
-/// per jump, so usually one waits.
+/// per jump in the numbers, so usually only one gap waits.
 const GAPS_WAITING_MAX: usize = 1024;
 
 /// Maximum number of entries that are kept when a header arrives. If there are more, the entries of
-/// the earliest runs are summed up. A hostile file may have a header of another run every few
-/// hundred bytes.
+/// the earliest runs are summed up. The limit is needed because a hostile file may have a header of
+/// another run every few hundred bytes.
 const SOURCES_KEPT_MAX: usize = 1 << 16;
 
-/// Counts of one source in one run: each number counts once, even if it is in the files several
-/// times.
+/// Counts of one source in one run. Each sequence number counts exactly once, even if it is in the
+/// files several times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceCompleteness {
     /// The source's name.
     pub name: String,
-    /// Samples in the files.
+    /// Number of samples in the files.
     pub recorded: u64,
-    /// Samples counted by Gap frames, without the thinned ones.
+    /// Number of samples counted by Gap frames, without the thinned samples.
     pub lost: u64,
-    /// Samples that were left out on purpose, counted by Gap frames with that cause alone.
+    /// Number of samples that were left out on purpose, counted by Gap frames that have no other
+    /// cause.
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Samples of segments that retention has removed between remaining segments.
+    /// Number of samples in segments that retention has removed between remaining segments.
     pub removed: u64,
-    /// Samples that are neither recorded nor counted by a Gap frame.
+    /// Number of samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
-    segment: u64, // number of the last one that describes the source
+    segment: u64, // number of the last segment that describes the source
     next_seq: u64,
     waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
 }
 
-/// Numbers of a gap that is not yet followed by a later sample.
+/// Sequence numbers of a gap after which no later sample has followed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitingGap {
     first: u64,
@@ -51,12 +52,13 @@ struct WaitingGap {
     is_thinned: bool,
 }
 
-/// A sequence number that contradicts the order of its run.
+/// A finding about the sequence numbers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceFinding {
-    /// The number was passed before, is both recorded and in a gap, or is in two gaps.
+    /// A number is below the next number of its source, is both recorded and in a gap, or is in two
+    /// gaps.
     Repeated,
-    /// The given number of samples are neither recorded nor counted as lost.
+    /// This many samples are neither recorded nor counted as lost.
     Unexplained(u64),
 }
 
@@ -69,20 +71,20 @@ pub struct CompletenessCheck {
     earlier: SourceCompleteness,        // sum of the entries that were dropped
     removed_segments: RemovedSegments,
     run_id: u64,         // of the last header
-    segment: u64,        // its number
+    segment: u64,        // number of that header's segment
     indexes: Vec<usize>, // indexes into `sources` by source id, for that run
 }
 
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
-    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// Adds segments that retention has removed. The samples of removed segments do not count as
     /// missing.
     pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
         self.removed_segments.extend(removed);
     }
 
-    /// Begins a segment. Returns the samples that are missing before it, by source.
+    /// Begins a segment. Returns the samples that are missing before the segment, by source.
     pub fn begin_segment(&mut self, header: &SegmentHeader) -> Vec<(u16, SequenceFinding)> {
         (self.run_id, self.segment) = (header.run_id, header.segment);
         if self.sources.len() > SOURCES_KEPT_MAX {
@@ -120,12 +122,14 @@ impl CompletenessCheck {
         if is_known && self.removed_segments.covers(run_id, before, number) {
             return entry.skip_to(source.next_seq);
         }
-        // A lower number comes from a segment that was given up and removed, and exists again after
-        // a power failure. The header alone does not repeat numbers: only samples and gaps do.
+        // If the number in the header is lower, the segment was given up and removed, and exists
+        // again after a power failure. This is not an error, because only samples and gaps repeat
+        // numbers, not a header.
         entry.advance_to(source.next_seq.max(entry.next_seq))
     }
 
-    /// Sums up the earlier half of the entries, except the entries of the current run.
+    /// Replaces the earlier half of the entries by their sum, except the entries of the current
+    /// run.
     fn sum_up_earlier(&mut self) {
         let half = self.sources.len() / 2;
         let (run_id, mut index) = (self.run_id, 0);
@@ -149,7 +153,7 @@ impl CompletenessCheck {
         self.sources.get_mut(index).map(|(_, entry)| entry)
     }
 
-    /// Counts a sample. The source of the sample must have been added before.
+    /// Counts a sample. The caller must have added the source of the sample before.
     pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, source)?;
         if seq == entry.next_seq && entry.waiting.is_empty() {
@@ -160,16 +164,16 @@ impl CompletenessCheck {
         entry.add_sample(seq)
     }
 
-    /// Returns whether a sample with this number, followed by any count of consecutive ones, would
-    /// give no finding.
+    /// Returns whether a sample with this number would cause no finding, even if any number of
+    /// consecutive samples followed.
     pub(crate) fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
         let index = self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id);
         let entry = index.and_then(|index| self.sources.get(*index));
         entry.is_some_and(|(_, entry)| entry.expects(seq))
     }
 
-    /// Counts a sample and `more` consecutive ones after it. The first one must be expected, and
-    /// its source added before.
+    /// Counts a sample and `more` consecutive samples after it. The first sample must be expected
+    /// (see [`expects`](Self::expects)), and its source must have been added before.
     pub(crate) fn add_samples(
         &mut self,
         run_id: u64,
@@ -184,18 +188,18 @@ impl CompletenessCheck {
         finding
     }
 
-    /// Counts a gap. The source of the gap must have been added before.
+    /// Counts a gap. The caller must have added the source of the gap before.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
         self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }
 
-    /// The sum over the sources of earlier runs, which were too many to keep.
+    /// Returns the sum of the entries of earlier runs, which were too many to keep.
     pub(crate) fn earlier(&self) -> &SourceCompleteness {
         &self.earlier
     }
 
-    /// Ends the check: gaps at the end of a run count as passed. Returns the sources, sorted by run
-    /// and id.
+    /// Ends the check, and counts the numbers that are missing before a gap at the end of a run.
+    /// Returns the sources, sorted by run and id.
     pub fn finish(mut self) -> Vec<((u64, u16), SourceCompleteness)> {
         self.sources.iter_mut().for_each(|(_, source)| source.finish());
         self.sources.sort_by_key(|(key, _)| *key);
@@ -204,15 +208,16 @@ impl CompletenessCheck {
 }
 
 impl SourceCompleteness {
-    /// Counts gaps that no sample follows as passed.
+    /// Advances to the end of the gaps that no sample follows.
     fn finish(&mut self) {
         if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
-            // The call counts the numbers that are missing here.
+            // The result is not needed, because the call itself counts the missing numbers.
             let _counted = self.advance_to(end);
         }
     }
 
-    /// Counts a sample whose number is not simply the next one.
+    /// Counts a sample that is not simply the next one of its source, or that comes while gaps
+    /// wait.
     fn add_sample(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -222,7 +227,7 @@ impl SourceCompleteness {
         let finding = self.advance_to(seq);
         self.next_seq = seq.saturating_add(1);
         let Some(gap) = in_gap else { return finding };
-        // The sample is in the files, so it is not lost.
+        // The sample is in the files, so it does not count as lost or thinned.
         let counted = if gap.is_thinned { &mut self.thinned } else { &mut self.lost };
         *counted = counted.saturating_sub(1);
         let next_seq = self.next_seq;
@@ -233,7 +238,7 @@ impl SourceCompleteness {
         Some(SequenceFinding::Repeated)
     }
 
-    /// Counts the numbers of a gap that were not counted yet.
+    /// Counts those numbers of a gap that were not counted before.
     fn add_gap(&mut self, gap: &Gap) -> Option<SequenceFinding> {
         let is_thinned = gap.is_thinned();
         let mut from = gap.first.max(self.next_seq);
@@ -257,7 +262,8 @@ impl SourceCompleteness {
         }
         let mut finding = (counted < gap.count).then_some(SequenceFinding::Repeated);
         if self.waiting.len() > GAPS_WAITING_MAX {
-            // There are very many gaps without samples: all of them count as passed.
+            // There are very many gaps without samples. To limit the memory, advance to the end of
+            // these gaps.
             let passed = self.waiting.iter().map(|gap| gap.end).max().unwrap_or(0);
             finding = finding.or(self.advance_to(passed));
         }
@@ -273,8 +279,8 @@ impl SourceCompleteness {
         self.causes |= other.causes;
     }
 
-    /// Returns whether all numbers below `seq` are recorded or explained, and no number from `seq`
-    /// on.
+    /// Returns whether all numbers below `seq` are recorded or explained, and `seq` and all higher
+    /// numbers are neither recorded nor explained.
     fn expects(&self, seq: u64) -> bool {
         seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|gap| gap.end <= seq)
     }
@@ -300,7 +306,8 @@ impl SourceCompleteness {
         None
     }
 
-    /// Advances to `seq`. All numbers below it must be recorded or explained by now.
+    /// Advances to `seq`. If a number below `seq` is neither recorded nor explained, counts and
+    /// returns it as unexplained.
     fn advance_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -349,7 +356,8 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
     }
 
-    // Proves that thinned samples do not count as lost, and that a gap with both causes does.
+    // Proves that thinned samples do not count as lost, and that the samples of a gap with another
+    // cause in addition do.
     #[test]
     fn thinned_samples_are_not_lost() {
         let thinned = crate::schema::segment::GapCause::Thinned.bits();
@@ -363,8 +371,9 @@ mod tests {
         assert_eq!(counts, (1, 5, 5, 0, thinned | 1));
     }
 
-    // Proves that expected samples give the same counts together as one by one, after gaps that
-    // explain all missing numbers, some of them, or later ones.
+    // Proves that expected samples result in the same counts whether they are added together or one
+    // by one. Cases: gaps before them that explain all missing numbers, some missing numbers, or
+    // later numbers.
     #[test]
     fn expected_runs_count_as_their_samples() {
         let gaps = [vec![], vec![gap(9, 2)], vec![gap(9, 1), gap(10, 1)], vec![gap(10, 1)], vec![gap(12, 1)]];
@@ -389,7 +398,7 @@ mod tests {
         assert_eq!(expected, 3, "9 alone, 11 after the gaps that end there");
     }
 
-    // Proves that missing, repeated and disordered numbers are found.
+    // Proves that missing numbers, repeated numbers, and numbers in the wrong order are found.
     #[test]
     fn contradictions_are_found() {
         let mut check = started();
@@ -409,9 +418,9 @@ mod tests {
         assert_eq!(ended(check).unexplained, 7);
     }
 
-    // Proves that a segment whose header has lower numbers than the previous segment repeats
-    // numbers only if it has a sample or a gap with them. After a power failure, a removed segment
-    // may exist again with only its header.
+    // Proves that a header with lower numbers than the previous segment does not repeat these
+    // numbers. Only a sample or a gap with these numbers repeats them. After a power failure, a
+    // removed segment may exist again with only its header.
     #[test]
     fn only_samples_and_gaps_repeat() {
         let mut check = started();
@@ -432,7 +441,7 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (12, 0, 0), "each number once");
     }
 
-    // Proves that missing numbers are a finding unless retention has removed all segments with
+    // Proves that missing numbers are a finding, except if retention has removed all segments with
     // these numbers.
     #[test]
     fn removed_segments_are_no_finding() {
@@ -454,8 +463,8 @@ mod tests {
         }
     }
 
-    // Proves that a number counts once if it is in two gaps, or if it is recorded and in a gap.
-    // Cases: overlapping gaps of two segments, and a sample within a gap of another segment.
+    // Proves that a number counts exactly once if it is in two gaps, or if it is recorded and in a
+    // gap. Cases: overlapping gaps of two segments, and a sample within a gap of another segment.
     #[test]
     fn overlapping_gaps_count_once() {
         let mut check = started();
@@ -472,9 +481,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(300, 10_000)))]
-        // Proves that each number counts once, with the correct meaning. Method: all numbers of a
-        // run, in random samples and gaps, some gaps before samples with lower numbers. If a number
-        // occurs twice, the check reports it and still counts it once.
+        // Proves that each number counts exactly once, as recorded, lost or thinned. Method: all
+        // numbers of a run are in random samples and gaps, and some gaps come before samples with
+        // lower numbers. If a number occurs twice, the check reports the number and still counts it
+        // once.
         #[test]
         fn each_number_counts_once(
             parts in prop::collection::vec((1..6_u64, 0..4_u8), 1..30),
@@ -486,7 +496,7 @@ mod tests {
             let mut frames: Vec<(u64, u64, u8)> = Vec::new(); // first, count, kind
             let mut next = FIRST;
             for ((count, kind), early) in parts.iter().zip(&early) {
-                // A gap comes before the samples of its batch.
+                // A gap may come before the samples of its batch.
                 let at = if *kind > 1 && *early && !frames.is_empty() { frames.len() - 1 } else { frames.len() };
                 frames.insert(at, (next, *count, *kind));
                 next += count;

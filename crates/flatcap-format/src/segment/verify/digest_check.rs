@@ -1,8 +1,8 @@
-//! The digest check: whether a segment contains exactly the frames that were written, interval by
-//! interval (docs/FORMAT.md, "Index and digest").
+//! The digest check. It determines whether a segment contains exactly the frames that were written,
+//! interval by interval (docs/FORMAT.md, "Index and digest").
 //!
-//! The check takes every frame of one segment in order. After a finding, it continues from the next
-//! Index frame, so that one removed frame gives one finding.
+//! The caller adds every frame of one segment in file order. After a finding, the check continues
+//! from the next Index frame, so that one removed frame causes only one finding.
 
 use crate::segment::format::digest::Digest;
 use crate::segment::format::footer::Footer;
@@ -15,12 +15,12 @@ const HEADERS_BYTES: usize = 8 << 10;
 #[derive(Debug)]
 pub struct DigestCheck {
     digest: Digest,
-    headers: Vec<u8>, // not hashed yet
-    bytes: u64,       // of the open interval, as found
+    headers: Vec<u8>, // headers that are not hashed yet
+    bytes: u64,       // length of the open interval so far
     frames: u64,
     is_damaged: bool,
-    start: u64,  // of the open interval, as its entry should say
-    number: u64, // of the next Index frame
+    start: u64,  // expected offset of the open interval
+    number: u64, // expected number of the next Index frame
 }
 
 impl Default for DigestCheck {
@@ -30,7 +30,7 @@ impl Default for DigestCheck {
 }
 
 impl DigestCheck {
-    /// Starts the interval after the one with this entry.
+    /// Starts the check of the interval after the interval with this entry.
     fn after(entry: &IndexEntry, number: u64) -> Self {
         Self {
             digest: Digest::after(entry.digest),
@@ -43,8 +43,8 @@ impl DigestCheck {
         }
     }
 
-    /// Adds a frame, given its header and its length with header. The caller checks an Index frame
-    /// before adding it: the frame belongs to the next interval.
+    /// Adds a frame, given its header and its length in bytes, header included. The caller must
+    /// check an Index frame before adding it, because an Index frame belongs to the next interval.
     #[inline]
     pub(crate) fn add_frame(&mut self, head: &[u8], bytes: usize) {
         if self.headers.len() + head.len() > HEADERS_BYTES {
@@ -60,8 +60,8 @@ impl DigestCheck {
         self.frames += 1;
     }
 
-    /// Adds frames, given their concatenated headers and their total length. None may be an Index
-    /// frame.
+    /// Adds frames, given their concatenated headers and their total length. The frames must not
+    /// include an Index frame.
     pub(crate) fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
         self.digest.add(&self.headers);
         self.headers.clear();
@@ -70,13 +70,14 @@ impl DigestCheck {
         self.frames += frames;
     }
 
-    /// Marks the interval as damaged: its digest cannot be checked, and the caller reports the
-    /// damage.
+    /// Marks the interval as damaged. The digest of a damaged interval cannot be checked. The
+    /// caller reports the damage.
     pub(crate) fn add_damage(&mut self) {
         self.is_damaged = true;
     }
 
-    /// Checks the interval that an Index frame ends. Returns a description of any mismatch.
+    /// Checks the interval that an Index frame ends. Returns a description of the mismatch, if
+    /// there is one.
     pub(crate) fn check_index(&mut self, index: &IndexFrame) -> Option<&'static str> {
         let finding = if self.is_damaged {
             None
@@ -89,7 +90,8 @@ impl DigestCheck {
         finding
     }
 
-    /// Checks the interval before the footer. Returns a description of any mismatch.
+    /// Checks the interval before the footer. Returns a description of the mismatch, if there is
+    /// one.
     pub(crate) fn check_footer(&mut self, footer: &Footer) -> Option<&'static str> {
         let entry = footer.index.last().filter(|_| !self.is_damaged)?;
         self.compare(entry)
@@ -136,8 +138,8 @@ mod tests {
         (indexes, builder.finish())
     }
 
-    /// Checks these frames and returns the findings. The tens digit of a frame is its interval.
-    /// Numbers from 200 on are Index frames, and 255 is damage.
+    /// Checks these frames and returns the findings. Each number means a frame, and its tens digit
+    /// is the interval of the frame. Numbers from 200 on mean Index frames, and 255 means damage.
     fn found(frames: &[u8]) -> Vec<(u8, &'static str)> {
         let (indexes, entries) = written();
         let mut check = DigestCheck::default();
@@ -170,8 +172,8 @@ mod tests {
         findings
     }
 
-    // Proves that each deviation gives one finding at the end of its interval, for removed,
-    // repeated and exchanged frames, and that an interval with a damaged range gives no finding.
+    // Proves that each removed, repeated or exchanged frame causes one finding at the end of its
+    // interval, and that an interval with a damaged range causes no finding.
     #[test]
     fn each_deviation_is_one_finding() {
         const WHOLE: [u8; 11] = [0, 1, 2, 200, 10, 11, 12, 201, 20, 21, 22];
@@ -204,7 +206,8 @@ mod tests {
         assert_eq!(check.check_index(&builder.close(0)), None);
     }
 
-    // Proves that frames added together hash like frames added one by one.
+    // Proves that frames that are added together have the same digest as frames that are added one
+    // by one.
     #[test]
     fn frames_together_are_hashed_like_single_ones() {
         let mut builder = IndexBuilder::new();

@@ -1,5 +1,5 @@
-//! Verification: is every frame intact, or is there a checksum mismatch? Is every sample accounted
-//! for?
+//! Verifies segments. Checks whether every frame is intact, and whether the files account for every
+//! sample.
 
 pub(super) mod batch_source;
 pub(super) mod completeness;

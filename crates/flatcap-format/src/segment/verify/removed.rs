@@ -1,9 +1,9 @@
-//! The list of segments that retention has removed although older segments of their run remain.
-//! Samples of removed segments count as removed, not as missing. The list is a file in the
+//! The list of segments that retention has removed although older segments of their run remain. The
+//! samples of removed segments count as removed, not as missing. The list is a file in the
 //! directory of the segments.
 //!
-//! Each line contains a run and the first and last of consecutive segment numbers, as in
-//! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
+//! Each line contains the id of a run, and the first and the last of consecutive segment numbers,
+//! for example `0000000000000abc-0000000042-0000000045`. Readers skip other lines.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,17 +14,18 @@ use crate::storage::Storage;
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
-/// Maximum size of the list that readers read, in bytes.
+/// Maximum number of bytes of the list that readers read.
 const LIST_BYTES_MAX: usize = 1 << 20;
-/// Maximum length of a line, in bytes: a run in 16 digits, two numbers in up to 20, three others.
+/// Maximum length of a line, in bytes. A line has a run id of 16 digits, two numbers of up to 20
+/// digits, and three other characters.
 const LINE_BYTES_MAX: usize = 16 + 2 * 20 + 3;
 /// Maximum number of ranges in a list that is written, so that readers read all of it.
 const RANGES_MAX: usize = LIST_BYTES_MAX / LINE_BYTES_MAX;
 
-/// Segments by run and number.
+/// Removed segments by run and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedSegments {
-    runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number; with numbers between the ranges
+    runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number of ranges that do not touch
 }
 
 impl RemovedSegments {
@@ -64,10 +65,10 @@ impl RemovedSegments {
         removed
     }
 
-    /// Adds segments with consecutive numbers of a run.
+    /// Adds the segments of a run whose numbers are from `first` to `last`.
     pub fn add(&mut self, run_id: u64, mut first: u64, mut last: u64) {
         let ranges = self.runs.entry(run_id).or_default();
-        // All ranges that begin before the end of the new one, or right after it, and touch it.
+        // Merges all ranges that overlap the new range or are directly next to it.
         while let Some((&from, &to)) = ranges.range(..=last.saturating_add(1)).next_back() {
             if to.saturating_add(1) < first {
                 break;
@@ -78,7 +79,7 @@ impl RemovedSegments {
         ranges.insert(first, last);
     }
 
-    /// Takes a segment off the list.
+    /// Removes a segment from the list.
     pub fn remove(&mut self, run_id: u64, number: u64) {
         let Some(ranges) = self.runs.get_mut(&run_id) else { return };
         let Some((&first, &last)) = ranges.range(..=number).next_back().filter(|(_, last)| number <= **last)
@@ -106,15 +107,16 @@ impl RemovedSegments {
         }
     }
 
-    /// Keeps only the runs that still have a segment.
+    /// Keeps only the runs for which `is_there` returns true, that is, which still have a segment.
     pub fn retain_runs(&mut self, is_there: impl Fn(u64) -> bool) {
         self.runs.retain(|run_id, _| is_there(*run_id));
     }
 
-    /// Joins neighboring ranges until readers read the whole list. `stored` takes a run and its
-    /// first and last number, and counts the existing segments among them. Ranges with only
-    /// existing segments between them are joined first, because a listed segment that exists was
-    /// not removed. Returns false if whole runs had to be left out.
+    /// Joins neighboring ranges until the list is short enough for readers to read all of it.
+    /// `stored` returns the number of existing segments of a run between a first and a last number.
+    /// Ranges with only existing segments between them are joined first. This does no harm, because
+    /// a listed segment that exists does not count as removed. Returns false if whole runs had to
+    /// be left out.
     pub fn shorten(&mut self, stored: impl Fn(u64, u64, u64) -> u64) -> bool {
         let mut excess = self.count().saturating_sub(RANGES_MAX);
         if excess == 0 {
@@ -143,14 +145,14 @@ impl RemovedSegments {
         self.runs.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns the number of the last listed segment of a run below `number`.
+    /// Returns the highest number below `number` of a listed segment of a run.
     pub(crate) fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
         let (_, last) = self.runs.get(&run_id)?.range(..number).next_back()?;
         Some((*last).min(number.saturating_sub(1)))
     }
 
-    /// Returns whether there are segment numbers between these two of a run, and all of them are
-    /// listed.
+    /// Returns whether there are segment numbers of a run between `after` and `before`, and all
+    /// these numbers are listed.
     pub fn covers(&self, run_id: u64, after: u64, before: u64) -> bool {
         let Some(first) = after.checked_add(1).filter(|first| *first < before) else { return false };
         let range = self.runs.get(&run_id).and_then(|ranges| ranges.range(..=first).next_back());
@@ -197,8 +199,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a list answers as a set of numbers does, that its ranges are the fewest, and
-        // that it is read back as printed. Method: random changes, compared with a set.
+        // Proves that a list contains the same numbers as a set, that it has the minimum number of
+        // ranges, and that it is read back as it was printed. Method: random changes to a list and
+        // to a set.
         #[test]
         fn a_list_is_a_set_of_numbers(
             changes in prop::collection::vec((0..3_u64, 0..40_u64, 0..6_u64, any::<bool>()), 0..60),
@@ -229,10 +232,10 @@ mod tests {
         }
     }
 
-    // Proves that readers read all of a list that is written, whatever the number of holes. Ranges
-    // with existing segments between them are joined first, then ranges with the fewest other
-    // numbers between them. Runs are left out only if each has one range. A list that is shortened
-    // again stays the same.
+    // Proves that readers read all of a list that is written, for any number of ranges. Ranges with
+    // existing segments between them are joined first, then ranges with the fewest other numbers
+    // between them. Runs are left out only if each run has one range. A second shortening does not
+    // change the list.
     #[test]
     fn a_shortened_list_is_read_to_its_end() {
         let written = |removed: &RemovedSegments| {
@@ -245,7 +248,7 @@ mod tests {
         };
         let large = u64::MAX - 1_000_000;
         let mut removed = RemovedSegments::default();
-        // Every second number is stored, except some that someone removed.
+        // The segments between the ranges are stored, except some that were deleted by hand.
         let stored =
             |_: u64, first: u64, last: u64| (first..=last).filter(|number| number % 100 != 98).count() as u64;
         for number in 0..40_000 {
@@ -270,8 +273,9 @@ mod tests {
         assert_eq!((runs.count(), written(&runs)), (RANGES_MAX, runs.clone()));
     }
 
-    // Proves that lists are read back as printed, that neighbours are joined, that incomplete lines
-    // are skipped, and which missing segments a list explains.
+    // Proves that lists are read back as they were printed, that neighbouring ranges are joined,
+    // and that incomplete lines are skipped. Also proves that a list explains exactly the missing
+    // segments in it.
     #[test]
     fn lists_are_read_back() {
         let mut removed = RemovedSegments::default();

@@ -1,7 +1,7 @@
-//! A thread pool that scans a mapped segment chunk by chunk, ahead of its reader. While the reader
-//! waits, it also scans.
+//! A thread pool that scans a mapped segment chunk by chunk, ahead of the segment's reader. While
+//! the reader waits, the reader scans chunks too.
 //!
-//! The pool only saves time; it never changes the result of a verification. See [`BatchScan`].
+//! The pool only saves time. It never changes the result of a verification. See [`BatchScan`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,14 +16,16 @@ use crate::segment::format::index::IndexEntry;
 use crate::segment::read::batch_scan::BatchScan;
 use crate::segment::read::reader::SegmentReader;
 
-/// Maximum number of workers on any host: one reader keeps up with this many.
+/// Maximum number of workers on any host. One reader cannot keep up with more workers.
 const WORKERS_MAX: usize = 7;
-/// Minimum length of a file for a thread: starting a thread takes as long as reading half a
-/// megabyte.
+/// Minimum length of a file for which workers are started, in bytes. Starting a thread takes as
+/// much time as reading half a megabyte.
 const FILE_BYTES_MIN: u64 = 4 << 20;
-/// Maximum length of a chunk. The reader itself scans the rest of a longer index entry.
+/// Maximum length of a chunk, in bytes. If an index entry is longer, the reader itself scans the
+/// rest of the entry.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
-/// Chunks per thread that may be claimed or scanned ahead of the reader. Limits the memory.
+/// Number of chunks per thread that may be claimed or scanned ahead of the reader. This number
+/// limits the memory used.
 const AHEAD_PER_THREAD: usize = 3;
 
 /// Returns the number of workers for a file of this length on a host with this many processors
@@ -33,7 +35,7 @@ fn worker_count(file_bytes: u64, processors: usize) -> usize {
 }
 
 /// Returns the chunks that an index defines. The chunks ascend, do not overlap, and end at or
-/// before `limit`. The index is not trusted.
+/// before `limit`, even if the index is wrong.
 pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<u64>> {
     let mut end = 0;
     let mut chunks = Vec::new();
@@ -46,12 +48,12 @@ pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<
     chunks
 }
 
-/// The threads that scan one file, and their work queue.
+/// The state that the threads scanning one file share, with their work queue.
 #[derive(Debug)]
 pub(in crate::segment) struct ScanPool {
     map: Arc<MappedFile>,
     deframer: KindDeframer,
-    chunks: Vec<Range<u64>>, // ascending
+    chunks: Vec<Range<u64>>, // in ascending order
     workers: usize,
     queue: Mutex<WorkQueue>,
     changed: Condvar,
@@ -60,8 +62,8 @@ pub(in crate::segment) struct ScanPool {
 /// The chunks that are claimed or scanned.
 #[derive(Debug, Default)]
 struct WorkQueue {
-    passed: usize,                // chunks that the reader has taken or skipped
-    states: VecDeque<ChunkState>, // of the claimed chunks from there on
+    passed: usize,                // number of chunks that the reader has taken or skipped
+    states: VecDeque<ChunkState>, // of the claimed chunks after the passed ones
     spare: Vec<BatchScan>,
     is_stopped: bool,
 }
@@ -79,7 +81,7 @@ enum ReaderAction {
     Wait,
 }
 
-/// A claimed chunk. Dropping it marks the chunk as done, even if the scan panics.
+/// A claimed chunk. Dropping this value marks the chunk as done, even if the scan panics.
 struct WorkItem<'a> {
     pool: &'a ScanPool,
     at: usize,
@@ -87,8 +89,8 @@ struct WorkItem<'a> {
 }
 
 impl SegmentReader {
-    /// Returns a pool that scans this segment for the reader, or `None` if it is not mapped or not
-    /// sealed.
+    /// Returns a pool that scans this segment for the reader. Returns `None` if the segment is not
+    /// mapped or not sealed.
     pub(in crate::segment) fn scan_pool(&self) -> Option<ScanPool> {
         let map = self.frames.window.mapped()?;
         Some(ScanPool::new(Arc::clone(map), self.frames.deframer, self.footer()?, self.footer_offset()?))
@@ -116,7 +118,8 @@ impl ScanPool {
         Self { map, deframer, chunks, workers, queue: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Runs `read` while the workers scan. If a worker cannot be started, continues without it.
+    /// Runs `read` while the workers scan. If a worker cannot be started, continues without this
+    /// worker.
     pub(in crate::segment) fn with_workers<T>(&self, read: impl FnOnce() -> T) -> T {
         if self.workers == 0 {
             return read();
@@ -131,9 +134,10 @@ impl ScanPool {
         })
     }
 
-    /// Exchanges `used` for the scan of the chunk that contains `offset`; the memory of `used` is
-    /// reused. Returns false without workers, between chunks, or if the chunk was already taken.
-    /// Then the reader scans by itself, up to [`scan_limit`](Self::scan_limit).
+    /// Replaces `used` by the scan of the chunk that contains `offset`, and reuses the memory of
+    /// `used`. Returns false if there are no workers, if no chunk contains `offset`, or if the
+    /// chunk's scan was already returned. In these cases the reader must scan by itself, up to
+    /// [`scan_limit`](Self::scan_limit).
     pub(in crate::segment) fn take_scan(&self, offset: u64, used: &mut BatchScan) -> bool {
         let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
         if self.workers == 0 || self.chunks.get(at).is_none_or(|chunk| chunk.start > offset) {
@@ -164,7 +168,7 @@ impl ScanPool {
         }
     }
 
-    /// The offset up to which a reader at `offset` may scan by itself.
+    /// Returns the offset up to which a reader at `offset` may scan by itself.
     pub(in crate::segment) fn scan_limit(&self, offset: u64) -> u64 {
         let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
         let chunk = self.chunks.get(at).filter(|_| self.workers > 0);
@@ -206,12 +210,12 @@ impl ScanPool {
 }
 
 impl WorkQueue {
-    /// Returns the first chunk that is not claimed.
+    /// Returns the index of the first chunk that is not claimed.
     fn next_unclaimed(&self) -> usize {
         self.passed + self.states.len()
     }
 
-    /// Drops the scans of the chunks before this one, which the reader has reached.
+    /// Drops the scans of all chunks before the chunk at index `at`, which the reader has reached.
     fn skip_to(&mut self, at: usize) {
         while self.passed < at {
             if let Some(ChunkState::Done(scan)) = self.states.pop_front() {
@@ -261,7 +265,7 @@ impl Drop for WorkItem<'_> {
     }
 }
 
-/// Stops the workers when reading ends, even if it panics.
+/// Stops the workers when reading ends, even if the reader panics.
 struct StopOnDrop<'a>(&'a ScanPool);
 
 impl Drop for StopOnDrop<'_> {
@@ -284,8 +288,8 @@ mod tests {
         entries.iter().map(entry).collect()
     }
 
-    // Proves that chunks ascend, end at or before the limit, and have a bounded length, even if the
-    // index is wrong.
+    // Proves that the chunks ascend, end at or before the limit, and have a bounded length, even if
+    // the index is wrong.
     #[test]
     fn an_index_may_lie() {
         let of = |index: &[(u64, u64)]| chunks(&entries(index), 1000);
@@ -303,7 +307,8 @@ mod tests {
         assert_eq!(worker_count(FILE_BYTES_MIN - 1, 8), 0);
     }
 
-    /// Creates a file of empty frames without checksums, 4 zero bytes each, and a pool for it.
+    /// Creates a file of empty frames without checksums, and a pool for this file. Each frame
+    /// consists of 4 zero bytes.
     fn pool(workers: usize, chunks: Vec<Range<u64>>) -> (tempfile::NamedTempFile, ScanPool) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![0; 4000]).unwrap();
@@ -312,8 +317,8 @@ mod tests {
         (file, ScanPool::from_parts(map, deframer, chunks, workers))
     }
 
-    // Proves that each chunk is taken once, that skipped chunks are never taken, and that no order
-    // of reading hangs, with 1, 2 and 5 workers.
+    // Proves that the reader gets each chunk exactly once, that it never gets a skipped chunk, and
+    // that no order of reading hangs, with 1, 2 and 5 workers.
     #[test]
     fn readers_get_each_chunk_once() {
         let chunks: Vec<Range<u64>> = (0..40).map(|at| at * 100..at * 100 + 96).collect();

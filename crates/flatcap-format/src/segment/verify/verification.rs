@@ -1,9 +1,10 @@
-//! Verifies that segments contain exactly what was written: checks every frame, the digests, the
-//! footer's counts, and for each source and run that recorded + lost = sampled.
+//! Verifies that segments contain exactly the bytes that were written. Checks every frame, the
+//! digests, and the counts in the footer. Also checks for each source and run that recorded + lost
+//! + thinned = sampled.
 //!
-//! The verification takes segments in the order of their numbers. A frame that was removed, added
-//! or exchanged gives one finding: wrong counts in the footer are reported only if no other finding
-//! explains them.
+//! The caller passes segments in the order of their numbers. A frame that was removed, added or
+//! exchanged causes only one finding, because wrong counts in the footer are reported only if no
+//! other finding explains them.
 
 use std::path::{Path, PathBuf};
 
@@ -20,14 +21,14 @@ use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::read::reader::{Advance, SegmentReader};
 
-/// Maximum number of flaws, and of unexplained gaps, that are kept; further ones are only counted.
-/// A hostile file may have one every twenty bytes.
+/// Maximum number of flaws that are kept, and of unexplained gaps that are kept. Further ones are
+/// only counted. The limit is needed because a hostile file may have a flaw every twenty bytes.
 const FINDINGS_KEPT_MAX: usize = 1000;
 
-/// Bytes between two progress reports.
+/// Number of bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// A part of a file that differs from the written bytes.
+/// A part of a file that differs from the bytes that were written.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SegmentFlaw {
     /// The file.
@@ -36,7 +37,7 @@ pub struct SegmentFlaw {
     pub offset: u64,
     /// The length of the damage in bytes; 0 if the description is about a whole interval.
     pub length: u64,
-    /// A short description.
+    /// A short description of the flaw.
     pub what: String,
 }
 
@@ -56,46 +57,48 @@ pub struct UnexplainedGap {
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerificationReport {
-    /// Telemetry frames.
+    /// Number of telemetry frames.
     pub frames: u64,
-    /// Frames of kinds that this build does not know.
+    /// Number of frames of kinds that this build does not know.
     pub unknown_frames: u64,
-    /// The first parts of files that differ from the written bytes.
+    /// The first flaws, that is, parts of files that differ from the bytes that were written.
     pub flaws: Vec<SegmentFlaw>,
     /// Number of further flaws.
     pub more_flaws: u64,
-    /// The first gaps with samples that are neither recorded nor counted as lost.
+    /// The first gaps in the sequence numbers whose samples are neither recorded nor counted as
+    /// lost.
     pub unexplained_gaps: Vec<UnexplainedGap>,
     /// Number of further unexplained gaps.
     pub more_unexplained_gaps: u64,
-    /// The sources by run and id.
+    /// The counts of the sources, by run and source id.
     pub sources: Vec<((u64, u16), SourceCompleteness)>,
-    /// The sum over the sources of earlier runs, which were too many to keep.
+    /// The sum of the counts of earlier runs, which were too many to keep.
     pub earlier: SourceCompleteness,
 }
 
 impl VerificationReport {
-    /// Returns whether all bytes are as they were written.
+    /// Returns whether all bytes equal the bytes that were written.
     pub fn is_intact(&self) -> bool {
         self.flaws.is_empty()
     }
 
-    /// Samples counted by Gap frames, without the thinned ones.
+    /// Returns the number of samples counted by Gap frames, without the thinned samples.
     pub fn lost(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.lost))
     }
 
-    /// Samples that were left out on purpose.
+    /// Returns the number of samples that were left out on purpose.
     pub fn thinned(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.thinned))
     }
 
-    /// Samples of segments that retention has removed between remaining segments.
+    /// Returns the number of samples in segments that retention has removed between remaining
+    /// segments.
     pub fn removed(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.removed))
     }
 
-    /// Samples that are neither recorded nor counted by a Gap frame.
+    /// Returns the number of samples that are neither recorded nor counted by a Gap frame.
     pub fn unexplained(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.unexplained))
     }
@@ -112,7 +115,8 @@ pub struct Verification {
     completeness: CompletenessCheck,
 }
 
-/// Counts of the segment that is read, to be compared with its footer and its index.
+/// Counts of the segment that is being read, which are compared with the segment's footer and
+/// index.
 #[derive(Default)]
 struct CheckState {
     run_id: u64,
@@ -123,8 +127,8 @@ struct CheckState {
     // Whether another finding explains wrong counts in the footer.
     is_explained: bool,
     digest_check: DigestCheck,
-    // Number of flaws, kept and further ones, at the last Index frame. In a live file, frames after
-    // it are in flight.
+    // Number of kept flaws and of further flaws at the last Index frame. In a live file, the frames
+    // after this Index frame are still being written.
     flaws_at_index: (usize, u64),
 }
 
@@ -146,14 +150,15 @@ impl CheckState {
 }
 
 impl Verification {
-    /// Adds segments that retention has removed. Samples of removed segments do not count as
+    /// Adds segments that retention has removed. The samples of removed segments do not count as
     /// missing.
     pub fn add_removed(&mut self, removed: &RemovedSegments) {
         self.completeness.add_removed(removed);
     }
 
-    /// Reads a segment from start to end. `is_live`: a recorder is writing it, so frames after its
-    /// last Index frame are in flight. `progress` is called with the offset reached, in bytes.
+    /// Reads and verifies a segment from start to end. `is_live` means that a recorder is writing
+    /// the segment, so frames after the last Index frame are still being written. `progress` is
+    /// called with the offset that the reader has reached, in bytes.
     ///
     /// # Errors
     /// `Io`.
@@ -244,8 +249,8 @@ impl Verification {
             self.report.flaws.truncate(state.flaws_at_index.0);
             self.report.more_flaws = state.flaws_at_index.1;
         }
-        // Flaws of blocks: queries skip a block by its bounds, even in a file that is still being
-        // written.
+        // Wrong bounds are flaws of a block, because queries skip a block by its bounds, even in a
+        // file that is still being written.
         for (entry, what) in reader.compressed().map(CompressedSegment::wrong_bounds).unwrap_or_default() {
             self.add_flaw(reader.path(), entry.raw_offset, u64::from(entry.raw_bytes), what);
         }
@@ -256,7 +261,7 @@ impl Verification {
     /// Adds a file that cannot be read as a segment.
     pub fn add_unreadable(&mut self, path: &Path, bytes: u64, error: &SegmentError) {
         let error = error.to_string();
-        let path_first = format!("{}: ", path.display()); // a flaw has the path already
+        let path_first = format!("{}: ", path.display()); // a flaw already has the path
         self.add_flaw(path, 0, bytes, error.strip_prefix(&path_first).unwrap_or(&error).to_owned());
     }
 
@@ -267,8 +272,8 @@ impl Verification {
         self.report
     }
 
-    /// Begins a run with its header: the header at the start of the file, or another one in a
-    /// replay of several runs.
+    /// Begins a run with the run's header. This is the header at the start of the file, or a later
+    /// header in a replay of several runs.
     fn begin_header(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
         state.run_id = reader.header().run_id;
         state.known_sources = reader.header().sources.len();
@@ -277,8 +282,8 @@ impl Verification {
         }
     }
 
-    /// Adds sources that are not in the header, from their descriptors, or from the footer's copy
-    /// if the descriptors are damaged.
+    /// Adds sources that are not in the header. Uses the descriptors of the sources, or the
+    /// footer's copy if the descriptors are damaged.
     fn add_described_sources(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
         for source in reader.header().sources.iter().skip(state.known_sources) {
             if let Some(finding) = self.completeness.add_source(state.run_id, source) {
@@ -288,7 +293,7 @@ impl Verification {
         state.known_sources = reader.header().sources.len();
     }
 
-    /// Takes the batch at the reader's offset if all of its samples are without findings.
+    /// Accepts the batch at the reader's offset if none of its samples causes a finding.
     fn take_batch(
         &mut self,
         reader: &mut SegmentReader,
@@ -307,7 +312,7 @@ impl Verification {
             if let Some(counted) = state.source(of.source) {
                 counted.recorded += of.more + 1;
             }
-            // The call never gives a finding: all samples are expected.
+            // The call never returns a finding, because all samples are expected.
             self.completeness.add_samples(state.run_id, of.source, of.first_seq, of.more);
         }
         self.report.frames += batch.frames;
@@ -318,7 +323,7 @@ impl Verification {
         true
     }
 
-    /// Counts a sample that `next_sample` has returned, as it does for most samples.
+    /// Counts a sample that `next_sample` has returned, which is the case for most samples.
     #[inline]
     fn count_sample(
         &mut self,
@@ -393,7 +398,7 @@ impl Verification {
         }
     }
 
-    /// Checks the end of a segment, and the footer's counts.
+    /// Checks the end of a segment, and the counts in the footer.
     fn check_end(&mut self, reader: &SegmentReader, is_live: bool, state: &mut CheckState) {
         let path = reader.path();
         let Some(footer) = reader.footer() else {
@@ -612,7 +617,7 @@ pub(crate) mod tests {
         folder.join(sealed.name().to_string())
     }
 
-    /// Verifies a file with the reader's own batches up to `limit`.
+    /// Verifies a file with batches that the reader scans itself, up to `limit`.
     fn verify_alone(path: &Path, limit: u64) -> VerificationReport {
         let mut verification = Verification::default();
         let mut reader = SegmentReader::open(path).unwrap();
@@ -639,9 +644,9 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that batches never change the result: it equals the result of reading frame by
-        // frame. Method: random segments, intact and damaged, with 0 to 3 workers, with their own
-        // index and with a wrong one.
+        // Proves that the result of a verification with batches equals the result of reading frame
+        // by frame. Method: random segments, intact and damaged, with 0 to 3 workers, with the
+        // correct index and with a wrong index.
         #[test]
         fn batches_do_not_change_the_verdict(
             acts in acts(),

@@ -1,5 +1,5 @@
-//! Writes a compressed segment: a header, blocks, a footer with their offsets, and a trailer
-//! (docs/FORMAT.md, section 11).
+//! Writes a compressed segment, which consists of a header, blocks, a footer with the offsets of
+//! the blocks, and a trailer (docs/FORMAT.md, section 11).
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub struct CompressedWriter<W> {
 
 impl<W: Write> CompressedWriter<W> {
     /// Begins a compressed segment and writes its header. `raw` is the footer of the sealed segment
-    /// to compress. `features` are the features that its blocks may have.
+    /// to compress. `features` are the features that the blocks of the compressed segment may have.
     ///
     /// # Errors
     /// The error of the output.
@@ -34,11 +34,11 @@ impl<W: Write> CompressedWriter<W> {
     }
 
     /// Appends a block, given its payload, its features and the sizes of its sources. Returns the
-    /// length of its frame, in bytes.
+    /// length of the block's frame, in bytes.
     ///
     /// # Errors
-    /// `InvalidInput` if the payload is not a block or does not follow the last one. Also the error
-    /// of the output.
+    /// `InvalidInput` if the payload is not a block, or if the block does not follow the previous
+    /// block. Also the error of the output.
     pub fn append_block(
         &mut self,
         payload: &[u8],
@@ -56,12 +56,12 @@ impl<W: Write> CompressedWriter<W> {
         Ok(bytes)
     }
 
-    /// Number of bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn stored_bytes(&self) -> u64 {
         self.table.bytes()
     }
 
-    /// Writes footer and trailer. Returns the output and the number of bytes written.
+    /// Writes the footer and the trailer. Returns the output and the number of bytes written.
     ///
     /// # Errors
     /// The error of the output.
@@ -72,7 +72,7 @@ impl<W: Write> CompressedWriter<W> {
         Ok((self.out, bytes))
     }
 
-    /// Writes a frame. Returns its length, in bytes.
+    /// Writes a frame. Returns the length of the frame, in bytes.
     fn write_frame(&mut self, payload: &[u8]) -> io::Result<u64> {
         let head = COMPRESSED_CHECKSUM.header(payload).map_err(io::Error::other)?;
         self.out.write_all(head.as_bytes())?;

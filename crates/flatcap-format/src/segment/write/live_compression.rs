@@ -1,4 +1,4 @@
-//! Compresses frames while they are recorded: each write of whole frames becomes one block, which
+//! Compresses frames while they are recorded. Each write of whole frames becomes one block, which
 //! is written immediately.
 
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::segment::format::header::{COMPRESSED_CHECKSUM, SegmentHeader, SourceI
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::StorageFile;
 
-/// Number of blocks after which the next segment should begin: their entries take 24 MiB in the
-/// footer.
+/// Number of blocks after which the next segment should begin. The entries of this many blocks take
+/// 24 MiB in the footer.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Maximum overhead of a block whose frames do not shrink, in bytes: groups, parts, and its table
-/// entry.
+/// Maximum overhead of a block whose frames do not shrink, in bytes. The overhead consists of
+/// groups, parts, and the block's entry in the table of blocks.
 const BLOCK_EXTRA_BYTES: u64 = 512;
 /// Usual size of a write, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
@@ -30,9 +30,9 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct LiveCompressor(Arc<Mutex<LiveEncoder>>);
 
 struct LiveEncoder {
-    features: BlockFeatures, // that blocks may have
+    features: BlockFeatures, // features that blocks may have
     encoder: BlockEncoder,
-    frames: Vec<u8>, // of the current block, concatenated
+    frames: Vec<u8>, // concatenated frames of the current block
 }
 
 impl fmt::Debug for LiveCompressor {
@@ -42,8 +42,8 @@ impl fmt::Debug for LiveCompressor {
 }
 
 impl LiveCompressor {
-    /// Creates a compressor for the sources of this header and for later sources, with these
-    /// options.
+    /// Creates a compressor with these options, for the sources of this header and for later
+    /// sources.
     pub fn new(ways: SourceCompression, header: &SegmentHeader) -> Self {
         let encoding = LiveEncoder {
             features: ways.features(),
@@ -72,12 +72,12 @@ impl LiveCompressor {
     }
 }
 
-/// The compressed file of one segment while it is written.
+/// The compressed file of one segment while the file is written.
 #[derive(Debug)]
 pub(in crate::segment) struct SegmentCompressor {
     compressor: LiveCompressor,
     header_frame: Vec<u8>, // the header's frame, until the first block is written
-    first_block: Vec<u8>,  // its frames, to which the last block refers; empty if unknown
+    first_block: Vec<u8>,  // its frames, to which the last block refers; empty if not known
     table: BlockTable,
 }
 
@@ -107,25 +107,25 @@ impl SegmentCompressor {
         self.compressor.describe(source);
     }
 
-    /// Length of the file so far, in bytes.
+    /// Returns the length of the file so far, in bytes.
     pub(in crate::segment) fn stored_bytes(&self) -> u64 {
         self.table.bytes()
     }
 
-    /// Returns whether the file has the maximum number of blocks that it should have.
+    /// Returns whether the file has as many blocks as a file should have at most.
     pub(in crate::segment) fn has_max_blocks(&self) -> bool {
         self.table.len() >= BLOCKS_MAX
     }
 
-    /// Space to keep free for the end of the file, in bytes: a block with the end of the raw
-    /// segment, a footer that repeats it, and the table of blocks. `raw_bytes` is the space for the
-    /// end of the raw segment.
+    /// Returns the space to keep free for the end of the file, in bytes. The end consists of a
+    /// block with the end of the raw segment, a footer that repeats the raw footer, and the table
+    /// of blocks. `raw_bytes` is the space for the end of the raw segment.
     pub(in crate::segment) fn reserve_bytes(&self, raw_bytes: u64) -> u64 {
         3 * raw_bytes + BLOCK_EXTRA_BYTES + (self.table.len() * size_of::<BlockEntry>()) as u64
     }
 
-    /// Compresses whole frames into a block and writes it with `write`, which also gets the new
-    /// length of the file. If the write fails, the compressor is unchanged.
+    /// Compresses whole frames into a block and writes the block with `write`, which also gets the
+    /// new length of the file. If the write fails, the compressor is unchanged.
     ///
     /// # Errors
     /// The errors of [`Encoder::encode`] and of `write`.
@@ -160,9 +160,9 @@ impl SegmentCompressor {
         self.table.add(raw_bytes, bytes, encoder.features(), encoder.sizes())
     }
 
-    /// Compresses and writes the last frames, which seal the segment and include its footer `raw`,
-    /// like [`append`](Self::append). Then writes the file's own footer and trailer. Returns the
-    /// length of the file.
+    /// Compresses and writes the last frames, like [`append`](Self::append). These frames seal the
+    /// raw segment, and include its footer, whose content is `raw`. Also writes the footer and the
+    /// trailer of the compressed file. Returns the length of the file.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -176,7 +176,7 @@ impl SegmentCompressor {
         let raw_bytes = encoding.gather(pieces);
         let LiveEncoder { encoder, frames, .. } = &mut *encoding;
         // The buffer begins with space for the frame header. The block and the end of the file
-        // follow.
+        // follow this space.
         let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
         let (from, checksum) = (self.table.raw_end(), raw.header.checksum);
         match encoder.append_last(frames, from, checksum, &self.first_block, &mut end) {
@@ -188,7 +188,8 @@ impl SegmentCompressor {
             encoded => encoded?,
         }
         COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(io::Error::other)?;
-        // Uses a copy: if the disk is full, the caller tries again with a shorter footer.
+        // Uses a copy of the table, because the caller tries again with a shorter footer if the
+        // disk is full.
         let mut table = self.table.clone();
         table.add(raw_bytes, end.len() as u64, encoder.features(), encoder.sizes())?;
         let bytes = append_end(&mut table, raw, &mut end)?;
@@ -208,8 +209,8 @@ impl LiveEncoder {
     }
 }
 
-/// Returns the default options if they need only these features, which a file announces, and
-/// otherwise options that need only these.
+/// Returns options for a file that announces these features. These are the default options if they
+/// need no other features, otherwise options that compress by rows.
 fn options_within(features: BlockFeatures) -> SourceCompression {
     let default = SourceCompression::default();
     if features.has(default.features()) {
@@ -219,10 +220,11 @@ fn options_within(features: BlockFeatures) -> SourceCompression {
     SourceCompression { general: rows, sources: Vec::new() }
 }
 
-/// Sets the identifier of each frame with a wrong checksum to zeros: its memory has changed since
-/// the frame was made. A block does not store checksums, so readers would accept the frame as
-/// intact. Without an identifier, it is damage of the same length (docs/FORMAT.md, section 8), and
-/// the other frames of the write stay intact. Returns whether there was such a frame.
+/// Sets the identifier of each frame with a wrong checksum to zeros. The checksum is wrong because
+/// the memory of the frame has changed since the frame was made. A block does not store checksums,
+/// so readers would accept the frame as intact. Without an identifier, readers report the frame as
+/// damage of the same length (docs/FORMAT.md, section 8), and the other frames of the write stay
+/// intact. Returns whether there was such a frame.
 #[cold]
 fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     let (mut rest, mut found) = (frames, false);
@@ -232,7 +234,7 @@ fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
         if checksum.header(payload).is_ok_and(|right| right.as_bytes() != header) {
             found = true;
             payload.iter_mut().skip(IDENTIFIER_AT).take(4).for_each(|byte| *byte = 0);
-            // Cannot fail: `frame` begins with space for the header.
+            // This cannot fail, because `frame` begins with space for the header.
             let _framed = checksum.frame_in_place(frame);
         }
         rest = after;
@@ -240,8 +242,8 @@ fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     found
 }
 
-/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length that
-/// the file has with these frames. `raw` is the footer of the raw segment.
+/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length of the
+/// file including these frames. `raw` is the footer of the raw segment.
 fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
     let footer = table.footer(raw.header.without_schemas(), raw);
     let (payload, trailer) = footer_and_trailer(&footer)?;
@@ -254,8 +256,8 @@ fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Re
     Ok(footer.bytes + bytes as u64)
 }
 
-/// Writes footer and trailer of a compressed file after the last block of its table. `raw` is the
-/// footer of the raw segment.
+/// Writes the footer and the trailer of a compressed file after the last block of its table. `raw`
+/// is the footer of the raw segment.
 ///
 /// # Errors
 /// The error of the storage.
@@ -299,7 +301,7 @@ mod tests {
         verification.finish()
     }
 
-    /// Reads the new frames and appends them, as they were written, to `seen`.
+    /// Reads the new frames, and appends the bytes that were written for these frames to `seen`.
     fn read_on(reader: &mut SegmentReader, seen: &mut Vec<u8>) {
         while let Some(advance) = reader.advance().unwrap() {
             let Advance::Frame(at) = advance else { panic!("{advance:?}") };
@@ -310,9 +312,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 48)))]
-        // Proves that a segment compressed while it is written has the same raw bytes as an
-        // uncompressed one, also while it grows. Method: random segments, and a reader that follows
-        // from the header on.
+        // Proves that a segment that is compressed while it is written has the same raw bytes as an
+        // uncompressed segment, even while it grows. Method: random segments, and a reader that
+        // follows each segment from its header on.
         #[test]
         fn compressing_while_writing_changes_nothing(acts in acts()) {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -339,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Sums up the length of each source's frames.
+    /// Returns the total length of each source's frames.
     fn raw_bytes(path: &Path) -> BTreeMap<u16, u64> {
         let (mut reader, mut sums) = (SegmentReader::open(path).unwrap(), BTreeMap::new());
         while let Some(advance) = reader.advance().unwrap() {
@@ -352,7 +354,7 @@ mod tests {
         sums
     }
 
-    /// Returns the frame of a sample, whose body is noise.
+    /// Returns the frame of a sample whose body is noise.
     fn frame_of(source: u16, seq: u64) -> Vec<u8> {
         let body: Vec<u8> =
             (0..12).flat_map(|at| (seq + at).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
@@ -392,8 +394,8 @@ mod tests {
         storage.content(&name().sealed().to_string()).unwrap()
     }
 
-    /// Reads a file. Returns the numbers of the samples, the damage, and whether the segment is
-    /// sealed.
+    /// Reads a file. Returns the sequence numbers of the samples, the damage, and whether the
+    /// segment is sealed.
     fn read(bytes: &[u8]) -> (Vec<u64>, Vec<Damage>, bool) {
         let storage = SimulatedStorage::new(0);
         storage.create("file").unwrap().append(&[IoSlice::new(bytes)]).unwrap();
@@ -437,7 +439,7 @@ mod tests {
     }
 
     // Proves that a damaged first block affects no other block if the file has a copy of the
-    // header: the schemas and the raw footer, which refers to the first block, can still be read.
+    // header. The schemas, and the raw footer, which refers to the first block, can still be read.
     #[test]
     fn a_header_copy_replaces_the_first_block() {
         let mut bytes = sealed(&SimulatedStorage::new(0), Layout::Columnar, |_, _| {});
@@ -450,8 +452,8 @@ mod tests {
         assert!(damage.len() == 1 && damage[0].offset == 0, "{damage:?}");
     }
 
-    // Proves that a recovery adds to a compressed file only blocks with the features that its
-    // header announces: readers would refuse other blocks.
+    // Proves that a recovery adds only blocks with the features that the header of the compressed
+    // file announces, because readers would refuse other blocks.
     #[test]
     fn recovery_adds_only_announced_features() {
         for layout in [Layout::Row, Layout::Columnar] {
@@ -472,7 +474,8 @@ mod tests {
     }
 
     // Proves that a recovery computes the sizes of sources from the blocks alone. Method: a segment
-    // compressed while recording, cut before its footer, before its last block, and in the middle.
+    // that was compressed while it was recorded is cut before its footer, before its last block,
+    // and in the middle.
     #[test]
     fn a_recovery_knows_the_sizes_of_sources() {
         let folder = tempfile::tempdir().unwrap();

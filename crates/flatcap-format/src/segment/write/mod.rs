@@ -1,4 +1,5 @@
-//! Writing: frames, index and footer, compressed or not, until the segment is sealed.
+//! Writes segments, compressed or not: the frames, the index and the footer, until the segment is
+//! sealed.
 
 pub(super) mod compressed_writer;
 pub(super) mod live_compression;

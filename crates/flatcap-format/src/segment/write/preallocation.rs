@@ -1,13 +1,13 @@
-//! Preallocation of disk space for a growing file: ahead of the writes, and always with space for
-//! the end of the file.
+//! Preallocates disk space for a growing file. The space is preallocated before the writes, and
+//! always includes space for the end of the file.
 
 use std::io;
 
 use crate::storage::StorageFile;
 
-/// Default step, in bytes: each step is a system call.
+/// Default step, in bytes. A large step saves time, because each step is a system call.
 const RESERVE_STEP: u64 = 1 << 20;
-/// Smallest step, in bytes: small disks have small segments.
+/// Smallest step, in bytes. Such a small step is useful because small disks have small segments.
 const RESERVE_STEP_MIN: u64 = 64 << 10;
 
 /// Disk space of a file, preallocated in steps ahead of the writes.
@@ -31,8 +31,9 @@ impl Preallocation {
         self.end = 0;
     }
 
-    /// Preallocates space up to `end`, and for sealing the segment after it. Called before each
-    /// write. If the storage does not support preallocation, later calls have no effect.
+    /// Preallocates space up to `end`, and `seal_bytes` after it for sealing the segment. The
+    /// writer calls this function before each write. If the storage does not support preallocation,
+    /// later calls have no effect.
     pub(in crate::segment) fn ensure(
         &mut self,
         end: u64,
@@ -66,8 +67,8 @@ pub(in crate::segment) fn into_storage_full(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns whether an error means that there is no space: the disk is full, a quota is exhausted,
-/// or the file has the maximum size.
+/// Returns whether an error means that there is no space. There is no space if the disk is full, a
+/// quota is exhausted, or the file has the maximum size.
 pub(in crate::segment) fn is_storage_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

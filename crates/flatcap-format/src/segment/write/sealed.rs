@@ -1,4 +1,4 @@
-//! A complete segment that is not yet synced and published.
+//! A complete segment that is not yet synced, and does not have its final name yet.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::{Storage, StorageFile};
 
-/// A segment with footer and trailer, to be published.
+/// A segment with a footer and a trailer that is ready to get its final name.
 #[derive(Debug)]
 pub struct SealedSegment {
     name: SegmentName,
@@ -15,12 +15,12 @@ pub struct SealedSegment {
 }
 
 impl SealedSegment {
-    /// Creates the value for a complete file that still has its active name.
+    /// Creates the value for a complete file that still has its `.active` name.
     pub(in crate::segment) fn new(name: SegmentName, file: Arc<dyn StorageFile>, bytes: u64) -> Self {
         Self { name, file, bytes }
     }
 
-    /// Truncates unused space and syncs the file.
+    /// Cuts off unused space at the end of the file, and syncs the file.
     ///
     /// # Errors
     /// The error of the storage.
@@ -29,8 +29,8 @@ impl SealedSegment {
         self.file.sync()
     }
 
-    /// Truncates unused space, syncs the file, and then gives it its final name. A segment with
-    /// that name is therefore complete, even after a power cut.
+    /// Cuts off unused space at the end of the file, syncs the file, and then renames it to its
+    /// final name. Therefore a segment with the final name is complete, even after a power cut.
     ///
     /// # Errors
     /// The error of the storage. After an error, the segment keeps its `.active` name.
@@ -43,17 +43,17 @@ impl SealedSegment {
         storage.sync_directory()
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &Arc<dyn StorageFile> {
         &self.file
     }
 
-    /// The final name.
+    /// Returns the final name.
     pub fn name(&self) -> SegmentName {
         self.name.sealed()
     }

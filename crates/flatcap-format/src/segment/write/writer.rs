@@ -1,4 +1,4 @@
-//! Writes one segment: appends frames, counts them, and seals it.
+//! Writes one segment. Appends frames, counts them, and seals the segment.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -19,30 +19,32 @@ use crate::segment::open::header_copy;
 use crate::storage::{Storage, StorageFile};
 
 /// Reserved space for the gaps, clock pairings and indexes that may be written when the disk is
-/// full...
+/// full, in bytes.
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
-/// ...and reserved space per source for a last gap, and for its counts in the footer.
+/// Reserved space per source for a last gap, and for the source's counts in the footer, in bytes.
 const SOURCE_RESERVE_BYTES: u64 = 1 << 10;
-/// Reserved space per source for the latency histograms in a footer: 16 bytes per bucket, with a
-/// few hundred buckets in use in each of two histograms. If they take more and the disk is full,
-/// the footer is written without them.
+/// Reserved space per source for the latency histograms in a footer, in bytes. A bucket takes 16
+/// bytes, and each of the two histograms uses a few hundred buckets. If the histograms take more
+/// space and the disk is full, the footer is written without the histograms.
 const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
-/// Bytes that a sample adds to the histograms in a footer: at most two buckets.
+/// Maximum number of bytes that a sample adds to the histograms in a footer, which is the size of
+/// two buckets.
 const SAMPLE_BUCKETS_BYTES: u64 = 32;
-/// Space of an index entry in a footer, and of each source in it.
+/// Space that an index entry takes in a footer, and space that each source takes in the entry, in
+/// bytes.
 const ENTRY_BYTES: u64 = 128;
 const ENTRY_SOURCE_BYTES: u64 = 24;
 
-/// Writes one segment. After the first error, it must not be written to again, unless the disk is
-/// full: then nothing was written, and the footer and the trailer fit into the space that is
-/// reserved for them.
+/// Writes one segment. After the first error, the caller must not write to the segment again. The
+/// only exception is the error for a full disk. After this error nothing was written, and the
+/// footer and the trailer fit into the space that is reserved for them.
 #[derive(Debug)]
 pub struct SegmentWriter {
     name: SegmentName,
     header: SegmentHeader,
     file: Arc<dyn StorageFile>,
-    compressor: Option<SegmentCompressor>, // if it is compressed while it is recorded
-    copy: Option<Attachment>,              // of the header, until it is written
+    compressor: Option<SegmentCompressor>, // if the segment is compressed while it is recorded
+    copy: Option<Attachment>,              // of the header, until the copy is written
     header_bytes: u64,
     counts: SegmentCounts,
     reserve: Preallocation,
@@ -51,31 +53,31 @@ pub struct SegmentWriter {
 /// Options for writing a segment.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentOptions {
-    /// Step in bytes in which space is preallocated; 0 preallocates only the space for footer and
-    /// trailer.
+    /// Step in bytes in which space is preallocated; 0 means the default step.
     pub preallocate: u64,
-    /// Compresses the segment while it is recorded. `None` writes frames uncompressed.
+    /// Compressor that compresses the segment while it is recorded. `None` writes frames
+    /// uncompressed.
     pub compressor: Option<LiveCompressor>,
-    /// Writes a second copy of the header with an Index frame, as protection until the segment has
-    /// a footer.
+    /// Whether the writer adds a second copy of the header before an Index frame. The copy protects
+    /// the header until the segment has a footer.
     pub copies_header: bool,
 }
 
-/// The space that a write may use.
+/// The disk space that a write may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteSpace {
     /// New space, preallocated before the write.
     Preallocated,
-    /// The reserved space, if there is no other space.
+    /// The reserved space, if no other space is available.
     Reserved,
 }
 
 /// Whole frames to be appended.
 #[derive(Debug)]
 pub struct Frames<'a, 'b> {
-    /// The bytes of the frames, in pieces.
+    /// The bytes of the frames, as a list of slices.
     pub pieces: &'a mut [IoSlice<'b>],
-    /// The headers of the frames (length and stored checksum), concatenated, in pieces.
+    /// The concatenated headers of the frames (length and stored checksum), as a list of slices.
     pub headers: &'a [&'b [u8]],
     /// Number of frames.
     pub count: u64,
@@ -83,7 +85,7 @@ pub struct Frames<'a, 'b> {
 
 impl SegmentWriter {
     /// Creates the file and writes the header and the attachments. `preallocate` is the step in
-    /// bytes in which space is preallocated; 0 preallocates only the space for footer and trailer.
+    /// bytes in which space is preallocated; 0 means the default step.
     ///
     /// # Errors
     /// The error of the storage. After an error, the file is removed.
@@ -127,18 +129,18 @@ impl SegmentWriter {
             segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(io::Error::other)?;
             segment.copy = Some(header_copy::attachment(&segment.header, frame));
         }
-        // Reserve the space for the end from the start: otherwise, if the disk fills up now, the
-        // segment could not be sealed.
+        // Reserve the space for the end of the file already now. Otherwise the segment could not be
+        // sealed if the disk became full.
         let begun = segment.begin(attachments).and_then(|()| segment.reserve_end());
         if let Err(error) = begun {
-            // Without this, each attempt on a full disk would leave an empty file.
+            // If the file were not removed, each attempt on a full disk would leave an empty file.
             let _best_effort = storage.remove(&name.to_string());
             return Err(error);
         }
         Ok(segment)
     }
 
-    /// Continues a file whose frames were counted by a full scan.
+    /// Continues a file whose frames a full scan has counted.
     pub(in crate::segment) fn resume(
         name: SegmentName,
         header: SegmentHeader,
@@ -157,7 +159,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes, from now on, into blocks after the blocks in the file, if there is a compressor.
+    /// Makes later writes append blocks after the blocks in the file, if there is a compressor.
     pub(in crate::segment) fn with_compressor(mut self, compressor: Option<SegmentCompressor>) -> Self {
         self.compressor = compressor;
         self
@@ -173,51 +175,51 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// The segment's name.
+    /// Returns the segment's name.
     pub fn name(&self) -> SegmentName {
         self.name
     }
 
-    /// The segment's header.
+    /// Returns the segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
-    /// Length of the frames so far, before compression, in bytes.
+    /// Returns the length of the frames so far, before compression, in bytes.
     pub fn bytes(&self) -> u64 {
         self.counts.bytes()
     }
 
-    /// Length of the file so far, in bytes.
+    /// Returns the length of the file so far, in bytes.
     pub fn stored_bytes(&self) -> u64 {
         self.compressor.as_ref().map_or(self.counts.bytes(), SegmentCompressor::stored_bytes)
     }
 
-    /// Returns whether the segment has the maximum number of blocks that it should have.
+    /// Returns whether the segment has as many blocks as a segment should have at most.
     pub fn has_max_blocks(&self) -> bool {
         self.compressor.as_ref().is_some_and(SegmentCompressor::has_max_blocks)
     }
 
-    /// Number of frames written so far.
+    /// Returns the number of frames written so far.
     pub fn frames(&self) -> u64 {
         self.counts.frames()
     }
 
-    /// Estimates the length of footer and trailer, in bytes: the footer repeats the header, its
-    /// totals take a few kilobytes per source, mostly histograms, and an index entry takes a few
-    /// hundred bytes.
+    /// Estimates the length of the footer and the trailer, in bytes. The footer repeats the header.
+    /// The totals in the footer take a few kilobytes per source, mostly for histograms. An index
+    /// entry takes a few hundred bytes.
     pub fn seal_bytes(&self) -> u64 {
         const TOTALS_BYTES: u64 = 4 << 10;
         let sources = self.counts.totals().len() as u64;
         self.header_bytes + TOTALS_BYTES * sources + self.index_bytes(sources)
     }
 
-    /// Estimates the bytes of the index in the footer.
+    /// Estimates the length of the index in the footer, in bytes.
     fn index_bytes(&self, sources: u64) -> u64 {
         (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.counts.intervals()
     }
 
-    /// Checksum kind of the frames.
+    /// Returns the checksum kind of the frames.
     pub fn checksum(&self) -> ChecksumKind {
         self.header.checksum
     }
@@ -227,12 +229,13 @@ impl SegmentWriter {
         self.counts.has_content()
     }
 
-    /// The file, to be synced by another thread.
+    /// Returns the file, so that another thread can sync it.
     pub fn file(&self) -> Arc<dyn StorageFile> {
         Arc::clone(&self.file)
     }
 
-    /// Number of bytes that no Index frame covers yet, or `None` if an Index frame covers all.
+    /// Returns the number of bytes that no Index frame covers yet, or `None` if Index frames cover
+    /// all bytes.
     pub fn unindexed_bytes(&self) -> Option<u64> {
         self.counts.has_unindexed().then(|| self.counts.interval().bytes)
     }
@@ -241,8 +244,8 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// The error of the storage. After [`io::ErrorKind::StorageFull`] nothing was written, and the
-    /// segment may be sealed. After any other error it is unknown how much was written, and the
-    /// caller must not write to the segment again.
+    /// segment may be sealed. After any other error, the number of bytes written is not known, and
+    /// the caller must not write to the segment again.
     pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
         let Frames { pieces, headers, count } = frames;
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -254,7 +257,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Appends gaps, into the reserved space if there is no other space.
+    /// Appends gaps. Uses the reserved space if no other space is available.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -296,8 +299,8 @@ impl SegmentWriter {
     /// first sample of the source.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append). `InvalidInput` if the id is taken or there are too
-    /// many sources: nothing was written.
+    /// The errors of [`append`](Self::append). `InvalidInput` if another source has the id, or if
+    /// there are too many sources. After `InvalidInput` nothing was written.
     pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
         if self.header.source(source.id).is_some() || !self.header.can_add_source(&source) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -315,8 +318,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the interval with an Index frame. The file is known to be on disk up to
-    /// `synced_offset`.
+    /// Ends the interval with an Index frame. `synced_offset` is the offset up to which the file is
+    /// known to be on disk.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -326,8 +329,8 @@ impl SegmentWriter {
         self.write_payload(&index.encode(), WriteSpace::Reserved)
     }
 
-    /// Appends the copy of the header once the segment is long enough. If the disk is full, the
-    /// next Index frame tries again.
+    /// Appends the copy of the header if the segment is long enough and has no copy yet. If the
+    /// disk is full, the call for the next Index frame tries again.
     fn append_header_copy(&mut self) -> io::Result<()> {
         let bytes = self.counts.bytes();
         let Some(copy) = self.copy.take_if(|copy| header_copy::is_due(bytes, copy.content.len())) else {
@@ -342,7 +345,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Counts appended samples: `count` of one source with consecutive numbers.
+    /// Counts `count` appended samples of one source, which have consecutive numbers.
     pub fn count_samples(&mut self, source: u16, count: u64, span: SampleSpan) {
         self.counts.add_samples(source, count, span);
     }
@@ -352,13 +355,14 @@ impl SegmentWriter {
         self.counts.add_gap(gap);
     }
 
-    /// The totals of one source, for values that only the recorder knows.
+    /// Returns the totals of one source, so that the recorder can set values that only the recorder
+    /// knows.
     pub fn totals_mut(&mut self, source: u16) -> Option<&mut FooterTotals> {
         self.counts.totals_mut(source)
     }
 
-    /// Copies the counts that exist only in the footer of a segment whose frames were copied into
-    /// this one.
+    /// Copies the counts that exist only in the footer of another segment, whose frames were copied
+    /// into this segment.
     pub(in crate::segment) fn copy_totals(&mut self, totals: &[FooterTotals]) {
         for old in totals {
             if let Some(new) = self.counts.totals_mut(old.source) {
@@ -369,7 +373,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes footer and trailer.
+    /// Writes the footer and the trailer.
     ///
     /// # Errors
     /// The error of the storage. After an error, the segment stays unsealed.
@@ -377,7 +381,7 @@ impl SegmentWriter {
         self.end(false)
     }
 
-    /// Writes footer and trailer of a segment that is completed after a crash.
+    /// Writes the footer and the trailer of a segment that is completed after a crash.
     ///
     /// # Errors
     /// The error of the storage. After an error, the segment stays unsealed.
@@ -402,8 +406,8 @@ impl SegmentWriter {
             small_blocks: false,
         };
         let written = match self.write_end(&footer) {
-            // The reserved space is too small for these histograms. A footer without them is better
-            // than no footer.
+            // The reserved space is too small for the histograms. A footer without histograms is
+            // better than no footer.
             Err(error) if is_storage_full(&error) => {
                 footer.totals.iter_mut().for_each(FooterTotals::clear_latencies);
                 self.write_end(&footer)?
@@ -413,10 +417,11 @@ impl SegmentWriter {
         Ok(SealedSegment::new(self.name, self.file, written))
     }
 
-    /// Writes footer and trailer. Returns the length of the file.
+    /// Writes the footer and the trailer. Returns the length of the file.
     fn write_end(&mut self, footer: &Footer) -> io::Result<u64> {
         let (payload, trailer) = footer_and_trailer(footer)?;
-        // Writes both at once, so that a footer without its trailer can only result from a crash.
+        // Writes the footer and the trailer with one call, so that only a crash can leave a footer
+        // without a trailer.
         let headers = [self.frame_header(&payload)?, self.frame_header(&trailer)?];
         let [footer_head, trailer_head] = &headers;
         let mut pieces =
@@ -431,7 +436,7 @@ impl SegmentWriter {
         written.map_err(|error| self.undo_write(stored, error))
     }
 
-    /// Writes one frame of the recorder itself.
+    /// Writes a frame with this payload, which is not a sample.
     fn write_payload(&mut self, payload: &[u8], space: WriteSpace) -> io::Result<()> {
         let head = self.frame_header(payload)?;
         self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)], space)?;
@@ -443,7 +448,7 @@ impl SegmentWriter {
         self.header.checksum.header(payload).map_err(io::Error::other)
     }
 
-    /// Writes whole frames. If there is no space, writes none of them.
+    /// Writes whole frames. If there is not enough space, writes none of the frames.
     fn write(&mut self, pieces: &mut [IoSlice<'_>], space: WriteSpace) -> io::Result<()> {
         let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
         let Self { compressor, reserve, file, header, .. } = self;
@@ -468,15 +473,15 @@ impl SegmentWriter {
         }
     }
 
-    /// Removes the bytes of a write that has failed for lack of space. If this fails too, the
-    /// segment must not be written to again.
+    /// Removes the bytes of a write that has failed because there was not enough space. If this
+    /// removal fails too, the returned error means that the segment must not be written to again.
     #[cold]
     fn undo_write(&mut self, stored: u64, error: io::Error) -> io::Error {
         if !is_storage_full(&error) {
             return error;
         }
         if self.file.length().is_ok_and(|length| length == stored) {
-            // Nothing was written, and the preallocated space stays.
+            // Nothing was written, and the preallocated space stays allocated.
             return into_storage_full(error);
         }
         self.reserve.reset();
@@ -486,13 +491,14 @@ impl SegmentWriter {
         }
     }
 
-    /// Preallocates the space for the end of the file.
+    /// Preallocates the reserved space for the end of the file.
     fn reserve_end(&mut self) -> io::Result<()> {
         let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
         self.reserve.ensure(stored, keep, &*self.file)
     }
 
-    /// Reserved space for the end of the file: gaps, footer, trailer.
+    /// Returns the length of the reserved space for the end of the file, which consists of gaps,
+    /// footer and trailer.
     fn reserve_bytes(&self) -> u64 {
         let sources = self.counts.totals().len() as u64;
         let latencies = (LATENCIES_RESERVE_BYTES * sources).min(SAMPLE_BUCKETS_BYTES * self.counts.frames());

@@ -1,10 +1,11 @@
-//! An open directory: files in it are created, opened, listed and renamed by name, relative to its
-//! descriptor.
+//! An open directory. Its methods create, open, list and rename files by name, relative to the
+//! descriptor of the directory.
 //!
-//! A path is resolved once. If the path is changed later, all operations still apply to the
-//! directory that was opened. Operations do not follow a name that is a symbolic link, and never
-//! wait: a file that is not regular causes an error that names its kind. In another user's
-//! directory, root acts with that user's rights.
+//! The path of the directory is resolved only one time. If the path later leads to another
+//! directory, all operations still apply to the directory that was opened. Operations do not follow
+//! a name that is a symbolic link. They never wait, because a file that is not regular causes an
+//! error, which names the kind of the file. In another user's directory, root acts with that user's
+//! rights.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -25,7 +26,7 @@ use super::{check_kind, names, open_path, open_safely, require_kind};
 pub struct Directory {
     file: File,
     status: Stat,
-    rights: Option<OwnerRights>, // none: this process's own
+    rights: Option<OwnerRights>, // `None`: the rights of this process
 }
 
 /// The purpose for which a file is opened.
@@ -35,13 +36,13 @@ pub enum FileAccess {
     Read,
     /// Reading and appending.
     Append,
-    /// Writing. The file is created with this mode if it is missing.
+    /// Writing. A missing file is created with this mode.
     Create(u32),
 }
 
 impl Directory {
-    /// Opens an existing directory. Follows a symbolic link at the end of the path only if it
-    /// belongs to this user or to root.
+    /// Opens an existing directory. Follows a symbolic link in the path only if the link belongs to
+    /// this user or to root.
     ///
     /// # Errors
     /// `PermissionDenied` for a link of another user; `NotADirectory`; or any error of the
@@ -50,8 +51,8 @@ impl Directory {
         Self::from_descriptor(open_path(CWD, path, FileType::Directory)?)
     }
 
-    /// Opens a directory. Creates it and its parents if missing; if root does, a new directory
-    /// belongs to the owner of its parent.
+    /// Opens a directory. Creates the directory and its parents if they are missing. If root
+    /// creates a directory, the new directory belongs to the owner of its parent.
     ///
     /// # Errors
     /// The same errors as [`open`](Self::open).
@@ -75,7 +76,7 @@ impl Directory {
         Ok(Self { rights: OwnerRights::of_owner(&status)?, file: File::from(descriptor), status })
     }
 
-    /// Returns device and inode.
+    /// Returns the device number and the inode number.
     pub fn identity(&self) -> (u64, u64) {
         (self.status.st_dev, self.status.st_ino)
     }
@@ -85,12 +86,13 @@ impl Directory {
         self.status.st_uid
     }
 
-    /// Returns its mode at the time it was opened.
+    /// Returns the mode that the directory had when it was opened.
     pub fn mode(&self) -> u32 {
         self.status.st_mode
     }
 
-    /// Returns the rights that operations assume, or `None` if they use this process's own rights.
+    /// Returns the rights that operations assume, or `None` if operations use the rights of this
+    /// process.
     pub fn rights(&self) -> Option<&OwnerRights> {
         self.rights.as_ref()
     }
@@ -128,7 +130,7 @@ impl Directory {
         })
     }
 
-    /// Creates a file that must not exist, for reading and appending.
+    /// Creates a file for reading and appending. The file must not exist yet.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -136,10 +138,10 @@ impl Directory {
         self.create_with(name, OFlags::RDWR | OFlags::APPEND, mode)
     }
 
-    /// Creates a file that must not exist, for writing at any offset.
+    /// Creates a file for writing at any offset. The file must not exist yet.
     ///
     /// # Errors
-    /// As [`create_file`](Self::create_file).
+    /// The errors of [`create_file`](Self::create_file).
     pub(crate) fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
         self.create_with(name, OFlags::RDWR, mode)
     }
@@ -150,11 +152,13 @@ impl Directory {
         self.as_owner(|| open_safely(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
     }
 
-    /// Replaces a file, completely or not at all. Writes the bytes to `NAME.partial`, also
-    /// replacing an earlier file of that name, and syncs the file and the directory.
+    /// Replaces a file, either completely or not at all. Writes the bytes to the file
+    /// `NAME.partial`, renames this file, and syncs the file and the directory. Also replaces an
+    /// earlier file `NAME.partial`.
     ///
     /// # Errors
-    /// Any error of the underlying system calls. The earlier file then still exists.
+    /// Any error of the underlying system calls. After an error, the name refers either to the
+    /// earlier file or to the complete new file.
     pub fn put(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let partial = format!("{name}.partial");
         match self.remove(&partial) {
@@ -178,8 +182,8 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
         }
-        // Such a rename is not supported on NFS and some FUSE file systems. Two processes that
-        // rename at the same time can still replace each other's file.
+        // NFS and some FUSE file systems do not support such a rename. With this replacement, two
+        // processes that rename at the same time can still replace each other's file.
         match self.stat(to) {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),
@@ -187,16 +191,16 @@ impl Directory {
         }
     }
 
-    /// Exchanges the names of two files atomically.
+    /// Exchanges the names of two files in one atomic step.
     ///
     /// # Errors
-    /// `NotFound` if either is missing; `Unsupported` if the file system cannot exchange names; or
-    /// any error of the underlying system call.
+    /// `NotFound` if either file is missing; `Unsupported` if the file system cannot exchange
+    /// names; or any error of the underlying system call.
     pub fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
         self.rename_with(one, other, RenameFlags::EXCHANGE)
     }
 
-    /// Renames a file over another one, which is removed.
+    /// Renames a file. Removes another file that has the new name.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -210,13 +214,14 @@ impl Directory {
         check_name(from)?;
         check_name(to)?;
         self.as_owner(|| match renameat_with(&self.file, from, &self.file, to, flags) {
-            // renameat2(2): the file system lacks the flag, or the kernel lacks the call.
+            // These errors of renameat2(2) mean that the file system does not support the flag, or
+            // that the kernel does not have the call.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(ErrorKind::Unsupported.into()),
             renamed => Ok(renamed?),
         })
     }
 
-    /// Removes a name, unless it is the name of a directory.
+    /// Removes a file. Does not remove a directory.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -225,7 +230,7 @@ impl Directory {
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Creates a directory in this directory. The directory must not exist.
+    /// Creates a directory in this directory. The new directory must not exist yet.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -237,7 +242,7 @@ impl Directory {
     /// Opens a directory in this directory.
     ///
     /// # Errors
-    /// `NotADirectory`, also for a link; or any error of the underlying system call.
+    /// `NotADirectory`, even for a link to a directory; or any error of the underlying system call.
     pub fn directory(&self, name: &str) -> io::Result<Self> {
         check_name(name)?;
         check_kind(&self.stat(name)?, FileType::Directory)?;
@@ -253,11 +258,11 @@ impl Directory {
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::REMOVEDIR)?))
     }
 
-    /// Makes a name a symbolic link to `target`, in place of an earlier link.
+    /// Creates a symbolic link with this name to `target`. Replaces an earlier link with this name.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name belongs to anything other than a link; any error of the
-    /// underlying system calls.
+    /// `AlreadyExists` if something other than a link has the name; or any error of the underlying
+    /// system calls.
     pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
         check_name(name)?;
         match self.stat(name) {
@@ -300,7 +305,7 @@ impl Directory {
         self.as_owner(|| names(&self.file))
     }
 
-    /// Returns the status of the file with this name. Does not follow a link.
+    /// Returns the status (stat(2)) of the file with this name. Does not follow a link.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -308,7 +313,8 @@ impl Directory {
         self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Runs `act` with the owner's rights if this process is root and the owner is another user.
+    /// Runs `act` with the rights of the directory's owner if this process is root and the owner is
+    /// another user.
     fn as_owner<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let _assumed = self.rights.as_ref().map(OwnerRights::assume).transpose()?;
         act()
@@ -342,11 +348,12 @@ mod tests {
     use super::super::open_regular;
     use super::*;
 
-    /// The user and group ID of the account "nobody". Any account other than root would do.
+    /// The user ID and the group ID of the account "nobody". Any account other than root would
+    /// serve the purpose.
     const NOBODY: u32 = 65_534;
 
-    /// Creates a directory of another user. Returns `None`, and prints why, if the test does not
-    /// run as root.
+    /// Creates a directory of another user. If the test does not run as root, prints this reason
+    /// and returns `None`.
     pub(in crate::storage::linux) fn foreign_folder() -> Option<tempfile::TempDir> {
         if !geteuid().is_root() {
             println!("skipped: only root can give a directory to another user");
@@ -357,7 +364,8 @@ mod tests {
         Some(folder)
     }
 
-    /// Creates one file of each kind that is not regular. Returns their names and kinds.
+    /// Creates one file of each kind other than regular files. Returns the names and the kinds of
+    /// the files.
     fn create_special_files(folder: &Path) -> Vec<(&'static str, &'static str)> {
         symlink("/etc/passwd", folder.join("link")).unwrap();
         symlink("missing", folder.join("dangling")).unwrap();
@@ -368,8 +376,8 @@ mod tests {
         [("link", link), ("dangling", link), ("socket", "is a socket")].into_iter().chain(others).collect()
     }
 
-    // Proves that a file of another kind is never opened, created or waited for, and that the error
-    // names its kind.
+    // Proves that an operation never opens, creates or waits for a file of another kind, and that
+    // the error names the kind of the file.
     #[test]
     fn other_kinds_are_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -398,7 +406,7 @@ mod tests {
     }
 
     // Proves that a link at the end of a path is followed if it belongs to this user or to root,
-    // and is refused if it belongs to another user, with a trailing slash as well.
+    // and is refused if it belongs to another user, even if the path ends with a slash.
     #[test]
     fn links_of_others_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -435,8 +443,8 @@ mod tests {
         }
     }
 
-    // Proves that a link is never followed unchecked, even if another process creates and removes
-    // it in quick succession. Needs root.
+    // Proves that a link is never followed without a check, even if another process creates and
+    // removes the link in quick succession. Needs root.
     #[test]
     fn a_link_that_comes_and_goes_is_not_followed() {
         const EXCHANGES: u32 = 3000;
@@ -462,8 +470,8 @@ mod tests {
         });
     }
 
-    // Proves that operations apply to the directory that was opened, even after it was moved and
-    // another directory has taken its path.
+    // Proves that operations apply to the directory that was opened, even after this directory was
+    // moved and another directory is at its path.
     #[test]
     fn a_moved_directory_keeps_its_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -494,8 +502,8 @@ mod tests {
         directory.rename("a", "b").unwrap();
     }
 
-    // Proves that a file is replaced completely, whatever an earlier process or another user has
-    // left under its temporary name, and that nothing is written through a link.
+    // Proves that a file is replaced completely, and that nothing is written through a link. Cases:
+    // an earlier process or another user has left something with the temporary name of the file.
     #[test]
     fn put_replaces_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -515,8 +523,8 @@ mod tests {
         assert_eq!(std::fs::read(path("victim")).unwrap(), b"victim");
     }
 
-    // Proves that root has the owner's rights in another user's directory: new files belong to the
-    // user, and files closed to the user stay closed. Needs root.
+    // Proves that root has the owner's rights in another user's directory, so that new files belong
+    // to that user, and root cannot open files that the user cannot open. Needs root.
     #[test]
     fn root_acts_as_the_owner() {
         let Some(folder) = foreign_folder() else { return };

@@ -1,5 +1,6 @@
-//! Files and directories on Linux: no symbolic link of another user is followed, no file of another
-//! kind is opened, no open waits, and root has its owner's rights in another user's directory.
+//! Access to files and directories on Linux. The functions do not follow a symbolic link of another
+//! user, do not open a file of an unexpected kind, and do not wait when they open a file. In
+//! another user's directory, root acts with that user's rights.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -25,14 +26,15 @@ pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Flags to open a component of a path only as a location, without access to its content.
+/// Flags to open a component of a path only as a location, without access to the content.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-/// Flags for every open: follow no link, never wait.
+/// Flags of every call that opens a file. With these flags, the call does not follow a link and
+/// never waits.
 const SAFE_FLAGS: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Opens a regular file for reading by its path: resolves the path once and never waits. Follows a
-/// symbolic link, anywhere in the path, only if it belongs to this user or to root.
+/// Opens a regular file for reading by its path. Resolves the path only one time, and never waits.
+/// Follows a symbolic link, anywhere in the path, only if the link belongs to this user or to root.
 ///
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
@@ -41,9 +43,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_path(CWD, path, FileType::RegularFile).map(File::from)
 }
 
-/// Opens the file at a path, if it has this kind. A relative path begins at `start`. Follows a
-/// symbolic link, anywhere in the path, only if it belongs to this user or to root: another user
-/// could redirect it at any time.
+/// Opens the file at a path, if the file has this kind. A relative path begins at `start`. Follows
+/// a symbolic link, anywhere in the path, only if the link belongs to this user or to root, because
+/// another user could redirect a link at any time.
 ///
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
@@ -55,8 +57,8 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
     };
     let mut walk = PathWalk::begin(start, path)?;
     while let Some(name) = walk.next()? {
-        // Opens the file that the name leads to only as a location, which has no side effect. So
-        // the file that is checked is the file that is used.
+        // Opens the file with this name only as a location, which has no side effect. The check and
+        // the next step then use the same file.
         let found = walk.open(&name)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
@@ -66,7 +68,7 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
         } else {
             check_kind(&status, wanted)?;
             match open_safely(walk.folder.as_fd(), Path::new(&name), (flags, 0)) {
-                // A link has replaced the file since the check: check the link in the next
+                // A link has replaced the file since the check, so check the link in the next
                 // iteration.
                 Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                     walk.again(name)?;
@@ -75,15 +77,15 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
             }
         }
     }
-    // The path ends with `/`, `.`, `..` or a link to such a path.
+    // The path ends with `/`, `.`, `..` or with a link to such a path.
     require_kind(open_safely(walk.folder.as_fd(), Path::new("."), (flags, 0))?, wanted)
 }
 
 /// A path that is resolved one name at a time.
 struct PathWalk {
-    /// The directory that the rest of the path is relative to.
+    /// The directory to which the rest of the path is relative.
     folder: OwnedFd,
-    /// The components of the rest, in reverse order.
+    /// The components of the rest of the path, in reverse order.
     rest: Vec<OsString>,
     /// Number of links followed and of names resolved again so far.
     links: u32,
@@ -91,11 +93,12 @@ struct PathWalk {
 
 impl PathWalk {
     fn begin(start: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
-        // Most paths contain no link: the kernel then resolves all but the last name in one call.
+        // Most paths contain no link. For such a path, the kernel resolves all names except the
+        // last one in one call.
         if let (Some(name), Some(parent)) = (path.file_name(), path.parent()) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let flags = PLACE | OFlags::DIRECTORY;
-            // Fails for a path with a link, and on kernels before 5.6.
+            // The call fails for a path with a link, and on kernels before 5.6.
             if let Ok(folder) = openat2(start, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
                 return Ok(Self { folder, rest: vec![name.to_owned()], links: 0 });
             }
@@ -106,13 +109,14 @@ impl PathWalk {
         Ok(walk)
     }
 
-    /// Inserts a path before the rest.
+    /// Inserts a path before the rest of the path.
     fn push(&mut self, path: &Path) {
         self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
     }
 
     /// Opens the file, directory or link with this name as a location. If more names follow, opens
-    /// it as a directory, because the kernel does not mount an automount otherwise.
+    /// a directory with the flag for directories, because otherwise the kernel does not mount an
+    /// automount.
     fn open(&self, name: &OsStr) -> io::Result<OwnedFd> {
         let open = |flags| openat(&self.folder, name, PLACE | OFlags::NOFOLLOW | flags, Mode::empty());
         if !self.is_at_end() {
@@ -128,7 +132,8 @@ impl PathWalk {
         self.rest.is_empty()
     }
 
-    /// Returns the next name, or `None` at the end. Enters `/` and `..`, which are not names.
+    /// Returns the next name, or `None` at the end. The components `/` and `..` are not names, so
+    /// this function changes to these directories itself.
     fn next(&mut self) -> io::Result<Option<OsString>> {
         while let Some(part) = self.rest.pop() {
             if part == "/" || part == ".." {
@@ -152,8 +157,8 @@ impl PathWalk {
         }
         self.count_link()?;
         if fstatfs(&self.folder)?.f_type == PROC_SUPER_MAGIC && !self.is_at_end() {
-            // Only the kernel can follow a link such as /proc/1/root: its text is not the path of
-            // its target.
+            // Only the kernel can follow a link such as /proc/1/root, because the content of the
+            // link is not the path of its target.
             self.folder = openat(&self.folder, name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
             return Ok(());
         }
@@ -162,7 +167,7 @@ impl PathWalk {
         Ok(())
     }
 
-    /// Resolves a name once more.
+    /// Makes the next iteration resolve this name again.
     fn again(&mut self, name: OsString) -> io::Result<()> {
         self.rest.push(name);
         self.count_link()
@@ -174,20 +179,20 @@ impl PathWalk {
     }
 }
 
-/// Returns the offset of the next byte that takes disk space, see
-/// [`ReadAt::next_stored`](super::ReadAt::next_stored). Moves the file's own position, which
-/// positioned reads and appends do not use.
+/// Returns the offset of the next byte that takes disk space (see
+/// [`ReadAt::next_stored`](super::ReadAt::next_stored)). Changes the offset that the kernel keeps
+/// for the open file, which positioned reads and appends do not use.
 pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(at) => Ok(at),
-        // All bytes up to the end take no space.
+        // No byte up to the end of the file takes disk space.
         Err(Errno::NXIO) => Ok(offset.max(file.metadata()?.len())),
         Err(_) => Ok(offset),
     }
 }
 
 /// Returns the names of the files in a directory, in no particular order. Skips names that are not
-/// UTF-8; they are not ours.
+/// UTF-8, because this project does not create such files.
 ///
 /// # Errors
 /// Any error of the underlying system call.
@@ -222,10 +227,10 @@ pub(super) fn open_safely(
     Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
-/// Returns the file if it has this kind.
+/// Returns the file if the file has this kind.
 ///
 /// # Errors
-/// The file is of another kind: the error names both.
+/// The file is of another kind. The error names both kinds.
 pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
@@ -234,7 +239,7 @@ pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedF
 /// Checks that a file has this kind.
 ///
 /// # Errors
-/// The file is of another kind: the error names both.
+/// The file is of another kind. The error names both kinds.
 pub(super) fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
     let found = FileType::from_raw_mode(status.st_mode);
     if found == wanted {
@@ -270,9 +275,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that links of this user and of root are followed anywhere in a path, as the kernel
-    // follows them: relative and absolute links, links through `..` and to `/`, and links in /proc.
-    // Also proves that a loop is an error.
+    // Proves that links of this user and of root are followed anywhere in a path, with the same
+    // result as in the kernel. Cases: relative and absolute links, links through `..` and to `/`,
+    // and links in /proc. Also proves that a loop of links is an error.
     #[test]
     fn own_links_are_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -302,7 +307,7 @@ mod tests {
     }
 
     // Proves that a link of another user is refused at each depth of a path, and that the error
-    // names it. Needs root.
+    // names the link. Needs root.
     #[test]
     fn links_of_others_are_refused() {
         if !geteuid().is_root() {

@@ -1,7 +1,7 @@
-//! Output files of a command. Each file appears under its final name only once it is complete.
+//! Output files of a command. Each file gets its final name only after it is complete.
 //!
-//! Root writes into another user's directory with that user's rights, so the files belong to the
-//! user. No link of another user is followed.
+//! Root writes into another user's directory with that user's rights, so the files belong to that
+//! user. Links of other users are not followed.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -13,14 +13,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::directory::{Directory, FileAccess};
 
-/// Mode of a new directory: full access for the owner, read access for the group, as for
-/// recordings.
+/// Mode of a new directory. It is the same as for recordings: full access for the owner, read
+/// access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Mode of a new file: the same access, without execute permission.
+/// Mode of a new file. It allows the same access, without execute permission.
 const FILE_MODE: u32 = 0o640;
-/// Mode of a new file that may hold secrets: owner only.
+/// Mode of a new file that may contain secrets. Only the owner has access.
 const PRIVATE_FILE_MODE: u32 = 0o600;
-/// Modes of a new directory and a new file for everyone.
+/// Modes of a new directory and of a new file that everyone can read.
 const PUBLIC_DIRECTORY_MODE: u32 = 0o755;
 const PUBLIC_FILE_MODE: u32 = 0o644;
 
@@ -40,7 +40,7 @@ impl OutputDirectory {
         Self::create_with(path, DIRECTORY_MODE)
     }
 
-    /// Like [`create`](Self::create), but everyone can read a new directory.
+    /// Opens a directory like [`create`](Self::create), but everyone can read a new directory.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -58,13 +58,13 @@ impl OutputDirectory {
         self.path.join(name)
     }
 
-    /// Returns whether the name exists.
+    /// Returns whether a file with this name exists.
     pub fn contains(&self, name: &str) -> bool {
         self.directory.stat(name).is_ok()
     }
 
-    /// Creates a pending file that will get the name `name`. Holds no descriptor, so that many
-    /// files can be pending.
+    /// Creates a pending file that gets the name `name` when it is published. A pending file holds
+    /// no descriptor, so that many files can be pending at the same time.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -72,7 +72,7 @@ impl OutputDirectory {
         self.begin_with(name, FILE_MODE)
     }
 
-    /// Like [`begin`](Self::begin), but only the owner can read the file.
+    /// Creates a pending file like [`begin`](Self::begin), but only the owner can read the file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -80,7 +80,7 @@ impl OutputDirectory {
         self.begin_with(name, PRIVATE_FILE_MODE)
     }
 
-    /// Like [`begin`](Self::begin), but everyone can read the file.
+    /// Creates a pending file like [`begin`](Self::begin), but everyone can read the file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -88,7 +88,8 @@ impl OutputDirectory {
         self.begin_with(name, PUBLIC_FILE_MODE)
     }
 
-    /// Like [`begin`](Self::begin), but the file stays open, for writing at any offset.
+    /// Creates a pending file like [`begin`](Self::begin), but the file stays open, for writing at
+    /// any offset.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -120,13 +121,13 @@ impl OutputDirectory {
     }
 }
 
-/// A file that is written under a temporary name next to the final one. The file is removed if this
-/// is dropped before it is published.
+/// A file that is written under a temporary name in the directory of its final name. If this value
+/// is dropped before the file is published, the file is removed.
 #[derive(Debug)]
 pub struct PendingFile {
     directory: Arc<Directory>,
     temporary: String,
-    identity: (u64, u64), // device and inode of the created file
+    identity: (u64, u64), // device and inode numbers of the created file
     name: String,
     is_published: bool,
 }
@@ -144,8 +145,8 @@ impl PendingFile {
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name exists and `replaces` is false, or any error of the underlying
-    /// system call.
+    /// `AlreadyExists` if a file has the final name and `replaces` is false, or any error of the
+    /// underlying system call.
     pub fn publish(mut self, replaces: bool) -> io::Result<()> {
         self.file()?.sync_all()?;
         if replaces {
@@ -213,13 +214,13 @@ impl Write for OpenPendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.is_published {
-            // Best effort: the temporary name shows that the file is incomplete.
+            // An error is ignored, because the temporary name shows that the file is incomplete.
             drop(self.directory.remove(&self.temporary));
         }
     }
 }
 
-/// Returns device and inode.
+/// Returns the device number and the inode number.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let metadata = file.metadata()?;
     Ok((metadata.dev(), metadata.ino()))
@@ -229,7 +230,7 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 mod tests {
     use super::*;
 
-    // Proves that a file appears complete or not at all, and replaces an existing one only on
+    // Proves that a file appears complete or not at all, and replaces an existing file only on
     // request.
     #[test]
     fn files_appear_whole() {
@@ -255,8 +256,8 @@ mod tests {
         assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"three!"[..], 1));
     }
 
-    // Proves that a file that stays open is written at any offset, and that it appears complete or
-    // not at all.
+    // Proves that a file that stays open can be written at any offset, and that the file appears
+    // complete or not at all.
     #[test]
     fn open_files_appear_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -280,8 +281,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
     }
 
-    // Proves that bytes go only to the created file, even if a link, another file or a directory
-    // takes over its temporary name.
+    // Proves that bytes are written only to the created file, even if a link, another file or a
+    // directory takes over the temporary name of the created file.
     #[test]
     fn nothing_else_is_written_to() {
         let folder = tempfile::tempdir().unwrap();

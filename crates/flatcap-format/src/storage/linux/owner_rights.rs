@@ -1,10 +1,10 @@
-//! Assumes the file access rights of a directory's owner. Only root does this, and for single
+//! Assumes the file access rights of a directory's owner. Only root does this, and only for single
 //! calls.
 //!
-//! Root may access every file, but the owner of a directory decides which files its names refer to.
-//! So in another user's directory root acts with that user's rights: no name there can lead root to
-//! a file that the user could not change anyway, and the files that root creates belong to the
-//! user.
+//! Root may access every file, but the owner of a directory decides to which files the names in the
+//! directory refer. Therefore root acts with that user's rights in another user's directory. A name
+//! in this directory then cannot lead root to a file that the user could not change without root.
+//! The files that root creates belong to the user.
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
@@ -14,31 +14,32 @@ use rustix::fs::Stat;
 use rustix::process::{Gid, geteuid, getgroups};
 use rustix::thread::set_thread_groups;
 
-/// An argument that changes nothing: setfsuid(2) and setfsgid(2) then only return the current
+/// An argument with which setfsuid(2) and setfsgid(2) change nothing and only return the current
 /// value.
 const QUERY: u32 = u32::MAX;
 
-/// The file access rights of a user other than root: the user and one group, without supplementary
-/// groups.
+/// The file access rights of a user other than root. They consist of the user and one group,
+/// without supplementary groups.
 #[derive(Debug, Clone)]
 pub struct OwnerRights {
     user: u32,
     group: u32,
-    own_groups: Arc<[Gid]>, // of this process, to be restored
+    own_groups: Arc<[Gid]>, // groups of this process, which are restored later
 }
 
-/// The rights are in force for this thread until this value is dropped.
+/// Rights that a thread has assumed. The rights are in effect for this thread until this value is
+/// dropped.
 #[derive(Debug)]
 #[must_use = "the rights are in force while this value lives"]
 pub struct AssumedRights<'a> {
     rights: &'a OwnerRights,
-    before: (u32, u32), // user and group
+    before: (u32, u32), // previous user and group
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl OwnerRights {
-    /// Returns the rights of the owner of a file or directory. Returns `None` if this process needs
-    /// only its own rights: it is not root, or root is the owner.
+    /// Returns the rights of the owner of a file or directory. Returns `None` if this process must
+    /// keep its own rights, because it is not root, or because root is the owner.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -51,16 +52,18 @@ impl OwnerRights {
     }
 
     /// Assumes the rights for the calling thread, for all access by path or name. While the user is
-    /// set, the kernel drops all file-related capabilities; it restores them afterwards.
+    /// set, the thread does not have the file-related capabilities. The kernel restores these
+    /// capabilities afterwards.
     ///
     /// # Errors
-    /// `PermissionDenied` if root may not act as this user: in a container without `CAP_SETUID` and
-    /// `CAP_SETGID`, or one that does not map the user.
+    /// `PermissionDenied` if root may not act as this user. This happens in a container without
+    /// `CAP_SETUID` and `CAP_SETGID`, or in a container that does not map the user.
     pub fn assume(&self) -> io::Result<AssumedRights<'_>> {
         let before = (set_fs_user(QUERY), set_fs_group(QUERY));
         let taken = AssumedRights { rights: self, before, _of_this_thread: PhantomData };
-        // Changes supplementary groups and the group first: the change of user does not affect the
-        // right to change them, and an error then leaves less to undo.
+        // Changes the supplementary groups and the group before the user. The order is free,
+        // because the change of the user does not affect the right to change groups. In this order,
+        // less must be undone after an error.
         let groups = set_thread_groups(&[]);
         set_fs_group(self.group);
         set_fs_user(self.user);
@@ -83,16 +86,16 @@ impl Drop for AssumedRights<'_> {
     fn drop(&mut self) {
         set_fs_user(self.before.0);
         set_fs_group(self.before.1);
-        // Fails only if the kernel is out of memory, and then leaves fewer rights than before,
-        // never more.
+        // The call fails only if the kernel is out of memory. The thread then has fewer rights than
+        // before, never more.
         let _fewer = set_thread_groups(&self.rights.own_groups);
     }
 }
 
 /// Sets the user for the calling thread's file access (setfsuid(2)). Returns the previous one.
 ///
-/// Does not set the effective user: that user could then slow down this thread
-/// (`sched_setaffinity(2)`), and the thread would lose capabilities unrelated to files.
+/// Does not set the effective user. Otherwise that user could slow down this thread
+/// (`sched_setaffinity(2)`), and the thread would lose capabilities that are unrelated to files.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_fs_user(user: u32) -> u32 {
     // SAFETY: the call takes a number, touches no memory of this process, and changes only the
@@ -113,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that only this thread has the owner's rights, only while they are assumed, and that it
-    // has root's rights afterwards. Needs root.
+    // Proves that only this thread has the owner's rights, that it has these rights only while they
+    // are assumed, and that it has root's rights afterwards. Needs root.
     #[test]
     fn rights_are_taken_and_given_back() {
         let Some(folder) = super::super::directory::foreign_folder() else { return };

@@ -1,4 +1,5 @@
-//! A file of the simulated storage. Reads, appends and syncs fail or crash as the disk decides.
+//! A file of the simulated storage. The disk decides whether an operation on the file succeeds,
+//! fails or crashes.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ impl ReadAt for SimulatedFile {
 }
 
 impl StorageFile for SimulatedFile {
-    /// A failing append still writes a part of its bytes. An append that does not fit on the disk
-    /// is short, and fails once nothing fits.
+    /// Appends the slices. A failing append may still write a part of its bytes. An append that
+    /// does not fit on the disk is short, and fails if no byte fits.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut disk = self.storage.disk();
         let fate = disk.begin()?;
@@ -84,7 +85,7 @@ impl StorageFile for SimulatedFile {
         Ok(self.storage.lock_disk()?.inodes[self.inode].allocated())
     }
 
-    /// A simulated file has only a name and content.
+    /// Returns default attributes, because a simulated file has only a name and content.
     fn attributes(&self) -> io::Result<FileAttributes> {
         self.storage.lock_disk().map(|_| FileAttributes::default())
     }
@@ -101,7 +102,7 @@ impl StorageFile for SimulatedFile {
         match fate {
             InjectedResult::Succeeds => inode.sync(),
             InjectedResult::Fails(_) => inode.fail_sync(random),
-            InjectedResult::Crashes => {} // anything may have been written even without it
+            InjectedResult::Crashes => {} // even without a sync, anything may have reached the disk
         }
         let length = inode.length() as u64;
         disk.end(Some(self.inode), Operation::Sync { length }, fate.result())

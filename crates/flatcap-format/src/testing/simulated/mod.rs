@@ -1,11 +1,11 @@
-//! An in-memory storage that separates the state that a process sees (the page cache) from the
-//! state on disk. It fails and crashes where a test asks for it, and shows the possible states
-//! afterwards.
+//! A storage in memory that separates the state that a process sees (the page cache) from the state
+//! on disk. The storage fails and crashes at the operations that a test has chosen, and returns a
+//! possible state after a crash.
 //!
-//! It guarantees no more than the kernel: unsynced sectors reach the disk in any order or not at
-//! all, directory entries are durable only once the directory is synced, and a failed sync may have
-//! dropped the data that it did not write. All choices come from seeds, so that a failure can be
-//! reproduced.
+//! The storage guarantees no more than the kernel. Unsynced sectors reach the disk in any order or
+//! not at all. Directory entries are durable only after the directory is synced. A failed sync may
+//! have dropped the data that it did not write. All random choices depend on seeds, so that a
+//! failure can be reproduced.
 
 mod file;
 
@@ -20,30 +20,32 @@ use super::simulated_disk::{Displaced, PAGE_BYTES, SimulatedDirectory, Simulated
 use crate::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 use file::SimulatedFile;
 
-/// ESHUTDOWN: no file system returns it, and an errno survives every conversion of errors.
+/// The errno ESHUTDOWN, which means that the storage has crashed. No file system returns ESHUTDOWN,
+/// and an errno survives every conversion of errors.
 const CRASHED: i32 = 108;
-/// EPERM: the kernel's error for an immutable file.
+/// The errno EPERM, which is the kernel's error for an immutable file.
 const NOT_PERMITTED: i32 = 1;
-/// ENOSPC.
+/// The errno ENOSPC.
 const NO_SPACE: i32 = 28;
-/// EDQUOT.
+/// The errno EDQUOT.
 const QUOTA_EXCEEDED: i32 = 122;
-/// EMFILE.
+/// The errno EMFILE.
 const TOO_MANY_FILES: i32 = 24;
 
-/// A directory on a simulated disk. Clones share it.
+/// A directory on a simulated disk. Clones share the directory and the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedStorage {
     disk: Arc<Mutex<SimulatedDisk>>,
 }
 
-/// A logged operation that changes or syncs something.
+/// A logged operation, which changes or syncs a file or the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     Create {
         name: String,
     },
-    /// The range of the bytes that were written. The caller may have given more bytes.
+    /// An append, with the range of the bytes that were written. The caller may have passed more
+    /// bytes.
     Append {
         offset: u64,
         bytes: u64,
@@ -54,7 +56,7 @@ pub enum Operation {
     Truncate {
         length: u64,
     },
-    /// Length of the file.
+    /// A sync of a file, with the length of the file.
     Sync {
         length: u64,
     },
@@ -79,7 +81,7 @@ pub enum Operation {
 /// One line of the log. The index of a line is the operation's number.
 #[derive(Debug, Clone)]
 pub struct LoggedOperation {
-    /// The file, in the order of creation; `None` for the directory or a missing file.
+    /// Index of the file in the order of creation; `None` for the directory or a missing file.
     pub file: Option<usize>,
     pub operation: Operation,
     /// The result that the caller got.
@@ -94,7 +96,8 @@ struct SimulatedDisk {
     removed: Vec<usize>,
     capacity: u64,
     others: OtherUsage,
-    /// Limit of the bytes of our files; the free space does not show it.
+    /// Limit of the space that the files of this storage may take, in bytes. The free space that
+    /// the storage reports does not take this limit into account.
     quota: u64,
     /// Limit of the number of files.
     files_max: usize,
@@ -104,7 +107,7 @@ struct SimulatedDisk {
     crashed: bool,
     immutable: BTreeSet<String>,
     listing_failure: Option<InjectedFailure>,
-    /// New descriptors are refused; open files keep working.
+    /// Whether the storage refuses new descriptors. Open files keep working.
     descriptors_exhausted: bool,
     random: SimulationRandom,
 }
@@ -158,46 +161,49 @@ impl SimulatedStorage {
         self.disk().capacity = bytes;
     }
 
-    /// Lets other programs occupy this many bytes of the disk, or all that is free. If they are
-    /// greedy they get there with the space that is freed later, too, before our next operation.
+    /// Simulates other programs that occupy `bytes` bytes of the disk, or all free space if less is
+    /// free. If the programs are greedy, they also occupy space that is freed later, up to this
+    /// number of bytes, before the next operation of this storage.
     pub fn set_others(&self, bytes: u64, is_greedy: bool) {
         let mut disk = self.disk();
         (disk.others.wanted, disk.others.is_greedy) = (bytes, is_greedy);
         disk.let_others_grow();
     }
 
-    /// Limits the bytes of our files (EDQUOT), which the free space does not show.
+    /// Limits the space that the files of this storage may take, in bytes (EDQUOT). The free space
+    /// that the storage reports does not take this limit into account.
     pub fn set_quota(&self, bytes: u64) {
         self.disk().quota = bytes;
     }
 
-    /// Limits the number of files (ENOSPC), as if others had all other inodes.
+    /// Limits the number of files (ENOSPC), as if other programs used all other inodes.
     pub fn set_files_max(&self, files: usize) {
         self.disk().files_max = files;
     }
 
-    /// Refuses to remove a file from now on (EPERM), like an immutable one.
+    /// Refuses all later removals of a file (EPERM), as if the file were immutable.
     pub fn refuse_removal(&self, name: &str) {
         self.disk().immutable.insert(name.to_owned());
     }
 
-    /// Makes every listing and every query of the free space fail, or succeed again. Open files
-    /// keep working.
+    /// Makes every listing and every query of the free space fail. `None` makes them succeed again.
+    /// Open files keep working.
     pub fn set_listing_failure(&self, failure: Option<InjectedFailure>) {
         self.disk().listing_failure = failure;
     }
 
-    /// Refuses new descriptors (EMFILE), or accepts them again. Open files keep working.
+    /// Sets whether the storage refuses new descriptors (EMFILE). Open files keep working.
     pub fn set_descriptors_exhausted(&self, lacks: bool) {
         self.disk().descriptors_exhausted = lacks;
     }
 
-    /// Makes an operation fail, by its number.
+    /// Makes the operation with this number fail.
     pub fn fail(&self, operation: usize, failure: impl Into<InjectedFailure>) {
         self.disk().failures.insert(operation, failure.into());
     }
 
-    /// Crashes at an operation, by its number. From then on every call fails, on every handle.
+    /// Crashes at the operation with this number. After the crash, every call on every handle
+    /// fails.
     pub fn crash_at(&self, operation: usize, moment: CrashPoint) {
         self.disk().crash = Some((operation, moment));
     }
@@ -211,24 +217,25 @@ impl SimulatedStorage {
         error.raw_os_error() == Some(CRASHED)
     }
 
-    /// Returns the operations so far; complete up to the crash, if there was one.
+    /// Returns all operations so far. If there was a crash, returns all operations up to the crash.
     pub fn log(&self) -> Vec<LoggedOperation> {
         self.disk().log.clone()
     }
 
-    /// Returns the file names as the process sees or last saw them.
+    /// Returns the file names that the process sees, or that it saw last before a crash.
     pub fn names(&self) -> Vec<String> {
         self.disk().directory.names.keys().cloned().collect()
     }
 
-    /// Returns a file's content as the process sees or last saw it.
+    /// Returns a file's content as the process sees it, or as it saw it last before a crash.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.disk();
         disk.directory.names.get(name).map(|inode| disk.inodes[*inode].bytes())
     }
 
-    /// Returns a storage in a possible state after a crash now, or after the crash that happened.
-    /// The seed selects one of all possible states.
+    /// Returns a storage in a possible state after the crash that happened. If there was no crash,
+    /// returns a possible state after a crash at this time. The seed selects one of all possible
+    /// states.
     pub fn crash_image(&self, seed: u64, kind: CrashKind) -> Self {
         let disk = self.disk();
         let mut random = SimulationRandom::new(seed);
@@ -267,8 +274,8 @@ impl SimulatedStorage {
         Arc::new(SimulatedFile { storage: self.clone(), inode, _open: open })
     }
 
-    /// Performs an operation that happens completely or not at all. `check` returns an error if it
-    /// is impossible.
+    /// Performs an operation that happens completely or not at all. `check` returns an error if the
+    /// operation is impossible.
     fn run_operation(
         &self,
         file: impl FnOnce(&SimulatedDisk) -> Option<usize>,
@@ -355,7 +362,7 @@ impl SimulatedDisk {
         Arc::strong_count(&self.inodes[inode].handles) > 1
     }
 
-    /// Notes that a file has lost its name. A file that is not open any more is gone for good.
+    /// Records that a file has lost its name. The space of a file that is no longer open is freed.
     fn note_removed(&mut self, inode: usize) {
         let mut removed = std::mem::take(&mut self.removed);
         removed.push(inode);
@@ -372,8 +379,8 @@ impl SimulatedDisk {
         self.others.held = wanted.min(held + self.free());
     }
 
-    /// Returns the length up to which a file could grow with all the free space, and the error of
-    /// one that is longer.
+    /// Returns the maximum length to which a file could grow with all the free space, and the error
+    /// code for a greater length.
     fn max_length(&self, inode: usize) -> (u64, i32) {
         let (free, quota) = (self.free(), self.quota.saturating_sub(self.used()));
         let code = if quota < free { QUOTA_EXCEEDED } else { NO_SPACE };
@@ -527,12 +534,13 @@ mod tests {
         file.append(&[IoSlice::new(bytes)])
     }
 
-    /// Returns a non-zero byte for each offset of a file.
+    /// Returns `length` non-zero bytes, whose values depend on their offset in a file.
     fn filled(offset: usize, length: usize) -> Vec<u8> {
         (offset..offset + length).map(|at| u8::try_from(at % 251 + 1).unwrap()).collect()
     }
 
-    /// The expected result of a script of operations: names, synced content and full content.
+    /// The expected result of a script of operations, which consists of the names, the synced
+    /// content and the full content of the files.
     #[derive(Debug, Default)]
     struct Model {
         files: Vec<(String, usize, usize, bool)>, // name, synced, length, entry synced
@@ -540,7 +548,7 @@ mod tests {
 
     proptest! {
         // Proves that synced data is in every crash image, that unsynced data is new, zero or
-        // missing, and that a killed process loses nothing.
+        // missing, and that no data is lost if only the process is killed.
         #[test]
         fn images_are_possible(
             steps in proptest::collection::vec((0_u8..7, 0_usize..3, 1_usize..2000), 1..40),
@@ -600,7 +608,8 @@ mod tests {
         }
     }
 
-    // Proves that unsynced sectors reach the disk in any order, and that every extreme occurs.
+    // Proves that unsynced sectors reach the disk in any order. Extreme cases also occur: no
+    // sector, all sectors, and a part of a sector.
     #[test]
     fn sectors_arrive_in_any_order() {
         let storage = SimulatedStorage::new(1);
@@ -618,7 +627,8 @@ mod tests {
         assert!(images.iter().any(|image| image.chunks_exact(SECTOR).any(is_torn)));
     }
 
-    // Proves that after a failed sync a later one may succeed while data is still missing on disk.
+    // Proves that after a failed sync, a later sync may succeed while data is still missing on
+    // disk.
     #[test]
     fn a_failed_sync_may_have_dropped_sectors() {
         let storage = SimulatedStorage::new(3);
@@ -637,7 +647,8 @@ mod tests {
         assert_eq!(image[..SECTOR], filled(0, SECTOR));
     }
 
-    // Proves that a crash ends every handle, before, within or after the chosen operation.
+    // Proves that after a crash every handle fails. Cases: a crash before, within and after the
+    // chosen operation.
     #[test]
     fn a_crash_ends_every_handle() {
         for (moment, least, most, succeeds) in [
@@ -664,8 +675,8 @@ mod tests {
         }
     }
 
-    // Proves that unsynced truncations and removals may be undone, and that a reused name never
-    // loses both of its files.
+    // Proves that unsynced truncations and removals may be undone, and that one of the two files of
+    // a reused name is never lost.
     #[test]
     fn cuts_and_removals_may_not_arrive() {
         let storage = SimulatedStorage::new(1);
@@ -688,8 +699,8 @@ mod tests {
         assert!((0..100).any(|seed| storage.crash_image(seed, CrashKind::PowerCut).names() == ["a"]));
     }
 
-    // Proves that space is counted in pages, including preallocation, and runs out as on a full
-    // disk: a short write, then ENOSPC.
+    // Proves that space is counted in pages and includes preallocation, and that a full disk causes
+    // first a short write, and then ENOSPC.
     #[test]
     fn a_full_medium_takes_what_fits() {
         let storage = SimulatedStorage::new(1);
