@@ -30,7 +30,7 @@ impl RingAge {
             return 0;
         }
         let Some(at) = self.begun.iter().position(|(name, _)| *name == oldest_s) else {
-            // A segment of an earlier run, whose clock is not known here.
+            // The segment is of an earlier run, whose clock is not known here.
             return now.wall.saturating_sub(oldest_s);
         };
         self.begun.drain(..at);
