@@ -356,7 +356,7 @@ impl RuleReplay {
         }
     }
 
-    /// Collects the events of an engine. The two times are those of the latest sample.
+    /// Collects the events of an engine. The two times belong to the latest sample.
     fn collect(&mut self, number: usize, (mono_ns, wall_ns): (u64, i64)) {
         let Some(own) = self.engines.get_mut(number) else { return };
         let offset_ns = wall_ns.wrapping_sub_unsigned(mono_ns);

@@ -15,8 +15,8 @@ Configuration: FILE, or flatcap.toml in $CONFIGURATION_DIRECTORY, or the built-i
 conf.d/*.toml beside it override it, in the order of their names, and environment variables override all files: \
 FLATCAP_STORAGE__SEGMENT_SIZE=64MiB sets segment_size in [storage]. Tables are merged key by key.";
 
-/// Returns the layers of the configuration for `file`. Without a file, returns those of the service
-/// manager's directory.
+/// Returns the layers of the configuration for `file`. Without a file, returns the layers of the
+/// service manager's directory.
 pub(super) fn layers(file: Option<&Path>) -> Layers {
     let layers = match (file, environment::directory("CONFIGURATION_DIRECTORY")) {
         (Some(file), _) => Layers::file(file),

@@ -11,8 +11,8 @@ use jiff::tz::TimeZone;
 
 use super::time_printer::zone_of;
 
-/// Length of the time at the end of a run that the answer covers, in nanoseconds. Reading more
-/// would take seconds.
+/// Maximum time at the end of a run that the answer covers, in nanoseconds. Reading more would take
+/// seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
 /// Length of the window around the change, and of its baseline, in nanoseconds. They are the same
 /// as in `explain`.

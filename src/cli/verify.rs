@@ -231,7 +231,7 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     for line in host_lines(&report.hosts) {
         writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
-    // The column of thinned samples is left out if there are none, as in most recordings.
+    // Most recordings have no thinned samples, so the column is left out if there are none.
     let thinned_column = (report.thinned > 0).then_some("thinned");
     let header = ["source", "sampled", "recorded", "lost", "unexplained"];
     let mut rows = table(header.into_iter().chain(thinned_column));

@@ -98,8 +98,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Finds the recording, which is the named one, or that of the running recorder, or the default
-/// one.
+/// Finds the recording, which is the named recording, else the recording of the running recorder,
+/// else the default one.
 fn recording(args: &Args) -> Result<ShownRecording, CliError> {
     if !args.paths.is_empty() {
         let client = args.socket.as_deref().map(|socket| Client::find(Some(socket))).transpose()?;

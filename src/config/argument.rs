@@ -1,5 +1,5 @@
-//! Parses sizes and counts given as arguments of the command line. The notation is that of the
-//! configuration, and each error says what to write.
+//! Parses sizes and counts given as arguments of the command line. The notation is the same as in
+//! the configuration, and each error says what to write.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -12,7 +12,8 @@ use super::instance_name::is_instance_name;
 /// Maximum number of sources for which a codec or layout is configured.
 pub const COMPRESS_SOURCES_MAX: usize = 256;
 
-/// The compression of one source: `NAME=CODEC/LAYOUT`, or `NAME=CODEC` for the general layout.
+/// The compression of one source. It is written as `NAME=CODEC/LAYOUT`, or as `NAME=CODEC` for the
+/// general layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceCompressionConfig {
     /// The full name of the source, as in `info`.

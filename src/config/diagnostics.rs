@@ -1,5 +1,5 @@
-//! Diagnostics of one pass over a document: the problems with their locations, and the location of
-//! each key that is set.
+//! Diagnostics of one pass over a document. They contain the problems with their locations, and the
+//! location of each key that is set.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(super) struct Diagnostics<'t> {
     instances: BTreeMap<String, usize>, // offset of the name, by table
 }
 
-/// The problems of one text or of several texts.
+/// The problems of one input or of several inputs.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<ConfigFinding>,
@@ -150,8 +150,8 @@ impl<'t> Diagnostics<'t> {
             At::Key(key) => (self.keys.get(key).map(|key| key.span.clone()), label(key), true),
         };
         // The message shows the text as written, so that the operator can search for it. The span
-        // is one of the concatenated texts, so this works for any file and variable. A default is
-        // not shown.
+        // is a span of the concatenated inputs, so this works for any file and variable. A default
+        // is not shown.
         let value = span.clone().filter(|_| is_value).map(|span| match self.texts.text(span) {
             "" => "\"\"".to_owned(),
             text => shortened(text, VALUE_CHARS_MAX),
@@ -171,15 +171,16 @@ impl Findings {
     /// Adds other findings. Keeps at most [`ERRORS_MAX`] and counts the rest.
     pub(super) fn add(&mut self, others: Self) {
         self.found.extend(others.found);
-        // The list is cut after each text, so that many hostile texts take no more memory than one.
-        // An offset is also a position among the texts, so the errors have the order of the layers.
+        // The list is cut after each input, so that many hostile inputs take no more memory than
+        // one. An offset is also a position among the inputs, so the errors have the order of the
+        // layers.
         self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
         self.uncounted += others.uncounted + self.found.len().saturating_sub(ERRORS_MAX);
         self.found.truncate(ERRORS_MAX);
     }
 
-    /// Returns all errors in the order of the texts, after the errors in `first`, which have no
-    /// location in a text.
+    /// Returns all errors in the order of the inputs, after the errors in `first`, which have no
+    /// location in an input.
     pub(super) fn into_errors(self, texts: &InputTexts, mut first: Vec<ConfigError>) -> ConfigErrors {
         first.extend(self.found.into_iter().map(|found| ConfigError {
             location: texts.location(found.offset),
@@ -199,7 +200,7 @@ pub(super) fn label(key: &str) -> String {
     }
 }
 
-/// Returns a key as written in TOML: bare if possible, else in quotes.
+/// Returns a key as written in TOML, that is, bare if possible, else in quotes.
 pub(super) fn key_text(key: &str) -> String {
     // A key that contains a dot needs quotes. Without them it would read as a table and a key.
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -1,5 +1,5 @@
-//! Finds the differences between two configurations, key by key: the ones that a reload can apply,
-//! and a description of all changes.
+//! Finds the differences between two configurations, key by key. Some of them can be applied by a
+//! reload. All of them can be described.
 
 use std::collections::BTreeMap;
 

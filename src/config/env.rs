@@ -112,7 +112,7 @@ pub(super) fn tree<'t>(
 
 /// Returns whether a variable is not a setting. It may be one that Kubernetes sets in each
 /// container for a service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`),
-/// or one of flatcap's own. No table has such a name, and none of these variables has two
+/// or one of flatcap's own. No table has such a name, and these variables do not contain two
 /// underscores in a row.
 fn is_foreign(name: &str) -> bool {
     let of_service = ["FLATCAP_SERVICE_", "FLATCAP_PORT_"].iter().any(|start| name.starts_with(start));
@@ -260,8 +260,8 @@ fn value<'t>(
         reject(ValueError::EmptyVariable);
         return None;
     }
-    // The key decides the type of a value, and not the notation of the value. For example, a
-    // directory called `5` needs no quotes.
+    // The key decides the type of a value, whatever the value looks like. For example, a directory
+    // called `5` needs no quotes.
     let found = match setting.expected {
         ExpectedValue::Flag | ExpectedValue::Number(_) => "a string",
         ExpectedValue::Numbers(_)

@@ -12,8 +12,9 @@ use flatcap_trigger::limits::CONDITION_BYTES_MAX;
 
 use super::compress::COMPRESS_SOURCES_MAX;
 
-/// Largest length of a socket pathin bytes. This is the length of the kernel's address without its
-/// zero byte, less four bytes for the temporary name that the socket has while it is being created.
+/// Maximum length of a socket path, in bytes. This is the length of the kernel's address without
+/// its zero byte, less four bytes for the temporary name that the socket has while it is being
+/// created.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 /// Maximum part of a file system that may stay free, in hundredths of a percent. The rest must have
 /// space for a recording.
@@ -27,8 +28,7 @@ pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
 /// Maximum length of the value of a label, in bytes.
 pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
 
-/// Maximum number of accounts that may push. Where more accounts push, a group is the better
-/// setting.
+/// Maximum number of accounts that may push. For more accounts, a group is the better setting.
 pub(super) const ACCOUNTS_MAX: usize = 64;
 /// Maximum length of the name of an account, in bytes. This is more than useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;

@@ -1,11 +1,12 @@
-//! The texts of all files and variables, concatenated, so that one offset is a location in any of
-//! them.
+//! Holds the texts of all inputs, that is, of files and variables, as one string. One offset is
+//! therefore a location in any of them.
 
 use std::ops::Range;
 
 use super::error::ConfigLocation;
 
-/// The inputs of one configuration: files, then variables. Each input overrides the inputs before.
+/// The inputs of one configuration. Files come first, then variables. Each input overrides the
+/// inputs before it.
 #[derive(Debug, Default)]
 pub(super) struct InputTexts {
     whole: String,
@@ -31,7 +32,7 @@ pub(super) struct EnvVariable<'t> {
 }
 
 impl InputTexts {
-    /// Returns input texts that consist of one file only.
+    /// Returns the text of one file only, without any other input.
     #[cfg(feature = "internals")]
     pub(super) fn of_file(name: &str, text: &str) -> Self {
         let mut texts = Self::default();
@@ -145,8 +146,8 @@ pub(super) fn line_and_column(file: &str, text: &str, offset: usize) -> ConfigLo
 mod tests {
     use super::*;
 
-    // Proves that every offset maps to the right text, also at the ends of texts and in empty
-    // texts.
+    // Proves that every offset maps to the right input, also at the end of an input and in an empty
+    // input.
     #[test]
     fn locations_belong_to_their_texts() {
         let mut texts = InputTexts::default();

@@ -202,8 +202,8 @@ fn find<S: Keyed>(settings: &S, name: &str) -> Option<&'static Key<S>> {
     settings.keys().into_iter().find(|key| key.spec.name == name)
 }
 
-/// Defines one key of the settings `$settings`. Its doc comment is the description for operators:
-/// plain sentences, without the limits, which follow from the expected values.
+/// Defines one key of the settings `$settings`. Its doc comment is the description for operators.
+/// It has plain sentences without the limits, because the limits follow from the expected values.
 macro_rules! key {
     (
         $settings:ty;
@@ -241,9 +241,9 @@ macro_rules! keys {
     };
 }
 
-/// Defines the settings of a table: struct, defaults and keys. Each line is a field with its
-/// default, the expected values and the effect of a change; `also` adds the key of a part of that
-/// field.
+/// Defines the settings of a table, which are a struct, defaults and keys. Each line is a field
+/// with its default, the expected values and the effect of a change; `also` adds the key of a part
+/// of that field.
 macro_rules! settings {
     (
         $(#[$about:meta])*

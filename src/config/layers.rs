@@ -114,14 +114,15 @@ impl Layers {
     /// A file is an error if it cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or is not
     /// TOML. A directory is an error if it cannot be read or contains more than
     /// [`DROP_INS_MAX`](super::DROP_INS_MAX) drop-ins. A variable that names no setting is an
-    /// error, and so is every invalid setting. All errors are returned at once, each with its file
+    /// error, and so is every invalid setting. All errors are returned together, each with its file
     /// and line or its variable.
     pub fn read(&self) -> Result<LoadedConfig, ConfigErrors> {
         let mut unread = Vec::new();
-        // One limit applies to all texts together, so that many drop-ins do not multiply the limit.
+        // One limit applies to all inputs together, so that many drop-ins do not multiply the
+        // limit.
         let mut bytes_left = FILE_BYTES_MAX;
         let (files, passed_over) = self.read_files(&mut bytes_left, &mut unread);
-        // The texts are in the order of their precedence, the highest precedence last.
+        // The inputs are in the order of their precedence, the highest precedence last.
         let mut texts = InputTexts::default();
         for file in &files {
             texts.add_file(&file.path.display().to_string(), &file.text);
@@ -280,8 +281,8 @@ mod tests {
 
     #[test]
     fn drop_ins_override_the_file_in_name_order() {
-        // Proves three things: drop-ins are sorted by bytes (10 before 9 before Z), some files are
-        // skipped, and a table of a drop-in removes no keys of earlier files.
+        // Proves that drop-ins are sorted by bytes (10 before 9 before Z), and that other files are
+        // skipped. Also proves that a table of a drop-in removes no keys of earlier files.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",

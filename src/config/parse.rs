@@ -1,5 +1,5 @@
-//! Parses TOML texts into a [`Config`]. Each text is checked by itself, then the tree that results
-//! from merging all texts.
+//! Parses TOML inputs into a [`Config`]. Each input is checked by itself, then the tree that
+//! results from merging all inputs.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ pub(super) struct ResolvedConfig {
     pub(super) value_offsets: BTreeMap<String, usize>,
 }
 
-/// Checks each text by itself, and then all texts together. `unread` has the errors of texts that
-/// could not be read.
+/// Checks each input by itself, and then all inputs together. `unread` has the errors of inputs
+/// that could not be read.
 ///
 /// If a text is missing or not TOML, conflicts between settings are not reported.
 pub(super) fn resolve(
@@ -82,7 +82,7 @@ pub(super) fn resolve(
     merge_over(&mut merged, tree);
     findings.add(walk.into_local());
     // The errors of each text were found before. The merged tree can only add conflicts between
-    // texts.
+    // inputs.
     let mut walk = Diagnostics::new(texts);
     let mut config = read(&mut walk, merged);
     validate::derive_defaults(&mut config, &walk);
@@ -169,7 +169,7 @@ fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig)
     }
     let table = format!("source.{}", source.full_name());
     for (key, patterns) in [("include", &mut source.include), ("exclude", &mut source.exclude)] {
-        // Empty lists are accepted: config/flatcap.toml has them for every source.
+        // Empty lists are accepted, because config/flatcap.toml has them for every source.
         if !patterns.is_empty() {
             patterns.clear();
             let problem = "has no effect: this source has no items to include or exclude; remove it";

@@ -44,10 +44,10 @@ impl Config {
     /// settings.
     ///
     /// # Errors
-    /// Names with and without a sign; every argument with an unknown source, a source named before,
-    /// an invalid period, or a source to remove that is not on; a selection that does not fit into
-    /// `recorder.memory_max`; a synthetic frame larger than `storage.frame_max`. On error, `self`
-    /// is unchanged.
+    /// It is an error if some names have a sign and others do not. An argument is an error if its
+    /// source is unknown or was named before, if its period is invalid, or if it removes a source
+    /// that is not enabled. A selection is an error if it does not fit into `recorder.memory_max`,
+    /// or if a synthetic frame is larger than `storage.frame_max`. On error, `self` is unchanged.
     pub fn select_sources(
         &mut self,
         arguments: &[String],

@@ -226,7 +226,7 @@ variants! {
         ("interval", Self::Interval(SYNC_INTERVAL_NS)),
         ("always", Self::Always),
     ];
-    // As many fields as a sample of a typical host has, without padding.
+    // The default has as many fields as a sample of a typical host, without padding.
     SyntheticLayout: vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })];
     ValueFormat: {
         let regex = Expression::new(ANY_VALUE).map(Self::Regex);

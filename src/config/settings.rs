@@ -372,7 +372,7 @@ settings! {
 
         /// Size of a thread's lane, unless its application asks for another.
         // A lane of this size holds 7,000 frames of 64 bytes, which are 100 ms of a busy thread.
-        // The limits are those of the protocol.
+        // The limits are the same as in the protocol.
         lane_size: u64 = MIB, Size(256 * KIB..=16 * MIB), Restart;
 
         /// Maximum number of applications at a time. One user may have half of them.
@@ -417,7 +417,7 @@ settings! {
 
         /// How often the lanes are looked at. A lane that is half full is read at once; after a
         /// second without frames they are looked at ten times a second.
-        // The values are those of `poll_interval`, for the same reasons.
+        // The values are the same as for `poll_interval`, for the same reasons.
         drain_interval: Duration = Duration::from_millis(10), Time(100 * US..=SECOND), Restart;
     }
 }

@@ -83,9 +83,9 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         // fixed, so that two runs produce the same values.
         synthetic: (spec.keys == OwnKeys::Synthetic)
             .then_some(SyntheticConfig { shape: SyntheticLayout::Point, seed: 0 }),
-        // All processes are recorded, because a recording without the process in question is of no
-        // use. The rank is CPU time, because operators ask about it first. Command lines are off,
-        // because a command line may hold a password.
+        // All processes are recorded, because a recording without the process in question is
+        // useless. The rank is CPU time, because operators ask about it first. Command lines are
+        // off, because a command line may hold a password.
         process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
             users: Vec::new(),
             cgroups: Vec::new(),
@@ -110,7 +110,7 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         // late before it is full.
         sched: (spec.keys == OwnKeys::Sched).then_some(SchedConfig { wakeups: true, ring: 2 << 20 }),
         // The frequency is not 100, because then an event at each tick of the kernel would be in
-        // each call chain or in none.
+        // every call chain or would never be in one.
         profile: (spec.keys == OwnKeys::Profile).then_some(ProfileConfig { frequency: 99 }),
         // Events are always recorded by default, because there may be no ring.
         mode: matches!(spec.keys, OwnKeys::Sched | OwnKeys::Profile | OwnKeys::Batches)
@@ -135,8 +135,8 @@ keys! {
     enabled: Flag, Reload, |source| Some(&mut source.enabled);
 
     /// Time from one sample to the next.
-    // A sample of a few microseconds allows 20,000 per second; for more than an hour use cron. One
-    // range for all, because all sources share one scheduler.
+    // A sample of a few microseconds allows 20,000 samples per second. For a period of more than an
+    // hour, use cron. All sources have the same range, because all sources share one scheduler.
     period: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.period);
 
@@ -291,8 +291,8 @@ keys! {
         required();
 
     /// Longest run of the program. Then it is killed together with its process group.
-    // Starting a program may take as long as the minimum. A result later than the maximum is of no
-    // use.
+    // Starting a program may take as long as the minimum. A result later than the maximum is
+    // useless.
     timeout: Time(10 * MS..=60 * SECOND), Reload,
         |source| Some(&mut command_mut(source)?.timeout);
 }

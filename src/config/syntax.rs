@@ -20,9 +20,10 @@ const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
 /// Errors that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 
-/// Parses a text that starts at offset `start` of the concatenated texts. The spans of the tree are
-/// spans of the concatenated texts. Returns `None` if the text is not TOML. Errors are reported to
-/// `walk`, one per line, because further errors on the same line mostly follow from the first.
+/// Parses an input that starts at offset `start` of the concatenated inputs. The spans of the tree
+/// are spans of the concatenated inputs. Returns `None` if the text is not TOML. Errors are
+/// reported to `walk`, one per line, because further errors on the same line mostly follow from the
+/// first.
 pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     // If all errors are duplicates, the tree is complete, so that the other mistakes in it can be

@@ -1,4 +1,4 @@
-//! The tables of rules: `[trigger.NAME]`.
+//! The tables of rules, which are named `[trigger.NAME]`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -195,8 +195,8 @@ impl MemoryBudget {
         GroupName::ALL.iter().zip(self.queues).find(|(name, _)| **name == group).map_or(0, |(_, queue)| queue)
     }
 
-    /// Returns the number of slabs between the two recorders: queued, being filled, held for
-    /// ordering and being written. 0 without a ring.
+    /// Returns the number of slabs between the two recorders. These are the slabs that are queued,
+    /// being filled, held for ordering and being written. Returns 0 without a ring.
     pub fn passed_on(&self) -> u64 {
         if self.disk_queue == 0 { 0 } else { self.disk_queue + 1 + 1 + self.writing }
     }

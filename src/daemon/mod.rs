@@ -1,5 +1,5 @@
-//! The composition root: creates the threads, queues, pools and clocks of a run, and passes them to
-//! the other modules.
+//! The composition root. It creates the threads, queues, pools and clocks of a run, and passes them
+//! to the other modules.
 //!
 //! It never samples, writes segments or prints.
 //!

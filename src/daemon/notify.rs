@@ -1,5 +1,5 @@
-//! Notifies the service manager of the state of the recording: ready, reloading, stopping, the
-//! status line and the watchdog.
+//! Notifies the service manager of the state of the recording. It reports that the run is ready,
+//! reloading or stopping, sends the status line, and feeds the watchdog.
 //!
 //! This module also logs storage stalls, because a recorder that waits for its storage cannot log.
 

@@ -1,8 +1,8 @@
 //! Reloads the configuration on a separate thread. Queues requests, decides when the next reload
 //! may begin, and runs it.
 //!
-//! Requests are merged: while a reload is running, or the last one is less than a second old, all
-//! requests wait for the next reload, which reads the configuration at that time.
+//! Requests are merged. While a reload is running, or the last one is less than a second old, all
+//! requests wait for the next reload. That reload reads the configuration as it is then.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -119,8 +119,8 @@ struct PassedOn {
 
 impl PassedOn {
     fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget) -> Self {
-        // If this queue is full, the disk has stalled for long. The newest samples are dropped,
-        // because the ring has them.
+        // If this queue is full, the disk has stalled for long. The newest samples are dropped
+        // here, because they are in the ring.
         let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
         let ledger = Arc::new(LossLedger::new(count(RUN_SOURCES_MAX)));
         let wake = Arc::new(WakeEvent::new());
@@ -403,7 +403,7 @@ impl RunThreads {
             || self.push.as_ref().is_some_and(|push| push.thread.is_finished())
     }
 
-    /// Stops the samplers: no sample begins from now on.
+    /// Stops the samplers. No sample begins from now on.
     pub(super) fn stop(&self) {
         self.stop.set();
         self.handles.groups.iter().for_each(|(_, link)| link.wake());

@@ -155,8 +155,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let own_lanes = config.push.enabled.then(|| push::lane_header(config, run_id, directory));
     let wall_offset_ns = run.header.clocks.wall_offset_ns();
     lane_store.pass_on(stored_lanes, own_lanes.as_ref(), wall_offset_ns, &left_lanes);
-    // The only other sender belongs to the thread of pushed frames. When that thread ends, the
-    // rescue ends.
+    // The only other sender belongs to the thread of pushed frames. The rescue ends when that
+    // thread ends.
     drop(left_lanes);
     let rescue_storage = Arc::clone(&storage);
     let ring_storage = ring_storage.map(|(storage, _)| storage);
@@ -368,7 +368,7 @@ impl MainLoop<'_> {
         self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_running())
     }
 
-    /// Begins a reload: its thread reads the new configuration.
+    /// Begins a reload. The reload thread reads the new configuration.
     fn begin_reload(&mut self) {
         self.notifier.reload_begins();
         if !self.reloads.send() {

@@ -230,7 +230,7 @@ pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     }
 }
 
-/// Converts a size or count. The conversion cannot fail: the platform has 64 bits, and the
+/// Converts a size or count. The conversion cannot fail, because the platform has 64 bits, and the
 /// configuration limits the values.
 pub(super) fn count(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)

@@ -81,7 +81,7 @@ impl StatusTracker {
         }
     }
 
-    /// Adds the ring: its configured window and its directory.
+    /// Adds the configured window and the directory of the ring.
     pub(super) fn with_ring(mut self, window: Duration, path: Option<PathBuf>) -> Self {
         self.ring = path.map(|path| (window, path));
         self

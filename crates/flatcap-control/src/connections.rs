@@ -16,7 +16,8 @@ use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, Semapho
 use tokio::time::{sleep, timeout};
 
 /// Maximum number of connections per listener. A further connection displaces the oldest connection
-/// that has sent no request. If there is none, the further connection waits for a slot.
+/// that has sent no request. If there is no such connection, the further connection waits for a
+/// slot.
 const CONNECTIONS_MAX: usize = 64;
 /// Minimum age of a connection before it can be displaced, because a request over a long distance
 /// needs some time.

@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    // Proves that texts stay inside their rectangles, that narrow rectangles have no text, and that
+    // Proves that names stay inside their rectangles, that narrow rectangles have no name, and that
     // hostile names are harmless.
     #[test]
     fn texts_are_cut() {

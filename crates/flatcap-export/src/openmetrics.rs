@@ -23,7 +23,7 @@ use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Default of the step between two values of a series, in nanoseconds.
+/// Default step between two values of a series, in nanoseconds.
 const STEP_NS: u64 = 1_000_000_000;
 /// Minimum step in nanoseconds, because Prometheus stores times in milliseconds.
 const STEP_NS_MIN: u64 = 1_000_000;

@@ -38,7 +38,7 @@ const RAW_BYTES_MAX: u64 = 512 << 20;
 /// Maximum number of files of one export, each of which needs an open descriptor.
 const FILES_MAX: usize = 4096;
 
-/// The files that an export adds to those of the sources. Their names do not begin with `_`,
+/// The files that an export adds to the files of the sources. Their names do not begin with `_`,
 /// because Spark, Hive and Trino would hide such files.
 const OWN_FILES: [&str; 3] = ["flatcap_gaps", "flatcap_marks", "flatcap_sources"];
 
@@ -134,7 +134,7 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
 }
 
 /// Returns the total length of the segments that are not compressed, in bytes. In these segments,
-/// the samples of one source cannot be read without those of the other sources.
+/// the samples of one source cannot be read without the samples of the other sources.
 fn raw_bytes(segments: &[ListedSegment]) -> u64 {
     let raw = segments.iter().filter(|segment| match segment.open() {
         Ok(Some(reader)) => reader.compressed().is_none(),

@@ -104,8 +104,7 @@ pub(crate) fn to_perfetto(
     })
 }
 
-/// The key of the series of a field of an element of a host. It consists of host, table, column and
-/// element.
+/// The key of a series. It consists of host, table, column and element.
 type SeriesKey = (u64, usize, usize, Option<u32>);
 
 /// The trace that is written.

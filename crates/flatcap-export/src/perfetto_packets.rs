@@ -1,5 +1,5 @@
 //! The messages of Perfetto's trace format that an export contains. The numbers of their fields are
-//! those of `protos/perfetto/trace` in the Perfetto project.
+//! defined in `protos/perfetto/trace` of the Perfetto project.
 
 /// `perfetto.protos.TracePacket`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -61,7 +61,7 @@ impl StackTracks {
         (window, offset_ns): (&Range<u64>, i64),
     ) {
         let is_selected = |sample: &StackSampleView| window.contains(&sample.time_ns);
-        // The stacks of the idle loops of the CPUs are of no interest.
+        // The stacks of the idle loops of the CPUs are not interesting.
         let samples = batch.samples().filter(is_selected).filter(|sample| !sample.thread.is_idle());
         let mut known: HashMap<(u16, u32), (u64, i32)> = HashMap::new();
         for sample in samples {

@@ -1,4 +1,4 @@
-//! Small tables, which are those of gaps, marks and sources.
+//! Small tables for gaps, marks and sources.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ use parquet::file::writer::SerializedFileWriter;
 use crate::parquet_properties::{ParquetOptions, parquet_properties};
 
 /// Writes the rows of a Parquet file. Rows are held until there are enough for a row group. An open
-/// column has a compressor and a page in memory, and those of all columns together do not fit into
-/// a processor's cache. Therefore columns are written one after the other.
+/// column has a compressor and a page in memory, and all of these together do not fit into a
+/// processor's cache. Therefore columns are written one after the other.
 pub struct RowGroups<W: Write + Send> {
     schema: SchemaRef,
     writer: SerializedFileWriter<W>,

@@ -115,7 +115,7 @@ mod tests {
     }
 
     // Proves that a record has the event's fields, whatever their types, and a message with all
-    // fields on one line. Also proves that the longest texts still fit into a datagram.
+    // fields on one line. Also proves that the longest strings still fit into a datagram.
     #[test]
     fn events_become_records() {
         let records = Arc::new(Mutex::new(Vec::new()));

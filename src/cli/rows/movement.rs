@@ -14,7 +14,8 @@ use crate::cli::human;
 /// go.
 const SERIES_MAX: usize = 1 << 18;
 
-/// The statistics of the values of one field. If the field is in a list, they are of one element.
+/// The statistics of the values of one field. If the field is in a list, they belong to one
+/// element.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Movement {
     pub(super) samples: u64,
@@ -99,8 +100,8 @@ impl TextChanges {
         self.last = hash;
     }
 
-    /// Returns a score from 0 to 1 for how often the string changes. The score equals that of a
-    /// number that changes as often between 0 and its maximum.
+    /// Returns a score from 0 to 1 for how often the string changes. The score equals the score of
+    /// a number that changes as often between 0 and its maximum.
     #[allow(clippy::cast_precision_loss, reason = "a score")]
     fn score(self) -> f64 {
         let steps = self.samples.saturating_sub(1).max(1);
