@@ -72,7 +72,7 @@ struct FiringRow {
     condition_wall_ns: i64,
     /// Time at which the rule fired first.
     fired_wall_ns: i64,
-    /// The begin and the end of the time to keep.
+    /// The start and the end of the time to keep.
     first_wall_ns: i64,
     last_wall_ns: i64,
     /// Number of times that the rule fired again in that time.

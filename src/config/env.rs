@@ -112,8 +112,8 @@ pub(super) fn tree<'t>(
 
 /// Returns whether a variable is not a setting. It may be one that Kubernetes sets in each
 /// container for a service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`),
-/// or one of flatcap's own. No table has such a name, and these variables do not contain two
-/// underscores in a row.
+/// or a variable of flatcap that is not a setting. No table has such a name, and these variables do
+/// not contain two underscores in a row.
 fn is_foreign(name: &str) -> bool {
     let of_service = ["FLATCAP_SERVICE_", "FLATCAP_PORT_"].iter().any(|start| name.starts_with(start));
     FOREIGN_VARIABLES.contains(&name) || name == "FLATCAP_PORT" || (of_service && !name.contains(DOT))

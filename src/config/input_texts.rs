@@ -32,7 +32,7 @@ pub(super) struct EnvVariable<'t> {
 }
 
 impl InputTexts {
-    /// Returns the text of one file only, without any other input.
+    /// Returns inputs that consist of one file only.
     #[cfg(feature = "internals")]
     pub(super) fn of_file(name: &str, text: &str) -> Self {
         let mut texts = Self::default();

@@ -47,7 +47,6 @@ impl Config {
     }
 }
 
-/// Returns the source that a rule names and that is missing, if this is the mistake in the rule.
 /// Returns the source among `names` that a rule refers to and that is missing, if this is the
 /// mistake in the rule.
 pub fn missing_source<'n>(problem: &RuleProblem, names: &'n [String]) -> Option<&'n str> {

@@ -386,7 +386,7 @@ settings! {
         lanes: u32 = 1024, Number(1..=4096), Restart;
 
         /// Maximum number of sources of an application.
-        // A lane has space for the sequence numbers of this many sources.
+        // A lane has places for this many sources.
         sources: u32 = 64, Number(1..=64), Restart;
 
         /// Names of sources that rules may name before an application has pushed one. Such a rule

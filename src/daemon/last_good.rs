@@ -67,7 +67,7 @@ impl LastGoodWriter {
 
 /// Returns the text of the file. A command, or the program of a rule, is not run if others may
 /// change the configuration file that names it (`sampling::sources::command`, `rules`). The saved
-/// copy belongs to flatcap alone, so this check would not prevent a program that the copy names.
+/// copy belongs to flatcap alone, so this check would accept every program that the copy names.
 /// Therefore only entries that are in use, or may be run, are saved.
 fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();

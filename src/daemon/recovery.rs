@@ -180,7 +180,7 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
 
 /// Returns the memory that crashed runs, except `spare_run`, left for a data directory. The data
 /// directory is identified by device and inode. Returns nothing if others may have written to
-/// `run_dir`, because no run of ours keeps memory in such a directory.
+/// `run_dir`, because flatcap keeps no memory in such a directory.
 ///
 /// # Errors
 /// `run_dir` cannot be read.

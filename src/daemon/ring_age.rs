@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// The begins of the ring's segments, by the monotonic clock. The name of a segment has the wall
-/// time of its creation, which says nothing about its age after the wall clock was set.
+/// The start times of the ring's segments by the monotonic clock. The name of a segment has the
+/// wall time of its creation, which says nothing about its age after the wall clock was set.
 #[derive(Debug, Default)]
 pub(super) struct RingAge {
     /// The wall time in the name, and the monotonic time, in seconds. The oldest comes first.

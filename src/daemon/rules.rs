@@ -22,7 +22,7 @@ use crate::config::{Config, TriggerConfig, missing_source};
 #[derive(Clone)]
 pub(super) struct FiringTargets {
     /// The recorder of the data directory, if the recorder of the ring evaluates the rules. The
-    /// recorder of the data directory needs the marker too.
+    /// recorder of the data directory needs the markers of these rules too.
     pub(super) disk: Option<RecorderHandle>,
     /// Requests snapshots; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,

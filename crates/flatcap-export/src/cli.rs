@@ -162,7 +162,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
     let span_ns = bar.length().unwrap_or_default();
-    // The position of the progress bar at the begin of a reading.
+    // The position of the progress bar at the start of a reading.
     let mut begin_ns = 0;
     let mut status = 0;
     let mut report_event = |event: ColumnarEvent| {

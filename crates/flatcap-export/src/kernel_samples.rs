@@ -49,7 +49,7 @@ pub(crate) struct KernelRun {
     pub(crate) host: String,
     pub(crate) machine_id: Option<String>,
     pub(crate) boot_id: Option<String>,
-    /// Boot time minus monotonic time at the begin of the run, in nanoseconds.
+    /// Boot time minus monotonic time at the start of the run, in nanoseconds.
     pub(crate) suspended_ns: u64,
 }
 

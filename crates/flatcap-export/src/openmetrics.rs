@@ -88,7 +88,7 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     let is_wanted = |metric: &Metric| {
         let path = metric.path();
         let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
-        // Fields that only identify an element or state its begin are not measurements, so they are
+        // Fields that only identify an element or state its start are not measurements, so they are
         // left out unless they are requested.
         let is_number = metric.is_measured() || !asked.is_empty();
         let is_repeated =

@@ -272,7 +272,7 @@ impl PerfettoExport {
         reader: &SampleReader,
         (selected, ended): (Option<&[bool]>, &[EndedElement]),
     ) -> Result<(), ColumnarError> {
-        // Fields that only identify an element or state its begin are drawn only if they are
+        // Fields that only identify an element or state its start are drawn only if they are
         // selected.
         let asked = self.asked;
         let numeric = |column: &(usize, &ColumnInfo)| {

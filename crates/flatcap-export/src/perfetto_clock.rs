@@ -22,7 +22,7 @@ impl TraceClock {
     }
 
     /// Begins another run, to which the following times belong. `suspended_ns` is boot time minus
-    /// monotonic time at the begin of this run.
+    /// monotonic time at the start of this run.
     pub(crate) fn begin_run(&mut self, suspended_ns: u64) {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
     }
