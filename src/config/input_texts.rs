@@ -1,4 +1,4 @@
-//! Holds the texts of all inputs, that is, of files and variables, as one string. One offset is
+//! Holds the text of all inputs, that is, of files and variables, as one string. One offset is
 //! therefore a location in any of them.
 
 use std::ops::Range;

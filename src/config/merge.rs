@@ -28,7 +28,7 @@ pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
 /// Adds `by` to all spans of a tree, which turns spans within one input into spans of the
 /// concatenated inputs. Items of lists keep their old spans, since these are never used.
 pub(super) fn shifted(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
-    // The sums do not overflow, because all texts together have little more than `FILE_BYTES_MAX`
+    // The sums do not overflow, because all inputs together have little more than `FILE_BYTES_MAX`
     // bytes.
     let entries = tree.into_iter().map(|(key, value)| {
         let span = value.span();

@@ -169,7 +169,7 @@ fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig)
     }
     let table = format!("source.{}", source.full_name());
     for (key, patterns) in [("include", &mut source.include), ("exclude", &mut source.exclude)] {
-        // Empty lists are accepted, because config/flatcap.toml has them for every source.
+        // Empty lists are accepted, because every source has such lists in config/flatcap.toml.
         if !patterns.is_empty() {
             patterns.clear();
             let problem = "has no effect: this source has no items to include or exclude; remove it";
